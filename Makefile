@@ -1,0 +1,59 @@
+# make demo    judge the example pairs and write a report: the first result
+# make check   lint and tests
+# make bench   measure on this machine
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
+DEMO := out/demo
+
+.PHONY: demo check lint test bench env clean
+
+demo: $(VENV)/.core
+	@mkdir -p $(DEMO)
+	$(BIN)/adjudge judge examples/pairs.jsonl -o $(DEMO)/verdicts.jsonl --report $(DEMO)/report.html --resume
+
+check: lint test
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p adjudge
+	$(BIN)/lint-imports
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.core
+	$(BIN)/adjudge bench $(ARGS)
+
+env: $(VENV)/.dev
+
+clean:
+	rm -rf out build dist adjudge.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+$(BIN)/pip:
+	@for python in $(CANDIDATES); do \
+	    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "creating $(VENV) with $$python"; exec "$$python" -m venv $(VENV); \
+	    fi; \
+	done; \
+	echo "adjudge needs Python 3.11 or newer: install one, or run make PYTHON=/path/to/python3.11 ..." >&2; exit 1
+
+# torch first and alone: resolved together with the rest, pip may choose a build that brings gigabytes of CUDA.
+$(VENV)/.torch: constraints.txt | $(BIN)/pip
+	@echo "installing torch (once)"
+	@$(PIP) torch
+	@touch $@
+
+$(VENV)/.core: setup.py pyproject.toml $(VENV)/.torch
+	@echo "installing adjudge"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: setup.py pyproject.toml $(VENV)/.torch
+	@echo "installing adjudge and the tools of its checks"
+	@$(PIP) -e '.[dev]'
+	@touch $(VENV)/.core $@

@@ -1,0 +1,70 @@
+"""adjudge: LLM judges as rewards, fast enough to sit inside a training step.
+
+    from adjudge import Engine, Pair, PairwiseJudge
+
+    judge = PairwiseJudge(Engine())
+    [verdict] = judge.compare([Pair(prompt="…", a="…", b="…")])
+    print(verdict.preference)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adjudge.engine.engine import Engine
+    from adjudge.engine.errors import AdjudgeError
+    from adjudge.engine.labels import Labels
+    from adjudge.engine.prompt import Message, Prompt, Segment
+    from adjudge.engine.score import Score
+    from adjudge.rewards.aspects import HANNA, STORYER, Aspect
+    from adjudge.rewards.journal import Journal
+    from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "adjudge.engine.engine": ("Engine",),
+    "adjudge.engine.errors": ("AdjudgeError",),
+    "adjudge.engine.labels": ("Labels",),
+    "adjudge.engine.prompt": ("Message", "Prompt", "Segment"),
+    "adjudge.engine.score": ("Score",),
+    "adjudge.rewards.aspects": ("HANNA", "STORYER", "Aspect"),
+    "adjudge.rewards.journal": ("Journal",),
+    "adjudge.rewards.pairwise": ("PairwiseJudge",),
+    "adjudge.rewards.verdict": ("AspectVerdict", "Pair", "PairVerdict"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "HANNA",
+    "STORYER",
+    "AdjudgeError",
+    "Aspect",
+    "AspectVerdict",
+    "Engine",
+    "Journal",
+    "Labels",
+    "Message",
+    "Pair",
+    "PairVerdict",
+    "PairwiseJudge",
+    "Prompt",
+    "Score",
+    "Segment",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that `import adjudge` loads neither torch nor transformers."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'adjudge' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

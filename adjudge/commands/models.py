@@ -1,0 +1,28 @@
+"""`adjudge models`: what can be named after --model."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.engine.sources import list_models
+
+
+def print_models() -> None:
+    """Print the aliases and the converted files, and how else a model can be named."""
+    table = Table("model", "what", "licence", "download", "on disk", box=None, pad_edge=False, header_style="bold")
+    for model in list_models():
+        kept = f"{_megabytes(model.disk_size)} in {model.path}" if model.path else "fetched on first use"
+        table.add_row(model.name, model.about, model.licence or "", _megabytes(model.download_size), kept)
+    console = Console()
+    console.print(table)
+    console.print(
+        "\nAlso: a folder a transformers model was saved to, a hub id (ORG/NAME), a .gguf file,"
+        "\nor random weights for benchmarks: dummy:<config.json or folder>, dummy:<alias>, dummy:tiny-llama.",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 1e6:,.0f} MB"

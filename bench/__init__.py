@@ -1,0 +1,1 @@
+"""Benchmarks of kernels, judges, GRPO and agreement, and their reports."""

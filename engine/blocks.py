@@ -1,0 +1,47 @@
+"""The pool of KV blocks: which are free, and how many nodes hold each of the others."""
+
+from __future__ import annotations
+
+
+class OutOfBlocks(Exception):
+    """The pool has fewer free blocks than were asked for."""
+
+
+class BlockPool:
+    """Reference counts of `count` blocks of `block_size` token slots; block 0 is the zero padding and never given out."""
+
+    def __init__(self, count: int, block_size: int) -> None:
+        self.count = count
+        self.block_size = block_size
+        self._holders = [0] * count
+        self._free = list(range(count - 1, 0, -1))
+
+    @property
+    def free(self) -> int:
+        """Blocks nobody holds."""
+        return len(self._free)
+
+    @property
+    def usable(self) -> int:
+        """Blocks there are to give out, free or held."""
+        return self.count - 1
+
+    def take(self, count: int) -> list[int]:
+        """Hand out `count` blocks, each held once; raises OutOfBlocks and hands out none when too few are free."""
+        if count > len(self._free):
+            raise OutOfBlocks(f"{count} KV blocks asked for, {len(self._free)} of {self.usable} free")
+        taken = [self._free.pop() for _ in range(count)]
+        for block in taken:
+            self._holders[block] = 1
+        return taken
+
+    def share(self, block: int) -> None:
+        """Hold a block once more."""
+        self._holders[block] += 1
+
+    def give_back(self, blocks: list[int]) -> None:
+        """Let go of each block once; those nobody holds any more become free."""
+        for block in blocks:
+            self._holders[block] -= 1
+            if self._holders[block] == 0:
+                self._free.append(block)

@@ -1,0 +1,33 @@
+"""What can go wrong, each with one sentence that names the thing, the place and the mend."""
+
+from __future__ import annotations
+
+
+class AdjudgeError(Exception):
+    """A mistake that the caller can mend; the message says how. The command line prints it and exits with code 2."""
+
+
+class ModelNotFound(AdjudgeError):
+    """No model under that name, or it could not be fetched."""
+
+
+class ModelCorrupt(AdjudgeError):
+    """The weights are incomplete, unreadable, or not the ones that were asked for."""
+
+
+class ModelUnsupported(AdjudgeError):
+    """The model cannot run on this engine; the message names the part that stands in the way."""
+
+
+class LabelError(AdjudgeError, ValueError):
+    """Labels that are empty, doubled or ambiguous."""
+
+
+class PromptError(AdjudgeError, ValueError):
+    """A prompt without tokens, or one whose trusted part alone does not fit."""
+
+
+def reason(error: BaseException) -> str:
+    """The first line of another library's error, short enough to stand inside a sentence."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200].rstrip(" .:") if lines else type(error).__name__

@@ -1,0 +1,84 @@
+"""The model's language-model head, reduced to what a score needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from adjudge.engine.errors import ModelUnsupported
+from adjudge.kernels import restricted_logprobs
+
+
+@dataclass(frozen=True)
+class Head:
+    """Weight [V, D], optional bias [V], the final RMSNorm if it is fused, soft cap and temperature."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    norm_weight: torch.Tensor | None
+    eps: float
+    softcap: float | None
+    temperature: float
+
+    @staticmethod
+    def of(model: Any, logits_TV: torch.Tensor, hidden: Callable[[], torch.Tensor]) -> Head:
+        """Read a transformers model's head, and take over its final RMSNorm where it is a plain one.
+
+        `logits_TV` are the model's own for some tokens, `hidden()` its decoder's hidden states [T, D] for the same; raises
+        ModelUnsupported when the head read off the model does not give the model's log-probabilities.
+        """
+        config = model.config.get_text_config()
+        linear = model.get_output_embeddings()
+        if linear is None:
+            raise ModelUnsupported(f"{type(model).__name__} has no language-model head: use a causal language model")
+        scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+        softcap = getattr(config, "final_logit_softcapping", None)
+        norm_weight, eps = _take_norm(model.get_decoder())
+        head = Head(linear.weight, getattr(linear, "bias", None), norm_weight, eps, softcap, 1.0 / scale)
+        token_ids = tuple(range(0, linear.weight.shape[0], max(1, linear.weight.shape[0] // 7)))
+        expected = torch.log_softmax(logits_TV.float(), -1)[:, list(token_ids)]
+        error = (head.logprobs(hidden(), token_ids) - expected).abs().max()
+        if not error < (1e-3 if linear.weight.dtype == torch.float32 else 0.25):
+            raise ModelUnsupported(
+                f"{type(model).__name__} computes its logits in a way adjudge does not know (log-probabilities differ by {error:.3g})"
+            )
+        return head
+
+    def logprobs(self, hidden_ND: torch.Tensor, token_ids: tuple[int, ...]) -> torch.Tensor:
+        """Log-probabilities [N, K] of `token_ids` under the whole vocabulary; NaN for rows that are not finite."""
+        scores = restricted_logprobs(
+            hidden_ND,
+            self.weight,
+            torch.tensor(token_ids, device=self.weight.device),
+            norm_weight=self.norm_weight,
+            eps=self.eps,
+            bias=self.bias,
+            softcap=self.softcap,
+            temperature=self.temperature,
+            normalizer="both",
+        )
+        assert scores.full_logprobs is not None
+        return scores.full_logprobs
+
+
+def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float]:
+    """The decoder's final RMSNorm as (weight, eps), with identity left in its place; (None, 0) where it is another norm."""
+    for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f"):
+        norm = getattr(decoder, name, None)
+        weight = getattr(norm, "weight", None)
+        eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
+        if norm is None or weight is None or eps is None or getattr(norm, "bias", None) is not None:
+            continue
+        sample = torch.randn(4, weight.shape[0], generator=torch.Generator().manual_seed(0)).to(weight)
+        expected = norm(sample).float()
+        normed = sample.float() * torch.rsqrt(sample.float().pow(2).mean(-1, keepdim=True) + eps)
+        for gain in (weight, 1.0 + weight):
+            tolerance = 1e-5 if weight.dtype == torch.float32 else 2e-2
+            if torch.allclose(normed * gain.float(), expected, rtol=tolerance, atol=tolerance):
+                setattr(decoder, name, nn.Identity())
+                return gain, float(eps)
+    return None, 0.0

@@ -1,0 +1,113 @@
+"""Prompts as segments: the template is trusted, the data in it is not."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from adjudge.engine.errors import PromptError
+
+Cut = Literal["middle", "head", "tail", "never"]
+"""What goes when an untrusted text is too long: its middle, its head or its tail; "never" refuses instead."""
+
+_MARK = re.compile("\ue000(\\d+)\ue001")
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A piece of a prompt. Only a trusted segment may become special tokens; only an untrusted one may be shortened.
+
+    `limit` is the number of tokens to keep (None: all), `cut` where the rest is taken from.
+    """
+
+    text: str
+    trusted: bool = False
+    limit: int | None = None
+    cut: Cut = "middle"
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """Segments in order; each is tokenised by itself."""
+
+    segments: tuple[Segment, ...]
+
+    @staticmethod
+    def template(text: str, /, **data: str) -> Prompt:
+        """`text` is trusted and each `{field}` in it an untrusted segment: Prompt.template("Rate: {story}", story=…).
+
+        Raises PromptError for a field without data, and for data without a field.
+        """
+        segments: list[Segment] = []
+        used: set[str] = set()
+        for literal, field, _, _ in string.Formatter().parse(text):
+            if literal:
+                segments.append(Segment(literal, trusted=True))
+            if field is None:
+                continue
+            if field not in data:
+                raise PromptError(f'the template names "{{{field}}}" but no {field}= was given')
+            used.add(field)
+            segments.append(Segment(data[field]))
+        if unused := data.keys() - used:
+            raise PromptError(f"the template has no place for {', '.join(sorted(unused))}")
+        return Prompt(tuple(segments))
+
+    @property
+    def tail(self) -> Segment:
+        """The last segment, in whose context labels are compiled."""
+        return self.segments[-1]
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Prompt
+
+
+def mark_data(prompts: Sequence[Prompt]) -> tuple[list[str], list[Segment]]:
+    """Texts in which every untrusted segment is a mark, safe to hand to a chat template, and the segments by mark.
+
+    Raises PromptError where trusted text holds the private-use characters that marks are made of.
+    """
+    data: list[Segment] = []
+    texts: list[str] = []
+    for prompt in prompts:
+        parts: list[str] = []
+        for segment in prompt.segments:
+            if segment.trusted:
+                if "\ue000" in segment.text or "\ue001" in segment.text:
+                    raise PromptError("trusted text must not contain U+E000 or U+E001, which mark the places of data")
+                parts.append(segment.text)
+            else:
+                parts.append(mark(len(data)))
+                data.append(segment)
+        texts.append("".join(parts))
+    return texts, data
+
+
+def place_data(text: str, data: Sequence[Segment]) -> Prompt:
+    """The prompt of a rendered text with marks; raises PromptError unless every mark came through exactly once."""
+    marks = [int(number) for number in _MARK.findall(text)]
+    if sorted(marks) != list(range(len(data))):
+        raise PromptError("the model's chat template drops or repeats a part of the message; use a model with another template")
+    return place_marks(text, data)
+
+
+def mark(index: int) -> str:
+    """What stands in a text for the untrusted segment `index`."""
+    return f"\ue000{index}\ue001"
+
+
+def place_marks(text: str, data: Sequence[Segment]) -> Prompt:
+    """The trusted text with a segment of `data` in place of each mark."""
+    segments: list[Segment] = []
+    for index, piece in enumerate(_MARK.split(text)):
+        if index % 2:
+            segments.append(data[int(piece)])
+        elif piece:
+            segments.append(Segment(piece, trusted=True))
+    return Prompt(tuple(segments))

@@ -1,0 +1,28 @@
+"""A block in which transformers prints nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Within the block transformers prints no log lines, warnings or progress bars; errors are still raised."""
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging  # its switches are untyped
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,181 @@
+"""The radix tree over KV blocks: every prefix that is computed, being computed in this step, or promised to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from adjudge.engine.blocks import BlockPool, OutOfBlocks
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Node:
+    """A run of tokens at positions `start .. end` after the tokens of its parents.
+
+    `blocks` hold positions `start // block_size * block_size .. end`: where the run starts inside a block, its first block
+    is its own and begins with a copy of what stands before it (`head_ready` once that copy is made).
+    `computed` counts its tokens whose keys and values are in the pool, or will be at the end of this step.
+    """
+
+    tokens: Tokens
+    start: int
+    parent: Node | None
+    blocks: list[int]
+    head_ready: bool = False
+    computed: int = 0
+    users: int = 0
+    last_used: int = 0
+    children: dict[int, Node] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """The position after the last token."""
+        return self.start + len(self.tokens)
+
+    @property
+    def missing(self) -> int:
+        """Tokens still to compute."""
+        return len(self.tokens) - self.computed
+
+    def path(self) -> list[Node]:
+        """Nodes from the root's child down to this one."""
+        nodes: list[Node] = []
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+
+class RadixCache:
+    """Prefixes shared by block: `insert` finds or makes the path of a sequence, `release` lets go of it."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self.pool = pool
+        self.hit_tokens = 0
+        self.evicted_tokens = 0
+        self._clock = 0
+        self.root = Node((), 0, None, [])
+
+    def insert(self, tokens: Tokens) -> Node:
+        """The node at which `tokens` end, its path locked until `release`; splits and allocates as needed.
+
+        Raises OutOfBlocks, and locks nothing, when there is no room even after evicting what nobody uses.
+        """
+        node = self._descend(tokens)
+        self._lock(node, +1)
+        if node.end < len(tokens):
+            try:
+                leaf = self._grow(node, tokens[node.end :])
+            except OutOfBlocks:
+                self._lock(node, -1)
+                raise
+            leaf.users += 1
+            node = leaf
+        self.hit_tokens += sum(step.computed for step in node.path())
+        return node
+
+    def release(self, node: Node, keep: int) -> None:
+        """Unlock the path to `node`; what lies beyond position `keep` and nobody else uses is dropped at once."""
+        self._lock(node, -1)
+        while node.parent is not None and not node.users and not node.children and node.end > keep:
+            parent = node.parent
+            if node.start < keep:
+                self._split(node, keep - node.start)
+                parent = node.parent
+            self._remove(node)
+            node = parent
+
+    def table(self, node: Node) -> list[int]:
+        """The blocks of positions 0 .. node.end."""
+        table: list[int] = []
+        for step in node.path():
+            del table[step.start // self.pool.block_size :]
+            table += step.blocks
+        return table
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node but the root, parents before children."""
+        stack = list(self.root.children.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack += node.children.values()
+
+    def clear(self) -> None:
+        """Forget everything and free every block; for when the weights change or a step has failed."""
+        for node in list(self.nodes()):
+            self.pool.give_back(node.blocks)
+        self.root = Node((), 0, None, [])
+
+    def _descend(self, tokens: Tokens) -> Node:
+        """The deepest node whose path is a prefix of `tokens`, splitting the node in which they part."""
+        node = self.root
+        while node.end < len(tokens) and (child := node.children.get(tokens[node.end])):
+            shared = _common_prefix(child.tokens, tokens[child.start : child.end])
+            node = child if shared == len(child.tokens) else self._split(child, shared)
+            if shared < len(child.tokens) and node is not child:
+                break
+        return node
+
+    def _split(self, node: Node, at: int) -> Node:
+        """Cut `node` after `at` tokens; returns the new upper part. A block that holds both parts is held by both."""
+        size = self.pool.block_size
+        cut = node.start + at
+        first = node.start // size
+        upper_blocks = node.blocks[: -(-cut // size) - first]
+        lower_blocks = node.blocks[cut // size - first :]
+        if cut % size:
+            self.pool.share(upper_blocks[-1])
+        parent = node.parent
+        assert parent is not None
+        upper = Node(
+            node.tokens[:at], node.start, parent, upper_blocks, node.head_ready, min(node.computed, at), node.users, node.last_used
+        )
+        parent.children[upper.tokens[0]] = upper
+        upper.children[node.tokens[at]] = node
+        node.tokens, node.start, node.parent, node.blocks = node.tokens[at:], cut, upper, lower_blocks
+        node.head_ready, node.computed = True, max(0, node.computed - at)
+        return upper
+
+    def _grow(self, parent: Node, tokens: Tokens) -> Node:
+        size = self.pool.block_size
+        end = parent.end + len(tokens)
+        needed = -(-end // size) - parent.end // size
+        if needed > self.pool.free:
+            self._evict(needed - self.pool.free)
+        node = Node(tokens, parent.end, parent, self.pool.take(needed), head_ready=parent.end % size == 0)
+        parent.children[tokens[0]] = node
+        return node
+
+    def _evict(self, needed: int) -> None:
+        """Drop least recently used leaves until `needed` more blocks are free, or nothing is left to drop."""
+        goal = self.pool.free + needed
+        while self.pool.free < goal:
+            leaves = sorted((n for n in self.nodes() if not n.users and not n.children), key=lambda n: n.last_used)
+            if not leaves:
+                return
+            for leaf in leaves:
+                self.evicted_tokens += leaf.computed
+                self._remove(leaf)
+                if self.pool.free >= goal:
+                    return
+
+    def _remove(self, node: Node) -> None:
+        assert node.parent is not None
+        del node.parent.children[node.tokens[0]]
+        self.pool.give_back(node.blocks)
+
+    def _lock(self, node: Node, by: int) -> None:
+        self._clock += 1
+        for step in node.path():
+            step.users += by
+            step.last_used = self._clock
+
+
+def _common_prefix(left: Tokens, right: Tokens) -> int:
+    if left == right[: len(left)]:
+        return len(left)
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

@@ -1,0 +1,195 @@
+"""Runs a transformers decoder on packed steps: its own modules, our attention, our KV cache, no logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from adjudge.engine.errors import ModelUnsupported
+from adjudge.engine.head import Head
+from adjudge.engine.step import Step
+from adjudge.kernels.attention import PagedBatch, PagedKV, PagedSequence, paged_attention, write_kv
+from adjudge.kernels.linear import ROW_TILE, make_batch_invariant, padded_rows
+
+ATTENTION = "adjudge_paged"
+BLOCK_SIZE = 16
+CPU_CACHE_BYTES = 4 << 30
+
+
+class Runner:
+    """A model, its KV cache and its head. `forward(step)` gives the hidden states of the rows that answer requests."""
+
+    def __init__(self, model: Any, kv_cache_gb: float | None = None) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.name = type(model).__name__
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+        self.decoder: nn.Module = model.get_decoder()
+        self.max_context = int(getattr(model.config, "max_position_embeddings", None) or 1 << 30)
+        self._layers: dict[int, PagedKV] = {}
+        self._calls = 0
+        self.block_size = BLOCK_SIZE
+        self.blocks = 8  # enough for the self-check
+        model.set_attn_implementation(ATTENTION)
+        _fix_rope(model)
+        if self.device.type == "cpu":
+            make_batch_invariant(model)
+        with torch.inference_mode():
+            logits = self._check_layers()
+            self.head = Head.of(model, logits, lambda: self._probe(20)[:20])
+            self._check_isolation()
+        token_bytes = sum(
+            cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values()
+        ) // self.block_size
+        self.blocks = 1 + _cache_bytes(kv_cache_gb, self.device) // (token_bytes * self.block_size)
+        if self.blocks < 2:
+            raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: raise kv_cache_gb")
+        self._layers.clear()
+
+    @torch.inference_mode()
+    def forward(self, step: Step) -> torch.Tensor:
+        """Hidden states [R, D] at the rows of `step.finished`, before the final norm where the head applies it."""
+        for cache in self._layers.values() if step.copies else ():
+            sources, slots = torch.tensor(step.copies, device=self.device).unbind(1)
+            for store in (cache.key, cache.value):
+                flat = store.view(-1, *store.shape[2:])
+                flat.index_copy_(0, slots, flat.index_select(0, sources))
+        batch = step.batch(padded_rows(step.size), self.device)
+        hidden = self._decode(step.token_ids, step.positions, batch)
+        rows = torch.tensor([row for _, row in step.finished], dtype=torch.long, device=self.device)
+        return hidden.index_select(0, rows)
+
+    def release(self) -> None:
+        """Free the KV cache's memory; the next step allocates it anew, empty."""
+        self._layers.clear()
+
+    def _decode(self, token_ids: list[int], positions: list[int], batch: PagedBatch) -> torch.Tensor:
+        hidden: torch.Tensor = self._call(self.decoder, token_ids, positions, batch).last_hidden_state[0]
+        return hidden
+
+    def _call(self, module: nn.Module, token_ids: list[int], positions: list[int], batch: PagedBatch) -> Any:
+        padding = [0] * (batch.rows - len(token_ids))
+        return module(
+            input_ids=torch.tensor([token_ids + padding], device=self.device),
+            position_ids=torch.tensor([positions + padding], device=self.device),
+            use_cache=False,
+            adjudge_run=(self, batch),
+        )
+
+    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: PagedBatch, **how: Any) -> torch.Tensor:
+        """One layer's attention: store the keys and values ([T, KV heads, D]), then read each row's whole context."""
+        self._calls += 1
+        cache = self._layers.get(layer)
+        if cache is None:
+            cache = self._layers[layer] = PagedKV.empty(self.blocks, self.block_size, key, value)
+        write_kv(key, value, cache, batch)
+        return paged_attention(query, cache, batch, **how)
+
+    def _probe(self, *lengths: int) -> torch.Tensor:
+        """The decoder's hidden states of a few short sequences of fixed tokens, packed: for checks at load."""
+        return self._decode(*self._probe_batch(*lengths))
+
+    def _probe_batch(self, *lengths: int) -> tuple[list[int], list[int], PagedBatch]:
+        vocabulary = self.model.get_input_embeddings().num_embeddings
+        token_ids: list[int] = []
+        positions: list[int] = []
+        sequences: list[PagedSequence] = []
+        slots: list[int] = []
+        for index, length in enumerate(lengths):
+            first = 1 + 2 * index
+            sequences.append(PagedSequence(len(token_ids), length, 0, [first, first + 1]))
+            slots += range(first * self.block_size, first * self.block_size + length)
+            token_ids += [(7919 * (index + 1) + 104729 * place) % vocabulary for place in range(length)]
+            positions += range(length)
+        writes = torch.arange(len(slots), device=self.device), torch.tensor(slots, device=self.device)
+        return token_ids, positions, PagedBatch(tuple(sequences), self.block_size, ROW_TILE, *writes)
+
+    def _check_layers(self) -> torch.Tensor:
+        """The model's own logits [T, V] for the probe; refuses a model with layers outside the attention interface."""
+        try:
+            logits: torch.Tensor = self._call(self.model, *self._probe_batch(20)).logits[0, :20]
+        except ModelUnsupported:
+            raise
+        except Exception as error:
+            raise ModelUnsupported(f"{self.name} does not run on a packed batch with our attention: {error}") from error
+        layers = self.model.config.get_text_config().num_hidden_layers
+        if self._calls != layers:
+            odd = sorted({type(module).__name__ for module in self.model.modules() if _mixes_tokens(module)})
+            raise ModelUnsupported(
+                f"{self.name} has {layers} layers but {self._calls} went through the attention interface"
+                f" ({', '.join(odd) or 'the others'} mix tokens in their own way): use a decoder with attention layers only"
+            )
+        return logits
+
+    def _check_isolation(self) -> None:
+        """A sequence must not see its neighbours in the batch."""
+        alone, packed = self._probe(20)[:20], self._probe(20, 12)[:20]
+        if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
+            raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: use a decoder with attention layers only")
+
+
+def _attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    adjudge_run: tuple[Runner, PagedBatch] | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention interface: query [1, H, T, D], key and value [1, KV heads, T, D] -> [1, T, H, D]."""
+    if adjudge_run is None:
+        raise ModelUnsupported(f"{type(module).__name__} does not pass attention arguments through: this model cannot run packed")
+    for name in ("s_aux", "position_bias", "cu_seqlens"):
+        if kwargs.get(name) is not None:
+            raise ModelUnsupported(f"{type(module).__name__} uses {name} in its attention, which adjudge does not support")
+    runner, batch = adjudge_run
+    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
+    output = runner.attend(
+        int(module.layer_idx), query, key, value, batch, scale=scaling, sliding_window=sliding_window, softcap=softcap  # type: ignore[arg-type]
+    )
+    return output.unsqueeze(0), None
+
+
+def _no_mask(*args: Any, **kwargs: Any) -> None:
+    """The batch itself says who sees what."""
+
+
+AttentionInterface.register(ATTENTION, _attention)
+AttentionMaskInterface.register(ATTENTION, _no_mask)
+
+
+def _mixes_tokens(module: nn.Module) -> bool:
+    name = type(module).__name__.lower()
+    return any(word in name for word in ("conv", "mamba", "ssm", "recurrent", "rglru", "rwkv", "deltanet", "linearattention"))
+
+
+def _fix_rope(model: Any) -> None:
+    """Fix rope factors that would follow the longest position of each batch to those of the configured context."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    context = model.config.get_text_config().max_position_embeddings if hasattr(model.config, "get_text_config") else 0
+    for module in model.modules():
+        kind = getattr(module, "rope_type", None)
+        if isinstance(kind, str) and (kind == "longrope" or "dynamic" in kind):
+            frequencies, module.attention_scaling = ROPE_INIT_FUNCTIONS[kind](module.config, model.device, seq_len=context)
+            module.inv_freq.copy_(frequencies)
+            module.rope_type = "default"
+        elif isinstance(kind, dict) and any(k == "longrope" or "dynamic" in k for k in kind.values()):
+            raise ModelUnsupported(f"{type(model).__name__} changes its rope factors by layer and by length, which adjudge does not support")
+
+
+def _cache_bytes(kv_cache_gb: float | None, device: torch.device) -> int:
+    if kv_cache_gb is not None:
+        return int(kv_cache_gb * (1 << 30))
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * 0.8)
+    return CPU_CACHE_BYTES

@@ -1,0 +1,96 @@
+"""One step's work: the packed tokens, where their keys and values go, and which rows answer which request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from adjudge.engine.radix import Node, RadixCache, Tokens
+from adjudge.kernels.attention import PagedBatch, PagedSequence
+
+
+@dataclass(eq=False)
+class Request:
+    """A token sequence whose hidden state after the last token is wanted; `keep` of its tokens stay in the cache."""
+
+    tokens: Tokens
+    keep: int
+    leaf: Node | None = None
+
+
+@dataclass
+class Step:
+    """What the runner computes at once. Rows are packed tokens; every row's KV slots are distinct from every other row's."""
+
+    cache: RadixCache
+    token_ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    sequences: list[PagedSequence] = field(default_factory=list)
+    writes: list[tuple[int, int]] = field(default_factory=list)  # (row, slot)
+    copies: list[tuple[int, int]] = field(default_factory=list)  # (slot computed earlier, slot)
+    finished: list[tuple[Request, int]] = field(default_factory=list)  # (request, its last token's row)
+    _row_of_slot: dict[int, int] = field(default_factory=dict)
+    _origin: dict[int, int] = field(default_factory=dict)  # a copied slot's source
+
+    @property
+    def size(self) -> int:
+        """Tokens computed in this step."""
+        return len(self.token_ids)
+
+    def compute(self, node: Node, count: int) -> None:
+        """Add the next `count` missing tokens of `node`, whose parents are computed, earlier or in this step."""
+        table = self.cache.table(node)
+        if not node.head_ready:
+            self._copy_head(node, table)
+        start = node.start + node.computed
+        row = self.size
+        self._append(node.tokens[node.computed : node.computed + count], start, table)
+        for position in range(start, start + count):
+            self._write(row + position - start, self._slot(table, position))
+        node.computed += count
+
+    def finish(self, request: Request, room: int) -> None:
+        """Note the row of the request's last token. One that an earlier step computed is computed again, if there is `room`."""
+        assert request.leaf is not None
+        table = self.cache.table(request.leaf)
+        last = request.leaf.end - 1
+        row = self._row_of_slot.get(self._slot(table, last))
+        if row is None:
+            if not room:
+                return
+            row = self.size
+            self._append(request.tokens[last:], last, table)
+        self.finished.append((request, row))
+
+    def batch(self, rows: int, device: torch.device) -> PagedBatch:
+        """The attention kernel's view, padded to `rows`."""
+        writes = torch.tensor(self.writes, dtype=torch.long, device=device).view(-1, 2)
+        return PagedBatch(tuple(self.sequences), self.cache.pool.block_size, rows, writes[:, 0], writes[:, 1])
+
+    def _append(self, tokens: Tokens, start: int, table: list[int]) -> None:
+        self.sequences.append(PagedSequence(self.size, len(tokens), start, table))
+        self.token_ids += tokens
+        self.positions += range(start, start + len(tokens))
+
+    def _write(self, row: int, slot: int) -> None:
+        self.writes.append((row, slot))
+        self._row_of_slot[slot] = row
+
+    def _copy_head(self, node: Node, table: list[int]) -> None:
+        """Fill the node's first block up to where it starts: from this step's rows, or from slots written earlier."""
+        assert node.parent is not None
+        parent_table = self.cache.table(node.parent)
+        size = self.cache.pool.block_size
+        for position in range(node.start // size * size, node.start):
+            source, slot = self._slot(parent_table, position), self._slot(table, position)
+            if (row := self._row_of_slot.get(source)) is not None:
+                self._write(row, slot)
+            else:
+                self._origin[slot] = self._origin.get(source, source)
+                self.copies.append((self._origin[slot], slot))
+        node.head_ready = True
+
+    def _slot(self, table: list[int], position: int) -> int:
+        size = self.cache.pool.block_size
+        return table[position // size] * size + position % size

@@ -1,0 +1,129 @@
+"""Text to token ids and back; untrusted text can never become a special token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from tokenizers import Tokenizer as BackendTokenizer
+
+from adjudge.engine.errors import ModelUnsupported, PromptError
+from adjudge.engine.prompt import Message, Prompt, Segment, mark_data, place_data
+
+Tokens = tuple[int, ...]
+
+ELLIPSIS = "\n[...]\n"
+"""Stands where the middle of a text was cut out."""
+
+
+class Tokenizer:
+    """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if not isinstance(backend, BackendTokenizer):
+            raise ModelUnsupported(f"{type(tokenizer).__name__} has no fast (tokenizer.json) form, which safe prompts rest on")
+        plain = json.loads(backend.to_str())
+        added = plain["added_tokens"]
+        plain.update(added_tokens=[], truncation=None, padding=None)
+        self.inner = tokenizer
+        self.vocab_size = len(tokenizer)
+        self._trusted = BackendTokenizer.from_str(backend.to_str())
+        self._trusted.no_truncation()
+        self._plain = BackendTokenizer.from_str(json.dumps(plain))
+        self._powerful = frozenset(token["id"] for token in added if token["special"])
+        self._bos = _leading_ids(tokenizer)
+        self.encode = lru_cache(maxsize=4096)(self._encode)
+
+    def _encode(self, text: str, trusted: bool) -> Tokens:
+        """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""
+        text = well_formed(text)
+        if trusted:
+            return tuple(self._trusted.encode(text, add_special_tokens=False).ids)
+        ids = tuple(self._plain.encode(text, add_special_tokens=False).ids)
+        if self._powerful.isdisjoint(ids):
+            return ids
+        pieces = (self._plain.encode(character, add_special_tokens=False).ids for character in text)
+        return tuple(token for piece in pieces for token in piece if token not in self._powerful)
+
+    def segment(self, segment: Segment) -> Tokens:
+        """Token ids of a segment, shortened to its limit if it has one."""
+        ids = self.encode(segment.text, segment.trusted)
+        if segment.trusted or segment.limit is None or len(ids) <= segment.limit:
+            return ids
+        limit = segment.limit
+        if segment.cut == "head":
+            return ids[len(ids) - limit :]
+        if segment.cut == "tail":
+            return ids[:limit]
+        gap = self.encode(ELLIPSIS, True)
+        kept = max(0, limit - len(gap))
+        return ids[: kept - kept // 2] + gap[:limit] + ids[len(ids) - kept // 2 :]
+
+    def prompt(self, prompt: Prompt | str | Sequence[int]) -> Tokens:
+        """Token ids of a prompt; a plain string is one untrusted segment after the model's own leading tokens.
+
+        Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
+        """
+        if isinstance(prompt, str):
+            ids = self._bos + self.encode(prompt, False)
+        elif isinstance(prompt, Prompt):
+            ids = tuple(token for segment in prompt.segments for token in self.segment(segment))
+        else:
+            ids = tuple(int(token) for token in prompt)
+            if bad := [token for token in ids if not 0 <= token < self.vocab_size]:
+                raise PromptError(f"token id {bad[0]} is outside the vocabulary of {self.vocab_size}")
+        if not ids:
+            raise PromptError("the prompt is empty: give at least one token")
+        return ids
+
+    def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
+        """The model's chat template around `messages`, then `answer` (trusted) as the beginning of its reply.
+
+        Untrusted segments never pass through the template. Thinking modes are switched off. A model without a template gets
+        the messages as paragraphs; one that refuses a system message gets it at the head of the first user message.
+        """
+        texts, data = mark_data([message.content for message in messages])
+        roles = [message.role for message in messages]
+        return place_data(self._render(roles, texts) + answer, data)
+
+    def _render(self, roles: Sequence[str], texts: Sequence[str]) -> str:
+        if not self.inner.chat_template:
+            return "\n\n".join(texts) + "\n\n"
+        turns = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+        try:
+            return self._apply(turns)
+        except Exception:
+            if roles[:2] != ["system", "user"]:
+                raise
+        merged = {"role": "user", "content": f"{texts[0]}\n\n{texts[1]}"}
+        return self._apply([merged, *turns[2:]])
+
+    def _apply(self, turns: list[dict[str, str]]) -> str:
+        rendered = self.inner.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        return str(rendered)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included."""
+        return str(self.inner.decode(list(ids), skip_special_tokens=False))
+
+
+def well_formed(text: str) -> str:
+    """`text` with surrogate pairs joined and lone surrogates replaced by U+FFFD, so that it can be encoded at all."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _leading_ids(tokenizer: Any) -> Tokens:
+    """What the tokenizer puts before a text by default: the begin-of-sequence token of models that have one."""
+    bare = tokenizer.encode("a", add_special_tokens=False)
+    full = tokenizer.encode("a", add_special_tokens=True)
+    for start in range(len(full) - len(bare) + 1):
+        if full[start : start + len(bare)] == bare:
+            return tuple(full[:start])
+    return ()

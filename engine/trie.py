@@ -1,0 +1,63 @@
+"""The prefix tree of a batch of sequences: in what order to compute them, what to keep, and what sharing saves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Tokens = tuple[int, ...]
+
+
+class Place(NamedTuple):
+    """A sequence's index in the batch, and how many of its tokens some other sequence of the batch begins with."""
+
+    index: int
+    shared: int
+
+
+def order(sequences: Sequence[Tokens]) -> list[Place]:
+    """Depth-first order of the batch's trie: sequences that share a prefix are neighbours.
+
+    Subtrees stand in the order in which their first sequence was given, so results come roughly in the order asked for.
+    Sequences must be distinct.
+    """
+    places: list[Place] = []
+    stack = [(list(range(len(sequences))), 0)]
+    while stack:
+        group, depth = stack.pop()
+        if len(group) == 1:
+            places.append(Place(group[0], depth))
+            continue
+        common = _common_prefix([sequences[index] for index in group], depth)
+        branches: dict[int, list[int]] = {}
+        for index in group:
+            if len(sequences[index]) == common:
+                places.append(Place(index, common))
+            else:
+                branches.setdefault(sequences[index][common], []).append(index)
+        stack += [(branch, common) for branch in reversed(branches.values())]
+    return places
+
+
+def size(sequences: Sequence[Tokens]) -> int:
+    """Tokens of the batch's trie: what is left to compute when every shared prefix is computed once."""
+    total = 0
+    previous: Tokens = ()
+    for tokens in sorted(sequences):
+        total += len(tokens) - _common_prefix([previous, tokens], 0)
+        previous = tokens
+    return total
+
+
+def _common_prefix(sequences: Sequence[Tokens], start: int) -> int:
+    """Length of the longest common prefix, which is known to be at least `start`."""
+    low, high = start, min(map(len, sequences))
+    first = sequences[0]
+    while low < high:
+        middle = (low + high + 1) // 2
+        part = first[low:middle]
+        if all(tokens[low:middle] == part for tokens in sequences):
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,5 @@
+"""Tensors in, tensors out: the kernels that judging needs, each with a torch twin and a float64 oracle."""
+
+from adjudge.kernels.restricted_head import LabelSetError, RestrictedScores, restricted_logprobs
+
+__all__ = ["LabelSetError", "RestrictedScores", "restricted_logprobs"]

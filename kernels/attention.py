@@ -1,0 +1,195 @@
+"""Attention over a ragged batch and a paged key/value cache: one call for prefill, chunks of it, and single tokens.
+
+Ladder (CPU, 2 cores, 9 query heads on 3 KV heads of 64, context 1024; GFLOP/s of useful rows)
+1. one matmul, softmax, matmul a sequence: 74 to 106, and memory for every score;
+2. torch's fused CPU attention, one query tile a call: 116;
+3. query heads of one KV head packed into the rows of a tile, all tiles of a KV band in one call (this version): 126.
+
+Batch invariance: the query at absolute position p always sits in tile p // TILE_ROWS at row p % TILE_ROWS, and that tile
+always reads its keys padded to the same multiple of BAND: the shapes a query meets depend on its position and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+
+TILE_ROWS = 16
+BAND = 128
+
+
+@dataclass(frozen=True)
+class PagedKV:
+    """One layer's cache: keys [blocks, block_size, KV heads, D] and values [blocks, block_size, KV heads, Dv].
+
+    Block 0 belongs to nobody and holds zeros: padding reads from it.
+    """
+
+    key: torch.Tensor
+    value: torch.Tensor
+
+    @staticmethod
+    def empty(blocks: int, block_size: int, key: torch.Tensor, value: torch.Tensor) -> PagedKV:
+        """A cache for keys and values shaped like `key` and `value` ([T, KV heads, D])."""
+        caches = [like.new_empty(blocks, block_size, *like.shape[1:]) for like in (key, value)]
+        for cache in caches:
+            cache[0].zero_()
+        return PagedKV(*caches)
+
+
+@dataclass(frozen=True)
+class PagedSequence:
+    """A run of consecutive query rows and the blocks that hold its context (itself included).
+
+    Rows `row .. row + length` of the packed batch sit at absolute positions `start .. start + length`; position p is kept in
+    slot `blocks[p // block_size] * block_size + p % block_size`.
+    """
+
+    row: int
+    length: int
+    start: int
+    blocks: Sequence[int]
+
+
+@dataclass(frozen=True)
+class PagedBatch:
+    """What attention must know of a packed batch of `rows` query rows.
+
+    Fields: sequences; block_size; rows (padding included); write_rows [W] and write_slots [W]: which rows' keys and values
+    go to which slots (a row may go to several: the blocks of siblings that diverge inside a block).
+    """
+
+    sequences: tuple[PagedSequence, ...]
+    block_size: int
+    rows: int
+    write_rows: torch.Tensor
+    write_slots: torch.Tensor
+    _masks: dict[tuple[int, int | None, torch.dtype], list[torch.Tensor]] = field(default_factory=dict)
+
+    @cached_property
+    def tiles(self) -> _Tiles:
+        """The CPU path's plan, made once for all layers."""
+        return _Tiles.plan(self)
+
+
+def write_kv(key_THD: torch.Tensor, value_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch) -> None:
+    """Store the batch's keys and values ([T, KV heads, D]) at their slots."""
+    for source, target in ((key_THD, cache.key), (value_THD, cache.value)):
+        target.view(-1, *target.shape[2:]).index_copy_(0, batch.write_slots, source.index_select(0, batch.write_rows))
+
+
+def paged_attention(
+    query_THD: torch.Tensor,
+    cache: PagedKV,
+    batch: PagedBatch,
+    *,
+    scale: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """Causal attention of every row over its own sequence's context, which `write_kv` has stored already.
+
+    Shapes: query [T, H, D] with H a multiple of the KV heads -> [T, H, Dv]; padding rows come back as zeros.
+    """
+    tiles = batch.tiles
+    heads, width = query_THD.shape[1:]
+    kv_heads, value_width = cache.value.shape[2:]
+    group = heads // kv_heads
+    scale = width**-0.5 if scale is None else scale
+    # [tiles, TILE_ROWS, KV, G, D] -> [tiles, KV, G * TILE_ROWS, D]: one KV head's query heads are rows of one matrix
+    query = query_THD.index_select(0, tiles.rows).view(-1, TILE_ROWS, kv_heads, group, width)
+    query = query.permute(0, 2, 3, 1, 4).reshape(-1, kv_heads, group * TILE_ROWS, width)
+    keys, values = (cached.view(-1, *cached.shape[2:]) for cached in (cache.key, cache.value))
+    output = query.new_empty(*query.shape[:-1], value_width)
+    for band, mask in zip(tiles.bands, _masks(batch, group, sliding_window, query.dtype), strict=True):
+        part = slice(band.first, band.last)
+        key = keys.index_select(0, band.slots).transpose(0, 1).unsqueeze(0).expand(part.stop - part.start, -1, -1, -1)
+        value = values.index_select(0, band.slots).transpose(0, 1).unsqueeze(0).expand(part.stop - part.start, -1, -1, -1)
+        output[part] = _attend(query[part], key, value, mask, scale, softcap)
+    output = output.view(-1, kv_heads, group, TILE_ROWS, value_width).permute(0, 3, 1, 2, 4)
+    flat = output.reshape(-1, heads, value_width)
+    result = flat.new_zeros(batch.rows, heads, value_width)
+    return result.index_copy_(0, tiles.filled_rows, flat.index_select(0, tiles.filled))
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scale: float, softcap: float | None
+) -> torch.Tensor:
+    if softcap is None:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+    scores = torch.tanh((query * scale) @ key.transpose(-1, -2) / softcap) * softcap
+    return torch.softmax(scores.float() + mask, -1).to(value.dtype) @ value
+
+
+@dataclass(frozen=True)
+class _Band:
+    """Tiles `first .. last` (of one sequence) that read the same `slots` [L], L a multiple of BAND."""
+
+    first: int
+    last: int
+    positions: torch.Tensor  # [tiles, TILE_ROWS] absolute positions of the queries
+    slots: torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Query tiles at absolute positions: `rows` [tiles * TILE_ROWS] (row 0 where a place is empty) and their KV bands."""
+
+    rows: torch.Tensor
+    filled: torch.Tensor  # places that hold a query
+    filled_rows: torch.Tensor  # and the batch row of each
+    bands: tuple[_Band, ...]
+
+    @staticmethod
+    def plan(batch: PagedBatch) -> _Tiles:
+        rows: list[torch.Tensor] = []
+        bands: list[_Band] = []
+        count = 0
+        device = batch.write_rows.device
+        for sequence in batch.sequences:
+            end = sequence.start + sequence.length
+            first, last = sequence.start // TILE_ROWS, -(-end // TILE_ROWS)
+            positions = torch.arange(first * TILE_ROWS, last * TILE_ROWS)
+            row = positions - sequence.start + sequence.row
+            rows.append(torch.where((positions >= sequence.start) & (positions < end), row, -1))
+            slots = _slots(sequence, batch.block_size)
+            tile = first
+            while tile < last:
+                length = -(-(tile + 1) * TILE_ROWS // BAND) * BAND
+                stop = min(last, length // TILE_ROWS)
+                part = positions[(tile - first) * TILE_ROWS : (stop - first) * TILE_ROWS].view(-1, TILE_ROWS)
+                padded = F.pad(slots[:length], (0, max(0, length - slots.shape[0])))
+                bands.append(_Band(count, count + stop - tile, part.to(device), padded.to(device)))
+                count += stop - tile
+                tile = stop
+        flat = torch.cat(rows) if rows else torch.empty(0, dtype=torch.long)
+        filled = (flat >= 0).nonzero().squeeze(1)
+        return _Tiles(flat.clamp(min=0).to(device), filled.to(device), flat[filled].to(device), tuple(bands))
+
+
+def _slots(sequence: PagedSequence, block_size: int) -> torch.Tensor:
+    """Slots of positions 0 .. end of the sequence."""
+    blocks = torch.as_tensor(sequence.blocks, dtype=torch.long)
+    slots = (blocks[:, None] * block_size + torch.arange(block_size)).flatten()
+    return slots[: sequence.start + sequence.length]
+
+
+def _masks(batch: PagedBatch, group: int, window: int | None, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Additive masks [tiles, 1, G * TILE_ROWS, L] of every band, made once a step."""
+    kind = (group, window, dtype)
+    if kind not in batch._masks:
+        masks = []
+        for band in batch.tiles.bands:
+            query = band.positions[:, :, None]
+            key = torch.arange(band.slots.shape[0], device=band.slots.device)
+            hidden = key > query
+            if window is not None:
+                hidden |= key <= query - window
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+            masks.append(mask.repeat(1, group, 1).unsqueeze(1))
+        batch._masks[kind] = masks
+    return batch._masks[kind]

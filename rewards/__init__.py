@@ -1,0 +1,1 @@
+"""Texts in, verdicts and rewards out: judges, reward composition, journal, trainer adapters."""

@@ -1,0 +1,74 @@
+"""What a judge looks at: the aspects of HANNA and StoryER, and the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+
+
+class Aspect(msgspec.Struct, frozen=True):
+    """A dimension judged: its name, what it means (one sentence for the prompt), and its weight in the preference."""
+
+    name: str
+    definition: str
+    weight: float = 1.0
+
+
+HANNA: tuple[Aspect, ...] = (
+    Aspect("relevance", "How well does the story answer the writing prompt it was given?"),
+    Aspect("coherence", "Does the story make sense, each part following from the ones before?"),
+    Aspect("empathy", "How well does the story let the reader understand and share what its characters feel?"),
+    Aspect("surprise", "How well does the story avoid the expected, and does its end come as a surprise that fits?"),
+    Aspect("engagement", "How strongly does the story hold the reader's attention and make one want to read on?"),
+    Aspect("complexity", "How rich is the story in detail, ideas and layers?"),
+)
+"""The six criteria of the HANNA benchmark (Chhun et al., 2022), in words of our own."""
+
+STORYER: tuple[Aspect, ...] = (
+    Aspect("coherence", "Does the story make sense, each part following from the ones before?"),
+    Aspect("ending", "Does the story end well, with an ending that completes what came before?"),
+    Aspect("style", "How well is the story written: word choice, rhythm, and a voice of its own?"),
+    Aspect("character development", "Are the characters distinct, and do they change or show themselves through what they do?"),
+    Aspect("empathy", "How well does the story let the reader understand and share what its characters feel?"),
+)
+"""The five aspects of StoryER (Chen et al., 2022), in words of our own."""
+
+SETS: dict[str, tuple[Aspect, ...]] = {"hanna": HANNA, "storyer": STORYER}
+
+
+def parse_aspects(text: str) -> tuple[Aspect, ...]:
+    """Aspects from the command line: a set's name, or names after commas; one's own as `name=what it means`.
+
+    Raises AdjudgeError for a name nobody knows, an empty list, and a name given twice.
+    """
+    if text.strip().lower() in SETS:
+        return SETS[text.strip().lower()]
+    known = {aspect.name: aspect for aspects in SETS.values() for aspect in aspects}
+    chosen: list[Aspect] = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, equals, definition = (piece.strip() for piece in part.partition("="))
+        if equals and name and definition:
+            chosen.append(Aspect(name, definition))
+        elif name.lower() in known:
+            chosen.append(known[name.lower()])
+        else:
+            raise AdjudgeError(
+                f'unknown aspect "{part}": choose hanna, storyer, or names from {", ".join(sorted(known))};'
+                f' give your own as "{name or "name"}=what it means"'
+            )
+    return checked(chosen)
+
+
+def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
+    """The aspects, refused when none is given, a name comes twice, or the weights cannot be averaged."""
+    if not aspects:
+        raise AdjudgeError("no aspects given: choose hanna, storyer, or names separated by commas")
+    names = [aspect.name for aspect in aspects]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise AdjudgeError(f'aspect "{double}" is given twice')
+    if any(not aspect.weight >= 0 for aspect in aspects) or not sum(aspect.weight for aspect in aspects) > 0:
+        raise AdjudgeError("aspect weights must be zero or more, and not all zero")
+    return tuple(aspects)

@@ -1,0 +1,56 @@
+"""Judge prompts: jinja files whose data slots are untrusted by construction."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from adjudge.engine.errors import PromptError
+from adjudge.engine.prompt import Cut, Message, Segment, mark, place_marks
+
+FOLDER = Path(__file__).parent / "prompts"
+
+
+class Template:
+    """A prompt file with the blocks `system`, `user` and `answer`; its `hash` is the version that journals record."""
+
+    def __init__(self, path: Path) -> None:
+        self.source = path.read_text(encoding="utf-8")
+        self.hash = hashlib.sha256(self.source.encode()).hexdigest()[:16]
+        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+        self._template = environment.from_string(self.source)
+
+    def render(
+        self, *, data: Mapping[str, str], cut: Cut = "middle", **trusted: Any
+    ) -> tuple[list[Message], str]:
+        """The messages and the beginning of the answer; `data` become untrusted segments, `trusted` template text.
+
+        Raises PromptError for a variable that the file uses and nobody gave.
+        """
+        marks = {name: mark(index) for index, name in enumerate(data)}
+        segments = [Segment(text, cut=cut) for text in data.values()]
+        context = self._template.new_context({**trusted, **marks})
+        try:
+            texts = {name: "".join(block(context)) for name, block in self._template.blocks.items()}
+        except jinja2.UndefinedError as error:
+            raise PromptError(f"the prompt file needs a variable that was not given: {error.message}") from error
+        messages = [
+            Message("system", place_marks(texts["system"], segments)),
+            Message("user", place_marks(texts["user"], segments)),
+        ]
+        return messages, texts["answer"]
+
+
+@cache
+def load(judge: str, language: str = "en") -> Template:
+    """The prompt file of a judge; raises PromptError naming the languages there are."""
+    path = FOLDER / judge / f"{language}.jinja"
+    if not path.is_file():
+        known = sorted(file.stem for file in (FOLDER / judge).glob("*.jinja"))
+        raise PromptError(f'no {judge} prompt in language "{language}": choose from {", ".join(known) or "none"}')
+    return Template(path)

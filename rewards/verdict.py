@@ -1,0 +1,70 @@
+"""What goes into a judge and what comes out: the wire format of pairs and their verdicts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from adjudge.engine.score import Reason
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two stories to compare, with the prompt both answer, or one prompt each."""
+
+    a: str
+    b: str
+    prompt: str = ""
+    prompt_a: str | None = None
+    prompt_b: str | None = None
+    id: str = ""
+
+    @property
+    def prompts(self) -> tuple[str, str]:
+        """The prompt of each story."""
+        return (
+            self.prompt if self.prompt_a is None else self.prompt_a,
+            self.prompt if self.prompt_b is None else self.prompt_b,
+        )
+
+
+class AspectVerdict(msgspec.Struct, frozen=True):
+    """One aspect of a pair.
+
+    `score_a` and `score_b` are expected scores averaged over the orders; `preference` is the probability that a is better;
+    `bias` the log-odds for whichever story is shown first (None with one order); `mass` the least label mass of its questions;
+    the distributions are over the scale's labels, averaged over the orders. With `abstained` the values are None.
+    """
+
+    score_a: float | None
+    score_b: float | None
+    preference: float | None
+    bias: float | None
+    mass: float | None
+    distribution_a: tuple[float, ...] | None = None
+    distribution_b: tuple[float, ...] | None = None
+    abstained: Reason | None = None
+
+
+class PairVerdict(msgspec.Struct, frozen=True):
+    """What a judge concludes about a pair; `preference` is the probability that a is better, None when it abstained.
+
+    `truncated` says that a text was shortened to fit; `model` names the judge; `key` is the journal's.
+    """
+
+    id: str
+    preference: float | None
+    aspects: dict[str, AspectVerdict]
+    abstained: Reason | None
+    truncated: bool
+    model: str
+    key: str
+
+    @property
+    def bias(self) -> float | None:
+        """Mean position bias of the aspects, in log-odds for the first place."""
+        values = [aspect.bias for aspect in self.aspects.values() if aspect.bias is not None]
+        return sum(values) / len(values) if values else None
+
+    @property
+    def mass(self) -> float | None:
+        """The least label mass of any question."""
+        return min((aspect.mass for aspect in self.aspects.values() if aspect.mass is not None), default=None)

