@@ -1,10 +1,10 @@
 """adjudge: LLM judges as rewards, fast enough to sit inside a training step.
 
-    from adjudge import Engine, Pair, PairwiseJudge
+from adjudge import Engine, Pair, PairwiseJudge
 
-    judge = PairwiseJudge(Engine())
-    [verdict] = judge.compare([Pair(prompt="…", a="…", b="…")])
-    print(verdict.preference)
+judge = PairwiseJudge(Engine())
+[verdict] = judge.compare([Pair(prompt="…", a="…", b="…")])
+print(verdict.preference)
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ def judge(
 
 @app.command()
 def score(
-    prompts: Annotated[Path | None, typer.Argument(help="JSONL or CSV with a column `prompt`, optionally `labels`.")] = None,
+    prompts: Annotated[
+        Path | None, typer.Argument(help="JSONL or CSV with a column `prompt`, optionally `labels`.")
+    ] = None,
     labels: Annotated[str | None, typer.Option(help="Labels after commas, where rows have none of their own.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Score this one prompt instead of a file.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,

@@ -66,7 +66,7 @@ def _tiny_sizes(usual: Any) -> dict[str, Any]:
         "initializer_range": 0.2,
         "bos_token_id": 256,
         "eos_token_id": 258,
-        "pad_token_id": 256,
+        "pad_token_id": None,  # its row of the embeddings would be zero
     }
     experts = {
         "moe_intermediate_size": 32,
@@ -86,10 +86,12 @@ def _tiny_sizes(usual: Any) -> dict[str, Any]:
         sizes["sliding_window"] = 64
     if hasattr(usual, "rotary_dim"):
         sizes["rotary_dim"] = 8
-    if kinds := list(dict.fromkeys(getattr(usual, "layer_types", None) or ())):
+    if kinds := list(dict.fromkeys(vars(usual).get("layer_types") or ())):
         sizes["layer_types"] = (kinds * 2)[: max(2, len(kinds))]
         sizes["num_hidden_layers"] = len(sizes["layer_types"])
-    return sizes
+    kinds_of = {name: getattr(type(usual), name, None) for name in sizes}
+    fixed = {name for name, kind in kinds_of.items() if isinstance(kind, property) and kind.fset is None}
+    return {name: size for name, size in sizes.items() if name not in fixed}
 
 
 def tiny_tokenizer() -> Any:

@@ -166,7 +166,9 @@ class Engine:
             shared = Labels.of(labels)  # type: ignore[arg-type]
             return zip(prompts, [shared] * len(prompts), strict=True)
         if len(labels) != len(prompts):
-            raise LabelError(f"{len(labels)} label sets for {len(prompts)} prompts: give one set, or one for each prompt")
+            raise LabelError(
+                f"{len(labels)} label sets for {len(prompts)} prompts: give one set, or one for each prompt"
+            )
         return zip(prompts, map(Labels.of, labels), strict=True)  # type: ignore[arg-type]
 
     def _compile(self, prompt: AnyPrompt, labels: Labels) -> LabelSet:
@@ -188,7 +190,9 @@ class Engine:
         self.stats.prompts += len(jobs)
         self.stats.prompt_tokens += sum(job.prompt_tokens for job in jobs)
 
-    def _answer(self, step: Step, hidden: torch.Tensor, jobs: list[_Job], wanted: Wanted) -> Iterator[tuple[int, Score]]:
+    def _answer(
+        self, step: Step, hidden: torch.Tensor, jobs: list[_Job], wanted: Wanted
+    ) -> Iterator[tuple[int, Score]]:
         """Read the label distributions at the step's answered rows, and yield the scores that are complete."""
         self.stats.steps += 1
         self.stats.tokens_computed += step.size

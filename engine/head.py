@@ -35,7 +35,9 @@ class Head:
         linear = model.get_output_embeddings()
         if linear is None:
             raise ModelUnsupported(f"{type(model).__name__} has no language-model head: use a causal language model")
-        scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+        scale = float(getattr(config, "logit_scale", None) or 1.0) / float(
+            getattr(config, "logits_scaling", None) or 1.0
+        )
         softcap = getattr(config, "final_logit_softcapping", None)
         norm_weight, eps = _take_norm(model.get_decoder())
         head = Head(linear.weight, getattr(linear, "bias", None), norm_weight, eps, softcap, 1.0 / scale)

@@ -93,7 +93,9 @@ def place_data(text: str, data: Sequence[Segment]) -> Prompt:
     """The prompt of a rendered text with marks; raises PromptError unless every mark came through exactly once."""
     marks = [int(number) for number in _MARK.findall(text)]
     if sorted(marks) != list(range(len(data))):
-        raise PromptError("the model's chat template drops or repeats a part of the message; use a model with another template")
+        raise PromptError(
+            "the model's chat template drops or repeats a part of the message; use a model with another template"
+        )
     return place_marks(text, data)
 
 

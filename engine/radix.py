@@ -132,7 +132,14 @@ class RadixCache:
         parent = node.parent
         assert parent is not None
         upper = Node(
-            node.tokens[:at], node.start, parent, upper_blocks, node.head_ready, min(node.computed, at), node.users, node.last_used
+            node.tokens[:at],
+            node.start,
+            parent,
+            upper_blocks,
+            node.head_ready,
+            min(node.computed, at),
+            node.users,
+            node.last_used,
         )
         parent.children[upper.tokens[0]] = upper
         upper.children[node.tokens[at]] = node

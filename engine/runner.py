@@ -41,9 +41,9 @@ class Runner:
             logits = self._check_layers()
             self.head = Head.of(model, logits, lambda: self._probe(20)[:20])
             self._check_isolation()
-        token_bytes = sum(
-            cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values()
-        ) // self.block_size
+        token_bytes = (
+            sum(cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values()) // self.block_size
+        )
         self.blocks = 1 + _cache_bytes(kv_cache_gb, self.device) // (token_bytes * self.block_size)
         if self.blocks < 2:
             raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: raise kv_cache_gb")
@@ -52,11 +52,10 @@ class Runner:
     @torch.inference_mode()
     def forward(self, step: Step) -> torch.Tensor:
         """Hidden states [R, D] at the rows of `step.finished`, before the final norm where the head applies it."""
-        for cache in self._layers.values() if step.copies else ():
+        if step.copies:
             sources, slots = torch.tensor(step.copies, device=self.device).unbind(1)
-            for store in (cache.key, cache.value):
-                flat = store.view(-1, *store.shape[2:])
-                flat.index_copy_(0, slots, flat.index_select(0, sources))
+            for cache in self._layers.values():
+                cache.copy(sources, slots)
         batch = step.batch(padded_rows(step.size), self.device)
         hidden = self._decode(step.token_ids, step.positions, batch)
         rows = torch.tensor([row for _, row in step.finished], dtype=torch.long, device=self.device)
@@ -79,7 +78,9 @@ class Runner:
             adjudge_run=(self, batch),
         )
 
-    def attend(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: PagedBatch, **how: Any) -> torch.Tensor:
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: PagedBatch, **how: Any
+    ) -> torch.Tensor:
         """One layer's attention: store the keys and values ([T, KV heads, D]), then read each row's whole context."""
         self._calls += 1
         cache = self._layers.get(layer)
@@ -128,7 +129,9 @@ class Runner:
         """A sequence must not see its neighbours in the batch."""
         alone, packed = self._probe(20)[:20], self._probe(20, 12)[:20]
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
-            raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: use a decoder with attention layers only")
+            raise ModelUnsupported(
+                f"{self.name} mixes tokens of neighbouring sequences: use a decoder with attention layers only"
+            )
 
 
 def _attention(
@@ -146,14 +149,25 @@ def _attention(
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention interface: query [1, H, T, D], key and value [1, KV heads, T, D] -> [1, T, H, D]."""
     if adjudge_run is None:
-        raise ModelUnsupported(f"{type(module).__name__} does not pass attention arguments through: this model cannot run packed")
+        raise ModelUnsupported(
+            f"{type(module).__name__} does not pass attention arguments through: this model cannot run packed"
+        )
     for name in ("s_aux", "position_bias", "cu_seqlens"):
         if kwargs.get(name) is not None:
-            raise ModelUnsupported(f"{type(module).__name__} uses {name} in its attention, which adjudge does not support")
+            raise ModelUnsupported(
+                f"{type(module).__name__} uses {name} in its attention, which adjudge does not support"
+            )
     runner, batch = adjudge_run
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
     output = runner.attend(
-        int(module.layer_idx), query, key, value, batch, scale=scaling, sliding_window=sliding_window, softcap=softcap  # type: ignore[arg-type]
+        int(module.layer_idx),
+        query,
+        key,
+        value,
+        batch,
+        scale=scaling,
+        sliding_window=sliding_window,
+        softcap=softcap,  # type: ignore[arg-type]
     )
     return output.unsqueeze(0), None
 
@@ -168,7 +182,9 @@ AttentionMaskInterface.register(ATTENTION, _no_mask)
 
 def _mixes_tokens(module: nn.Module) -> bool:
     name = type(module).__name__.lower()
-    return any(word in name for word in ("conv", "mamba", "ssm", "recurrent", "rglru", "rwkv", "deltanet", "linearattention"))
+    return any(
+        word in name for word in ("conv", "mamba", "ssm", "recurrent", "rglru", "rwkv", "deltanet", "linearattention")
+    )
 
 
 def _fix_rope(model: Any) -> None:
@@ -179,11 +195,15 @@ def _fix_rope(model: Any) -> None:
     for module in model.modules():
         kind = getattr(module, "rope_type", None)
         if isinstance(kind, str) and (kind == "longrope" or "dynamic" in kind):
-            frequencies, module.attention_scaling = ROPE_INIT_FUNCTIONS[kind](module.config, model.device, seq_len=context)
+            frequencies, module.attention_scaling = ROPE_INIT_FUNCTIONS[kind](
+                module.config, model.device, seq_len=context
+            )
             module.inv_freq.copy_(frequencies)
             module.rope_type = "default"
         elif isinstance(kind, dict) and any(k == "longrope" or "dynamic" in k for k in kind.values()):
-            raise ModelUnsupported(f"{type(model).__name__} changes its rope factors by layer and by length, which adjudge does not support")
+            raise ModelUnsupported(
+                f"{type(model).__name__} changes its rope factors by layer and by length, which adjudge does not support"
+            )
 
 
 def _cache_bytes(kv_cache_gb: float | None, device: torch.device) -> int:

@@ -27,7 +27,8 @@ Kind = Literal["alias", "folder", "hub", "gguf", "dummy"]
 
 DUMMY = "dummy:"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
-HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
+VOCABULARIES = ["tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json"]
+HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt"]
 
 
 class ModelSource(msgspec.Struct, frozen=True):
@@ -114,22 +115,24 @@ def open_source(
 
 def open_tokenizer(source: ModelSource) -> Any:
     """The tokenizer of a model alone."""
-    folder = Path(source.path)
+    from transformers import AutoTokenizer
+
+    folder = Path(source.path) if source.kind != "dummy" else Path(source.path).parent
+    has_vocabulary = any(file for pattern in VOCABULARIES for file in folder.glob(pattern))
     if source.kind == "dummy":
         from adjudge.engine.dummy import TINY, tiny_tokenizer
 
-        folder = folder.parent
-        files = [folder / name for name in ("tokenizer.json", "tokenizer_config.json")]
-        if source.path.startswith(TINY) or not any(file.is_file() for file in files):
+        if source.path.startswith(TINY) or not has_vocabulary:
             return tiny_tokenizer()
-    from transformers import AutoTokenizer
+    if not has_vocabulary:  # transformers would make up an empty one
+        raise ModelUnsupported(f"{source.name} has no tokenizer: save its tokenizer beside the model")
 
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelUnsupported(
-            f"transformers cannot open the tokenizer of {source.name} ({reason(error)}): save it beside the model"
+            f"transformers cannot open the tokenizer of {source.name} ({reason(error)}): save it again"
         ) from error
 
 
@@ -216,7 +219,7 @@ def _open_dummy(
     tiny = source.path.startswith(dummy.TINY)
     config = dummy.tiny_config(source.path.removeprefix(dummy.TINY)) if tiny else dummy.read_config(Path(source.path))
     tokenizer = open_tokenizer(source)
-    rows = config.get_text_config().vocab_size
+    rows = config.get_text_config(decoder=True).vocab_size
     if len(tokenizer) > rows:
         raise ModelUnsupported(
             f"{source.name}: vocab_size is {rows}, but the tokenizer needs {len(tokenizer)}; raise it"

@@ -24,7 +24,9 @@ class Tokenizer:
     def __init__(self, tokenizer: Any) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, BackendTokenizer):
-            raise ModelUnsupported(f"{type(tokenizer).__name__} has no fast (tokenizer.json) form, which safe prompts rest on")
+            raise ModelUnsupported(
+                f"{type(tokenizer).__name__} has no fast (tokenizer.json) form, which safe prompts rest on"
+            )
         plain = json.loads(backend.to_str())
         added = plain["added_tokens"]
         plain.update(added_tokens=[], truncation=None, padding=None)
@@ -102,7 +104,9 @@ class Tokenizer:
         return self._apply([merged, *turns[2:]])
 
     def _apply(self, turns: list[dict[str, str]]) -> str:
-        rendered = self.inner.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        rendered = self.inner.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
         return str(rendered)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -22,7 +22,7 @@ def order(sequences: Sequence[Tokens]) -> list[Place]:
     Sequences must be distinct.
     """
     places: list[Place] = []
-    stack = [(list(range(len(sequences))), 0)]
+    stack = [(list(range(len(sequences))), 0)] if sequences else []
     while stack:
         group, depth = stack.pop()
         if len(group) == 1:

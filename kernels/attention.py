@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional as F
 
 TILE_ROWS = 16
 BAND = 128
@@ -26,11 +26,13 @@ BAND = 128
 class PagedKV:
     """One layer's cache: keys [blocks, block_size, KV heads, D] and values [blocks, block_size, KV heads, Dv].
 
-    Block 0 belongs to nobody and holds zeros: padding reads from it.
+    Block 0 belongs to nobody and holds zeros: padding reads from it. What is not finite is stored as zeros and noted in
+    `bad` [blocks * block_size], because a product with a mask's zero would carry NaN to rows that must not see it.
     """
 
     key: torch.Tensor
     value: torch.Tensor
+    bad: torch.Tensor
 
     @staticmethod
     def empty(blocks: int, block_size: int, key: torch.Tensor, value: torch.Tensor) -> PagedKV:
@@ -38,7 +40,12 @@ class PagedKV:
         caches = [like.new_empty(blocks, block_size, *like.shape[1:]) for like in (key, value)]
         for cache in caches:
             cache[0].zero_()
-        return PagedKV(*caches)
+        return PagedKV(*caches, bad=torch.zeros(blocks * block_size, dtype=torch.bool, device=key.device))
+
+    def copy(self, sources: torch.Tensor, slots: torch.Tensor) -> None:
+        """Copy what `sources` [C] hold to `slots` [C]; no slot is also a source."""
+        for store in (self.key.flatten(0, 1), self.value.flatten(0, 1), self.bad):
+            store.index_copy_(0, slots, store.index_select(0, sources))
 
 
 @dataclass(frozen=True)
@@ -78,8 +85,12 @@ class PagedBatch:
 
 def write_kv(key_THD: torch.Tensor, value_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch) -> None:
     """Store the batch's keys and values ([T, KV heads, D]) at their slots."""
+    finite = key_THD.isfinite().flatten(1).all(1) & value_THD.isfinite().flatten(1).all(1)
+    cache.bad.index_copy_(0, batch.write_slots, ~finite.index_select(0, batch.write_rows))
+    if not finite.all():
+        key_THD, value_THD = (states.masked_fill(~finite[:, None, None], 0) for states in (key_THD, value_THD))
     for source, target in ((key_THD, cache.key), (value_THD, cache.value)):
-        target.view(-1, *target.shape[2:]).index_copy_(0, batch.write_slots, source.index_select(0, batch.write_rows))
+        target.flatten(0, 1).index_copy_(0, batch.write_slots, source.index_select(0, batch.write_rows))
 
 
 def paged_attention(
@@ -93,7 +104,8 @@ def paged_attention(
 ) -> torch.Tensor:
     """Causal attention of every row over its own sequence's context, which `write_kv` has stored already.
 
-    Shapes: query [T, H, D] with H a multiple of the KV heads -> [T, H, Dv]; padding rows come back as zeros.
+    Shapes: query [T, H, D] with H a multiple of the KV heads -> [T, H, Dv]; padding rows come back as zeros, rows that see
+    a key or value that was not finite as NaN.
     """
     tiles = batch.tiles
     heads, width = query_THD.shape[1:]
@@ -103,13 +115,19 @@ def paged_attention(
     # [tiles, TILE_ROWS, KV, G, D] -> [tiles, KV, G * TILE_ROWS, D]: one KV head's query heads are rows of one matrix
     query = query_THD.index_select(0, tiles.rows).view(-1, TILE_ROWS, kv_heads, group, width)
     query = query.permute(0, 2, 3, 1, 4).reshape(-1, kv_heads, group * TILE_ROWS, width)
-    keys, values = (cached.view(-1, *cached.shape[2:]) for cached in (cache.key, cache.value))
+    keys, values = cache.key.flatten(0, 1), cache.value.flatten(0, 1)
+    poisoned = bool(cache.bad.any())
     output = query.new_empty(*query.shape[:-1], value_width)
     for band, mask in zip(tiles.bands, _masks(batch, group, sliding_window, query.dtype), strict=True):
         part = slice(band.first, band.last)
-        key = keys.index_select(0, band.slots).transpose(0, 1).unsqueeze(0).expand(part.stop - part.start, -1, -1, -1)
-        value = values.index_select(0, band.slots).transpose(0, 1).unsqueeze(0).expand(part.stop - part.start, -1, -1, -1)
+        key, value = (
+            cached.index_select(0, band.slots).transpose(0, 1).unsqueeze(0).expand(band.last - band.first, -1, -1, -1)
+            for cached in (keys, values)
+        )
         output[part] = _attend(query[part], key, value, mask, scale, softcap)
+        if poisoned:
+            seen = (cache.bad.index_select(0, band.slots) & (mask == 0)).any(-1)  # [tiles, 1, G * TILE_ROWS]
+            output[part].masked_fill_(seen.unsqueeze(-1), torch.nan)
     output = output.view(-1, kv_heads, group, TILE_ROWS, value_width).permute(0, 3, 1, 2, 4)
     flat = output.reshape(-1, heads, value_width)
     result = flat.new_zeros(batch.rows, heads, value_width)

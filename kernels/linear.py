@@ -14,10 +14,13 @@ from functools import lru_cache
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 ROW_TILE = 32
 """Row counts on CPU are padded to a multiple of this."""
 LARGER_TILES = (512, 128)
+WIDTH_STEP = 16
+"""At other widths a matmul's tail loop can depend on where a row stands in its tile, so widths are padded with zeros."""
 
 
 def padded_rows(count: int) -> int:
@@ -33,6 +36,8 @@ def tiled_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.
     rows = input_ND.shape[0]
     if rows % ROW_TILE:
         raise ValueError(f"tiled_linear takes a multiple of {ROW_TILE} rows, got {rows}: pad with padded_rows()")
+    if short := -weight_VD.shape[1] % WIDTH_STEP:
+        input_ND, weight_VD = F.pad(input_ND, (0, short)), F.pad(weight_VD, (0, short))
     output_NV = input_ND.new_empty(rows, weight_VD.shape[0])
     start = 0
     for tile in _tiles(weight_VD.shape[1], weight_VD.shape[0], weight_VD.dtype, torch.get_num_threads()):

@@ -47,11 +47,11 @@ def scores_of_logits(
     logits_NV: Tensor,
     label_ids: Tensor,
     *,
-    label_offsets: Tensor | None,
-    label_groups: Tensor | None,
-    label_values: Tensor | None,
-    targets: Tensor | None,
-    normalizer: Normalizer,
+    label_offsets: Tensor | None = None,
+    label_groups: Tensor | None = None,
+    label_values: Tensor | None = None,
+    targets: Tensor | None = None,
+    normalizer: Normalizer = "set",
 ) -> RestrictedScores:
     """Score labels from whole rows of logits, one row at a time, in the dtype of the logits."""
     rows = []

@@ -31,7 +31,10 @@ STORYER: tuple[Aspect, ...] = (
     Aspect("coherence", "Does the story make sense, each part following from the ones before?"),
     Aspect("ending", "Does the story end well, with an ending that completes what came before?"),
     Aspect("style", "How well is the story written: word choice, rhythm, and a voice of its own?"),
-    Aspect("character development", "Are the characters distinct, and do they change or show themselves through what they do?"),
+    Aspect(
+        "character development",
+        "Are the characters distinct, and do they change or show themselves through what they do?",
+    ),
     Aspect("empathy", "How well does the story let the reader understand and share what its characters feel?"),
 )
 """The five aspects of StoryER (Chen et al., 2022), in words of our own."""

@@ -25,9 +25,7 @@ class Template:
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
         self._template = environment.from_string(self.source)
 
-    def render(
-        self, *, data: Mapping[str, str], cut: Cut = "middle", **trusted: Any
-    ) -> tuple[list[Message], str]:
+    def render(self, *, data: Mapping[str, str], cut: Cut = "middle", **trusted: Any) -> tuple[list[Message], str]:
         """The messages and the beginning of the answer; `data` become untrusted segments, `trusted` template text.
 
         Raises PromptError for a variable that the file uses and nobody gave.

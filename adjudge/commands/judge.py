@@ -76,7 +76,9 @@ def judge_file(
         console.print(f"report:   {report}", highlight=False, soft_wrap=True)
 
 
-def _judge_all(judge: PairwiseJudge, pairs: Sequence[Pair], rows: Sequence[Row], file: BinaryIO, output: Path) -> list[PairVerdict]:
+def _judge_all(
+    judge: PairwiseJudge, pairs: Sequence[Pair], rows: Sequence[Row], file: BinaryIO, output: Path
+) -> list[PairVerdict]:
     """Judge and write in input order; whatever stops it, the finished verdicts are in the journal."""
     verdicts: list[PairVerdict] = []
     kept = f"{{}} of {len(pairs)} verdicts are kept; run again with --resume to go on"
@@ -93,7 +95,9 @@ def _judge_all(judge: PairwiseJudge, pairs: Sequence[Pair], rows: Sequence[Row],
         print(f"adjudge: stopped; {kept.format(len(verdicts))}", file=sys.stderr)
         raise SystemExit(130) from None
     except (OSError, sqlite3.Error) as error:
-        print(f"adjudge: cannot write {output} ({_why(error)}): make room; {kept.format(len(verdicts))}", file=sys.stderr)
+        print(
+            f"adjudge: cannot write {output} ({_why(error)}): make room; {kept.format(len(verdicts))}", file=sys.stderr
+        )
         raise SystemExit(1) from None
     return verdicts
 
@@ -115,7 +119,9 @@ def _check_earlier(output: Path, journal: Path, earlier: Earlier) -> None:
     """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
     found = [path for path in (output, journal) if path.is_file() and path.stat().st_size]
     if earlier == "refuse" and found:
-        raise AdjudgeError(f"{found[0]} exists: --resume continues that run, --overwrite starts again, -o names another")
+        raise AdjudgeError(
+            f"{found[0]} exists: --resume continues that run, --overwrite starts again, -o names another"
+        )
     if earlier == "overwrite":
         for path in (journal, journal.with_name(journal.name + "-wal"), journal.with_name(journal.name + "-shm")):
             path.unlink(missing_ok=True)

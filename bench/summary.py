@@ -1,0 +1,233 @@
+"""What a judged file of pairs adds up to, in numbers and in words: agreement, position bias, abstentions, work."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from statistics import NormalDist, fmean
+from typing import Literal
+
+import msgspec
+
+from adjudge.engine.score import Reason
+from adjudge.rewards.preference import sigmoid
+from adjudge.rewards.verdict import Pair, PairVerdict
+
+CHANCE = {"better": "better than chance", "worse": "worse than chance", "unclear": "cannot be told from chance"}
+
+
+class PairRow(msgspec.Struct, frozen=True):
+    """A pair, what the judge said of it, and what its author meant: `expected` is the story written to be better."""
+
+    pair: Pair
+    verdict: PairVerdict
+    expected: Literal["a", "b", "tie"] | None = None
+    note: str | None = None
+
+    @property
+    def preferred(self) -> Literal["a", "b"] | None:
+        """The story the judge prefers; None when it abstained or its preference is exactly even."""
+        preference = self.verdict.preference
+        return None if preference is None or preference == 0.5 else "a" if preference > 0.5 else "b"
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the preferred story is the intended one; None without both."""
+        if self.expected in (None, "tie") or self.preferred is None:
+            return None
+        return self.preferred == self.expected
+
+    @property
+    def by_order(self) -> tuple[float, float] | None:
+        """The preference with a shown first and with b shown first; exact when all aspects weigh the same."""
+        return by_order(self.verdict.preference, self.verdict.bias)
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """Counts over the pairs of one run.
+
+    `agreed`, `disagreed` and `undecided` (even or abstained) count the pairs meant to have a better story. `bias` is
+    the mean position bias in log-odds for the first place; `both_orders` counts the decided pairs that have one, and
+    `turned` those whose winner depends on the order. `prompt_tokens` were asked for, `tokens_computed` went through
+    the model.
+    """
+
+    model: str
+    aspects: tuple[str, ...]
+    pairs: int
+    abstained: dict[Reason, int]
+    truncated: int
+    agreed: int
+    disagreed: int
+    undecided: int
+    bias: float | None
+    both_orders: int
+    turned: int
+    seconds: float
+    tokens_computed: int
+    prompt_tokens: int
+
+    @property
+    def decided(self) -> int:
+        """The pairs on which judge and author can be compared."""
+        return self.agreed + self.disagreed
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of the decided pairs on which the judge prefers the intended story."""
+        return self.agreed / self.decided if self.decided else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % Wilson interval of the agreement."""
+        return wilson(self.agreed, self.decided) if self.decided else None
+
+    @property
+    def against_chance(self) -> Literal["better", "worse", "unclear"] | None:
+        """Whether the interval lies above one half, below it, or holds it."""
+        if self.interval is None:
+            return None
+        low, high = self.interval
+        return "better" if low > 0.5 else "worse" if high < 0.5 else "unclear"
+
+    @property
+    def shift(self) -> float | None:
+        """The mean bias as probability: how far it moves an even pair towards the story shown first."""
+        return None if self.bias is None else sigmoid(self.bias) - 0.5
+
+
+def summarize(
+    rows: Sequence[PairRow],
+    *,
+    model: str,
+    aspects: Sequence[str],
+    seconds: float,
+    tokens_computed: int,
+    prompt_tokens: int,
+) -> RunSummary:
+    """The summary of `rows`, with the run's counters."""
+    meant = [row for row in rows if row.expected in ("a", "b")]
+    biases = [row.verdict.bias for row in rows if row.verdict.bias is not None]
+    orders = [row.by_order for row in rows if row.by_order is not None]
+    return RunSummary(
+        model=model,
+        aspects=tuple(aspects),
+        pairs=len(rows),
+        abstained=dict(Counter(row.verdict.abstained for row in rows if row.verdict.abstained)),
+        truncated=sum(row.verdict.truncated for row in rows),
+        agreed=sum(row.agrees is True for row in meant),
+        disagreed=sum(row.agrees is False for row in meant),
+        undecided=sum(row.agrees is None for row in meant),
+        bias=fmean(biases) if biases else None,
+        both_orders=len(orders),
+        turned=sum((a_first > 0.5) != (b_first > 0.5) for a_first, b_first in orders),
+        seconds=seconds,
+        tokens_computed=tokens_computed,
+        prompt_tokens=prompt_tokens,
+    )
+
+
+def wilson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The Wilson score interval of a proportion (Wilson, 1927): (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    p, spread = successes / trials, z * z / trials
+    middle, half = p + spread / 2, z * math.sqrt(p * (1 - p) / trials + spread / (4 * trials))
+    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
+
+
+def by_order(preference: float | None, bias: float | None) -> tuple[float, float] | None:
+    """The probability that a is better with a shown first, and with b shown first; None if it is not known."""
+    if preference is None or bias is None:
+        return None
+    p = min(max(preference, 1e-12), 1 - 1e-12)
+    log_odds = math.log(p) - math.log1p(-p)
+    return sigmoid(log_odds + bias), sigmoid(log_odds - bias)
+
+
+# In words
+
+
+def agreement(summary: RunSummary) -> str:
+    """How often the judge prefers the intended story, and whether that can be told from chance."""
+    meant = summary.decided + summary.undecided
+    if not meant:
+        return "no pair has an intended order: agreement cannot be measured"
+    if summary.agreement is None or summary.interval is None or summary.against_chance is None:
+        return f"decided none of the {counted(meant, 'pair')} with an intended order"
+    undecided = f" ({summary.undecided} undecided, not counted)" if summary.undecided else ""
+    return (
+        f"agrees with the intended order on {summary.agreed} of {summary.decided} ({percent(summary.agreement)},"
+        f" 95 % interval {span(summary.interval)}): {CHANCE[summary.against_chance]}{undecided}"
+    )
+
+
+def worth(summary: RunSummary) -> tuple[str, str]:
+    """What the judge is worth on these pairs: a headline, and what follows from it."""
+    if sum(summary.abstained.values()) == summary.pairs:
+        return "gives no verdict", "Each pair below says why." if summary.pairs else "There are none."
+    match summary.against_chance:
+        case "better":
+            return (
+                "finds the intended story more often than chance",
+                "What it is worth on other stories, these pairs cannot say.",
+            )
+        case "unclear":
+            return "cannot be told from chance", "On this evidence its preferences should not be used as rewards."
+        case "worse":
+            return (
+                "finds the intended story less often than chance",
+                "Its preferences would reward the wrong stories here.",
+            )
+        case None if summary.undecided:
+            return "decided none of the pairs that have an intended order", "What it is worth is unknown."
+    return (
+        "has preferences; whether they are right is unknown",
+        "Pairs with an intended order (a column “expected”) would tell.",
+    )
+
+
+def position_bias(summary: RunSummary) -> str:
+    """The mean position bias, and how many winners depend on the order."""
+    if summary.bias is None or summary.shift is None:
+        return "position bias unknown: no verdict in both orders"
+    return (
+        f"position bias {signed(summary.bias)} log-odds for the story shown first"
+        f" ({signed(100 * summary.shift, 0)} points on an even pair);"
+        f" the winner depends on the order in {summary.turned} of {summary.both_orders}"
+    )
+
+
+def sharing(summary: RunSummary) -> str:
+    """The ratio of the tokens asked for to those computed."""
+    return f" (1 in {summary.prompt_tokens / summary.tokens_computed:.1f})" if summary.tokens_computed else ""
+
+
+def pace(summary: RunSummary) -> str:
+    """Pairs per second."""
+    return f", {summary.pairs / summary.seconds:.2f} pairs/s" if summary.seconds > 0 else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as "1 pair" or "2 pairs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Such as "54 %"; a share that is not whole is never rounded to 0 or 100."""
+    least = 10.0 ** -(digits + 2)
+    if 0 < share <= least / 2:
+        return f"<{100 * least:.{digits}f} %"
+    if 0 < 1 - share <= least / 2:
+        return f">{100 - 100 * least:.{digits}f} %"
+    return f"{100 * share:.{digits}f} %"
+
+
+def span(interval: tuple[float, float]) -> str:
+    """Such as "35–71 %"."""
+    return f"{100 * interval[0]:.0f}–{100 * interval[1]:.0f} %"
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """With its sign, and a minus as long as the plus."""
+    return f"{value:+.{digits}f}".replace("-", "−")

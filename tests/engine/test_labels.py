@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from adjudge.engine.errors import LabelError
+from adjudge.engine.labels import Labels, compile_labels
+from adjudge.engine.score import Score
+from adjudge.engine.sources import open_tokenizer, resolve
+from adjudge.engine.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def real(smollm2: str) -> Tokenizer:
+    return Tokenizer(open_tokenizer(resolve(smollm2)))
+
+
+def spelt(tokenizer: Tokenizer, labels: Labels, suffix: str, trusted: bool = True) -> list[tuple[str, list[str], bool]]:
+    """Every spelling of the compiled labels: (label, its token strings, whether it must stop there)."""
+    compiled = compile_labels(labels, suffix, trusted, tokenizer)
+    return [
+        (
+            compiled.labels[spelling.label],
+            [tokenizer.decode([compiled.reads[read].token_ids[place]]) for read, place in spelling.steps],
+            spelling.stop is not None,
+        )
+        for spelling in compiled.spellings
+    ]
+
+
+def test_labels_are_compiled_in_the_context_of_the_suffix(real: Tokenizer) -> None:
+    assert spelt(real, Labels(("A", "B")), "Answer: ") == [("A", ["A"], False), ("B", ["B"], False)]
+    assert spelt(real, Labels(("Yes",)), "Answer:") == [("Yes", ["Yes"], False), ("Yes", [" Yes"], False)]
+    assert spelt(real, Labels(("Yes",), variants=False), "Answer:") == [("Yes", ["Yes"], False)]
+
+
+def test_a_space_before_a_digit_is_a_token_of_its_own_here_and_no_variant(real: Tokenizer) -> None:
+    assert spelt(real, Labels(("5",)), "Answer:") == [("5", ["5"], False)]
+
+
+def test_a_label_that_begins_another_stops_or_is_terminated(real: Tokenizer) -> None:
+    assert spelt(real, Labels(("1", "10")), "[[") == [("1", ["1"], True), ("10", ["1", "0"], False)]
+    terminated = spelt(real, Labels(("1", "10"), terminator="]]"), "[[")
+    assert terminated == [("1", ["1", "]]"], False), ("10", ["1", "0"], False)]
+
+
+def test_ids_of_added_tokens_may_be_labels_of_a_trusted_slot(real: Tokenizer) -> None:
+    assert spelt(real, Labels(("<|im_end|>", "<file_sep>")), "x", True)[0] == ("<|im_end|>", ["<|im_end|>"], False)
+    assert len(spelt(real, Labels(("<|im_end|>",)), "x", False)[0][1]) > 1
+
+
+def test_two_labels_with_one_spelling_are_ambiguous(real: Tokenizer) -> None:
+    with pytest.raises(LabelError, match='"Yes" and " Yes" are the same'):
+        compile_labels(Labels(("Yes", " Yes")), "Answer:", True, real)
+
+
+def test_values_are_the_labels_numbers_or_given() -> None:
+    assert Labels(("1", "2.5")).numbers == (1.0, 2.5)
+    assert Labels(("1", "two")).numbers is None
+    assert Labels(("nan",)).numbers is None
+    assert Labels(("bad", "good"), values=(0.0, 1.0)).numbers == (0.0, 1.0)
+
+
+def test_a_value_for_each_label(real: Tokenizer) -> None:
+    with pytest.raises(LabelError, match="1 values for 2 labels"):
+        compile_labels(Labels(("a", "b"), values=(1.0,)), "", True, real)
+
+
+def test_scores_are_the_statistics_of_the_distribution() -> None:
+    p = (0.1, 0.3, 0.05)
+    score = Score.of(("1", "2", "4"), [math.log(x) for x in p], (1, 2, 4), 7)
+    q = [x / sum(p) for x in p]
+    mean = q[0] + 2 * q[1] + 4 * q[2]
+    assert score.mass == pytest.approx(sum(p))
+    assert score.probabilities == pytest.approx(q)
+    assert score.expected == pytest.approx(mean)
+    assert score.variance == pytest.approx(sum(a * (v - mean) ** 2 for a, v in zip(q, (1, 2, 4), strict=True)))
+    assert score.entropy == pytest.approx(-sum(a * math.log(a) for a in q))
+    assert (score.best, score.margin) == ("2", pytest.approx(q[1] - q[0]))
+
+
+@pytest.mark.parametrize(("bad", "reason"), [(math.nan, "non_finite"), (math.inf, "non_finite")])
+def test_what_is_not_finite_is_a_reason_and_never_a_number(bad: float, reason: str) -> None:
+    for logprobs in ([bad, -1.0], [-1.0, bad]):
+        score = Score.of(("1", "2"), logprobs, (1, 2), 3)
+        assert (score.reason, score.expected, score.logprobs) == (reason, None, None)
+
+
+def test_no_probability_at_all_is_low_mass() -> None:
+    assert Score.of(("1", "2"), [-math.inf, -math.inf], None, 3).reason == "low_mass"
+    half = Score.of(("1", "2"), [-math.inf, -1.0], None, 3)
+    assert half.probabilities == (0.0, 1.0) and half.entropy == 0.0

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.engine import trie
+from adjudge.engine.blocks import BlockPool, OutOfBlocks
+from adjudge.engine.radix import Node, RadixCache
+from adjudge.engine.scheduler import Scheduler
+from adjudge.engine.step import Request, Step
+
+Tokens = tuple[int, ...]
+batches = st.lists(
+    st.lists(st.integers(0, 1), min_size=1, max_size=24).map(tuple), unique=True, min_size=1, max_size=10
+)
+
+
+class Memory:
+    """Stands in for the KV pool: what a slot holds is the prefix it was computed for."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, Tokens] = {}
+
+    def run(self, step: Step) -> list[tuple[Request, Tokens]]:
+        """Do what the runner does, and check that each row finds its whole prefix in the slots attention would read."""
+        for source, slot in step.copies:
+            self.slots[slot] = self.slots[source]
+        prefix_of_row: dict[int, Tokens] = {}
+        size = step.cache.pool.block_size
+        writes: dict[int, list[int]] = {}
+        for row, slot in step.writes:
+            writes.setdefault(row, []).append(slot)
+        for sequence in step.sequences:
+            for offset in range(sequence.length):
+                row, position = sequence.row + offset, sequence.start + offset
+                slots = [sequence.blocks[p // size] * size + p % size for p in range(position)]
+                before = self.slots[slots[-1]] if slots else ()
+                assert [len(self.slots[slot]) for slot in slots] == list(range(1, position + 1))
+                assert all(self.slots[slot] == before[: i + 1] for i, slot in enumerate(slots))
+                prefix_of_row[row] = (*before, step.token_ids[row])
+                for slot in writes.get(row, []):
+                    self.slots[slot] = prefix_of_row[row]
+        return [(request, prefix_of_row[row]) for request, row in step.finished]
+
+
+def check_memory(cache: RadixCache) -> None:
+    """Every block is held by exactly the nodes that list it; the rest are free."""
+    held = Counter(block for node in cache.nodes() for block in node.blocks)
+    assert all(cache.pool._holders[block] == count for block, count in held.items())
+    assert cache.pool.free == cache.pool.usable - len(held)
+    assert 0 not in held
+
+
+@given(
+    batches, st.integers(1, 9), st.sampled_from([1, 2, 4, 16]), st.integers(0, 20), st.randoms(use_true_random=False)
+)
+def test_every_request_ends_with_its_own_prefix_computed_whatever_budget_pool_and_order(
+    batch: list[Tokens], budget: int, block_size: int, spare: int, random: object
+) -> None:
+    needed = max(-(-len(tokens) // block_size) for tokens in batch)
+    cache = RadixCache(BlockPool(1 + needed + spare, block_size))
+    scheduler = Scheduler(cache, budget)
+    memory = Memory()
+    for _ in range(2):  # the second round meets a warm cache
+        for tokens in batch:
+            scheduler.add(Request(tokens, keep=random.randint(0, len(tokens))))  # type: ignore[attr-defined]
+        answered = []
+        while scheduler.has_work:
+            step = scheduler.schedule()
+            assert 0 < step.size <= budget
+            answered += memory.run(step)
+            scheduler.complete(step)
+            check_memory(cache)
+        assert sorted(request.tokens for request, _ in answered) == sorted(batch)
+        assert all(request.tokens == prefix for request, prefix in answered)
+    assert all(node.users == 0 for node in cache.nodes())
+    cache.clear()
+    assert cache.pool.free == cache.pool.usable
+
+
+@given(batches, st.integers(1, 9), st.sampled_from([1, 2, 4, 16]))
+def test_a_batch_in_trie_order_computes_each_prefix_exactly_once(
+    batch: list[Tokens], budget: int, block_size: int
+) -> None:
+    cache = RadixCache(BlockPool(1000, block_size))
+    scheduler = Scheduler(cache, budget)
+    memory = Memory()
+    for index, shared in trie.order(batch):
+        scheduler.add(Request(batch[index], keep=shared))
+    computed = 0
+    while scheduler.has_work:
+        step = scheduler.schedule()
+        computed += step.size
+        memory.run(step)
+        scheduler.complete(step)
+    assert computed == trie.size(batch)
+
+
+def test_a_leaf_nobody_shares_is_dropped_and_the_shared_part_kept() -> None:
+    cache = RadixCache(BlockPool(10, 4))
+    leaf = cache.insert(tuple(range(10)))
+    leaf.computed = 10
+    cache.release(leaf, keep=6)
+    assert [(node.start, node.end, node.computed) for node in cache.nodes()] == [(0, 6, 6)]
+    assert cache.pool.free == 9 - 2
+
+
+def test_eviction_takes_the_least_recently_used_leaf_and_never_one_in_use() -> None:
+    cache = RadixCache(BlockPool(1 + 3, 4))
+    oldest, newer = (cache.insert(tokens) for tokens in ((1, 2, 3), (4, 5, 6)))
+    for node in (oldest, newer):
+        node.computed = 3
+    cache.release(oldest, 3)
+    cache.release(newer, 3)
+    used = cache.insert((1, 2, 3))
+    assert used is oldest
+    cache.insert((7,) * 8)  # needs two blocks: one free, one evicted
+    assert set(_leaves(cache)) == {(1, 2, 3), (7,) * 8}
+    assert cache.evicted_tokens == 3
+    with pytest.raises(OutOfBlocks):
+        cache.insert((8,))
+    assert set(_leaves(cache)) == {(1, 2, 3), (7,) * 8}
+
+
+def test_a_full_pool_that_an_old_prefix_fragments_still_admits_a_request_that_fits() -> None:
+    cache = RadixCache(BlockPool(1 + 2, 4))
+    scheduler = Scheduler(cache, 100)
+    memory = Memory()
+    for tokens in ((1,), (1, 2, 3, 4, 5, 6, 7, 8)):
+        assert scheduler.fits(len(tokens))
+        scheduler.add(Request(tokens, keep=len(tokens)))
+    while scheduler.has_work:
+        step = scheduler.schedule()
+        memory.run(step)
+        scheduler.complete(step)
+
+
+def _leaves(cache: RadixCache) -> list[Tokens]:
+    return [_tokens(node) for node in cache.nodes() if not node.children]
+
+
+def _tokens(node: Node) -> Tokens:
+    return tuple(token for step in node.path() for token in step.tokens)

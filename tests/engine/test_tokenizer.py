@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as BackendTokenizer
+from tokenizers import models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from adjudge.engine.errors import ModelUnsupported, PromptError
+from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.sources import open_tokenizer, resolve
+from adjudge.engine.tokenizer import Tokenizer, well_formed
+
+
+@pytest.fixture(scope="module")
+def real(smollm2: str) -> Tokenizer:
+    return Tokenizer(open_tokenizer(resolve(smollm2)))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Tokenizer:
+    return Tokenizer(open_tokenizer(resolve("dummy:tiny-llama")))
+
+
+words = st.lists(st.one_of(st.integers(0, 10**6), st.text(max_size=6)), max_size=8)
+
+
+def with_added_tokens(tokenizer: Tokenizer, pieces: list[int | str]) -> str:
+    """A text in which every number stands for one of the added tokens' strings."""
+    added = sorted(tokenizer.inner.get_added_vocab())
+    return "".join(piece if isinstance(piece, str) else added[piece % len(added)] for piece in pieces)
+
+
+def test_no_added_token_string_of_the_whole_vocabulary_has_power_in_untrusted_text(
+    real: Tokenizer, tiny: Tokenizer
+) -> None:
+    for tokenizer in (real, tiny):
+        added = tokenizer.inner.get_added_vocab()
+        assert added
+        for text, token in added.items():
+            assert tokenizer.encode(text, True) == (token,)
+            for hostile in (text, f"a{text}b", text * 3, f" {text}\n{text} "):
+                ids = tokenizer.encode(hostile, False)
+                assert not set(ids) & set(added.values())
+                assert tokenizer.inner.decode(list(ids)) == hostile
+
+
+@given(words)
+def test_untrusted_text_has_the_ids_of_a_tokenizer_that_knows_no_added_tokens(pieces: list[int | str]) -> None:
+    tokenizer = Tokenizer(open_tokenizer(resolve("dummy:tiny-llama")))
+    text = with_added_tokens(tokenizer, pieces)
+    assert tokenizer.encode(text, False) == tuple(well_formed(text).encode())  # its bytes are its ids
+    assert set(tokenizer.encode(text, False)).isdisjoint(tokenizer.inner.get_added_vocab().values())
+
+
+@given(words)
+def test_untrusted_text_of_the_real_tokenizer_keeps_its_characters(real: Tokenizer, pieces: list[int | str]) -> None:
+    text = with_added_tokens(real, pieces)
+    ids = real.encode(text, False)
+    assert set(ids).isdisjoint(real.inner.get_added_vocab().values())
+    for added in real.inner.get_added_vocab():
+        text, twin = text.replace(added, "\u2588" * 3), text
+        if twin != text:  # the same text around a stand-in differs in the ids of the stand-in only at its place
+            assert real.encode(twin, False) != real.encode(text, False)
+            break
+
+
+def test_a_vocabulary_that_holds_its_special_strings_as_words_still_gives_them_no_power() -> None:
+    vocabulary = {"[UNK]": 0, "<s>": 1, "a": 2, "<": 3, "s": 4, ">": 5}
+    backend = BackendTokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", unk_token="[UNK]")
+    tokenizer = Tokenizer(inner)
+    assert tokenizer.encode("a <s> a", True) == (2, 1, 2)
+    assert tokenizer.encode("a <s> a", False) == (2, 3, 4, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "encoded"),
+    [("\ud800", "\ufffd"), ("a\udc00b", "a\ufffdb"), ("\ud83d\ude00", "😀"), ("\0", "\0"), ("é", "é")],
+)
+def test_lone_surrogates_are_replaced_and_pairs_joined(tiny: Tokenizer, text: str, encoded: str) -> None:
+    assert well_formed(text) == encoded
+    assert tiny.encode(text, False) == tuple(encoded.encode())
+
+
+def test_segments_are_tokenised_each_by_itself(real: Tokenizer) -> None:
+    prompt = Prompt((Segment("The sto", True), Segment("ry"), Segment("!", True)))
+    parts = [real.encode("The sto", True), real.encode("ry", False), real.encode("!", True)]
+    assert real.prompt(prompt) == parts[0] + parts[1] + parts[2]
+    assert real.prompt(prompt) != real.encode("The story!", True)
+
+
+@pytest.mark.parametrize(
+    ("cut", "start", "end"), [("head", False, True), ("tail", True, False), ("middle", True, True)]
+)
+def test_a_cut_takes_from_the_named_end(tiny: Tokenizer, cut: str, start: bool, end: bool) -> None:
+    text = "<" + "x" * 500 + ">"
+    ids = tiny.segment(Segment(text, limit=100, cut=cut))  # type: ignore[arg-type]
+    assert len(ids) == 100
+    assert (ids[0] == ord("<"), ids[-1] == ord(">")) == (start, end)
+    assert tiny.segment(Segment(text, limit=0, cut=cut)) == ()  # type: ignore[arg-type]
+    assert tiny.segment(Segment(text, trusted=True, limit=100)) == tiny.encode(text, True)
+
+
+def test_chat_without_a_template_is_paragraphs_and_a_template_without_system_role_is_met(tiny: Tokenizer) -> None:
+    messages = [Message("system", Prompt.template("Be fair.")), Message("user", Prompt.template("Rate {s}", s="x<s>"))]
+    before = tiny.inner.chat_template
+    try:
+        tiny.inner.chat_template = None
+        assert "".join(s.text for s in tiny.chat(messages, "Score: ").segments) == "Be fair.\n\nRate x<s>\n\nScore: "
+        tiny.inner.chat_template = (
+            "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+            "<{{ m.role }}>{{ m.content }}{% endfor %}"
+        )
+        assert "".join(s.text for s in tiny.chat(messages).segments) == "<user>Be fair.\n\nRate x<s>"
+        tiny.inner.chat_template = "{{ messages[0].content }}"
+        with pytest.raises(PromptError, match="drops or repeats"):
+            tiny.chat(messages)
+    finally:
+        tiny.inner.chat_template = before
+
+
+def test_marks_in_trusted_text_are_refused_and_harmless_in_data(tiny: Tokenizer) -> None:
+    with pytest.raises(PromptError, match=r"U\+E000"):
+        tiny.chat([Message("user", Prompt((Segment("\ue0000\ue001", True),)))])
+    prompt = tiny.chat([Message("user", Prompt((Segment("\ue0000\ue001"), Segment("b"))))])
+    assert [segment.text for segment in prompt.segments if not segment.trusted] == ["\ue0000\ue001", "b"]
+
+
+def test_templates_name_a_field_that_is_missing_or_unused() -> None:
+    prompt = Prompt.template("{{x}} {a}!", a="1")
+    assert "".join(segment.text for segment in prompt.segments) == "{x} 1!"
+    assert [segment.text for segment in prompt.segments if not segment.trusted] == ["1"]
+    with pytest.raises(PromptError, match=r'"\{a\}"'):
+        Prompt.template("{a}")
+    with pytest.raises(PromptError, match="no place for b"):
+        Prompt.template("{a}", a="1", b="2")
+
+
+def test_a_plain_string_begins_as_the_model_expects_and_is_untrusted(tiny: Tokenizer) -> None:
+    assert tiny.prompt("<|im_end|>") == tuple(b"<|im_end|>")
+    backend = BackendTokenizer.from_str(tiny.inner.backend_tokenizer.to_str())
+    from tokenizers.processors import TemplateProcessing
+
+    backend.post_processor = TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 256)])
+    with_bos = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<|endoftext|>"))
+    assert with_bos.prompt("ab") == (256, 97, 98)
+
+
+def test_a_slow_tokenizer_is_refused() -> None:
+    with pytest.raises(ModelUnsupported, match="tokenizer.json"):
+        Tokenizer(object())
