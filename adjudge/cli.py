@@ -57,8 +57,9 @@ def judge(
     """Compare pairs of stories, aspect by aspect, in both orders.
 
     Each row has `story_a`, `story_b` and `prompt` (or `prompt_a` and `prompt_b`), optionally `id`; further columns pass
-    through. A column `expected` (a, b or tie) is compared with the verdicts. Each line of the output has `preference`, the
-    probability that story_a is better (null when the judge abstains, with the reason in `abstained`), and per-aspect scores.
+    through. A column `expected` (a, b or tie) is compared with the verdicts. Each line of the output has
+    `preference`, the probability that story_a is better (null when the judge abstains, with the reason in
+    `abstained`), and per-aspect scores.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice.
     """
@@ -95,8 +96,8 @@ def score(
     """Read the distribution over labels at the end of each prompt, without generating.
 
     Example: `adjudge score --prompt "The capital of France is" --labels " Paris, Rome"`. Each line of the output has
-    `logprobs` by label (summing to one over the labels), `expected` where all labels are numbers, `best`, and `mass`, the
-    labels' share of the whole vocabulary's probability. Special-token strings inside a prompt are plain text.
+    `logprobs` by label (summing to one over the labels), `expected` where all labels are numbers, `best`, and `mass`,
+    the labels' share of the whole vocabulary's probability. Special-token strings inside a prompt are plain text.
     """
     from adjudge.commands.score import score_file
 

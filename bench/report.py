@@ -84,7 +84,7 @@ def pieces(text: str) -> Iterator[tuple[str, bool]]:
 def _hidden(character: str) -> bool:
     if character.isprintable() or character in "\n\t":
         return character in BLANK
-    return unicodedata.category(character) == "Cc"
+    return unicodedata.category(character) != "Zs"
 
 
 # On the terminal
@@ -224,7 +224,7 @@ def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str, labels: 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"marked": marked, "percent": percent, "signed": signed}
+    environment.filters |= {"marked": marked, "percent": percent, "signed": signed, "unbroken": _unbroken}
     environment.globals |= {"by_order": by_order, "span": span, "sharing": sharing, "pace": pace, "counted": counted}
     biases = _biases(rows, summary)
     return environment.get_template("pairs.html.jinja").render(
@@ -232,10 +232,8 @@ def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str, labels: 
         rows=rows,
         summary=summary,
         worth=worth(summary),
-        sentences=[
-            text[0].upper() + text[1:].replace(" %", "\u00a0%") + "."
-            for text in (agreement(summary), position_bias(summary))
-        ],
+        agreement=_capital(agreement(summary)),
+        position_bias=_capital(position_bias(summary)),
         reasons=REASONS,
         intended=any(row.expected for row in rows),
         unit_axis=Axis(0.0, 1.0),
@@ -247,6 +245,15 @@ def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str, labels: 
         tallest=_tallest(rows, labels),
         place=_places(labels),
     )
+
+
+def _capital(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
+
+
+def _unbroken(text: str) -> str:
+    """The text with its percent signs held to their numbers."""
+    return text.replace(" %", "\u00a0%")
 
 
 def _preference_axis(verdicts: Sequence[PairVerdict | AspectVerdict]) -> Axis:

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from adjudge.engine.score import Reason
+from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.preference import sigmoid
 from adjudge.rewards.verdict import Pair, PairVerdict
 
@@ -97,11 +98,10 @@ class RunSummary(msgspec.Struct, frozen=True):
         return None if self.bias is None else sigmoid(self.bias) - 0.5
 
 
-def summarize(
+def summarise(
     rows: Sequence[PairRow],
-    *,
     model: str,
-    aspects: Sequence[str],
+    aspects: Sequence[Aspect],
     seconds: float,
     tokens_computed: int,
     prompt_tokens: int,
@@ -112,7 +112,7 @@ def summarize(
     orders = [row.by_order for row in rows if row.by_order is not None]
     return RunSummary(
         model=model,
-        aspects=tuple(aspects),
+        aspects=tuple(aspect.name for aspect in aspects),
         pairs=len(rows),
         abstained=dict(Counter(row.verdict.abstained for row in rows if row.verdict.abstained)),
         truncated=sum(row.verdict.truncated for row in rows),

@@ -8,7 +8,7 @@ class OutOfBlocks(Exception):
 
 
 class BlockPool:
-    """Reference counts of `count` blocks of `block_size` token slots; block 0 is the zero padding and never given out."""
+    """Reference counts of `count` blocks of `block_size` token slots; block 0, the padding, is never given out."""
 
     def __init__(self, count: int, block_size: int) -> None:
         self.count = count

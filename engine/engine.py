@@ -97,8 +97,8 @@ class Engine:
     def score(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> list[Score]:
         """The distribution over `labels` (one set for all prompts, or one each) after each prompt.
 
-        A plain string is untrusted as a whole: special-token strings in it are plain characters. A prompt that does not fit
-        gives a score with reason "too_long", one whose hidden states overflow "non_finite".
+        A plain string is untrusted as a whole: special-token strings in it are plain characters. A prompt that does
+        not fit gives a score with reason "too_long", one whose hidden states overflow "non_finite".
         Raises LabelError and PromptError before anything is computed.
         """
         scores: list[Score | None] = [None] * len(prompts)
@@ -110,23 +110,29 @@ class Engine:
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        if self.scheduler.has_work:
+        if self.scheduler.has_work():
             raise AdjudgeError("this engine is in the middle of another score call: finish that one first")
         jobs: list[_Job] = []
         wanted: Wanted = {}
+        too_long: list[int] = []
         for index, (prompt, label_set) in enumerate(self._pairs(prompts, labels)):
             tokens = self.tokenizer.prompt(prompt)
             job = _Job(self._compile(prompt, label_set), len(tokens))
             jobs.append(job)
-            if len(tokens) + job.labels.depth <= self.max_prompt_tokens:
-                for place, read in enumerate(job.labels.reads):
-                    wanted.setdefault(tokens + read.path, []).append((index, place))
-        self._queue(list(wanted), jobs)
+            if len(tokens) + job.labels.depth > self.max_prompt_tokens:
+                too_long.append(index)
+                continue
+            self.stats.prompts += 1
+            self.stats.prompt_tokens += len(tokens)
+            for place, read in enumerate(job.labels.reads):
+                wanted.setdefault(tokens + read.path, []).append((index, place))
+        sequences = list(wanted)
+        for item, shared in trie.order(sequences):
+            self.scheduler.add(Request(sequences[item], keep=shared))
         try:
-            for index, job in enumerate(jobs):
-                if job.prompt_tokens + job.labels.depth > self.max_prompt_tokens:
-                    yield index, Score.abstained(job.labels.labels, "too_long", job.prompt_tokens)
-            while self.scheduler.has_work:
+            for index in too_long:
+                yield index, Score.abstained(jobs[index].labels.labels, "too_long", jobs[index].prompt_tokens)
+            while self.scheduler.has_work():
                 step = self.scheduler.schedule()
                 hidden = self.runner.forward(step)
                 yield from self._answer(step, hidden, jobs, wanted)
@@ -139,10 +145,11 @@ class Engine:
         return self.tokenizer.chat(messages, answer)
 
     def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
-        """The prompts with their untrusted segments shortened, alike in all of them, until each fits; and whether any was.
+        """The prompts, their untrusted segments shortened alike until each prompt fits; and whether any was.
 
         Every segment may keep the same number of tokens, the largest with which all prompts fit (less `reserve` for the
-        labels); trusted segments and segments cut "never" stay whole. Where that is not enough, prompts come back too long.
+        labels); trusted segments and segments cut "never" stay whole. Where that is not enough, prompts come back too
+        long.
         """
         limit = self.max_prompt_tokens - reserve
         lengths = [[len(self.tokenizer.segment(segment)) for segment in prompt.segments] for prompt in prompts]
@@ -169,7 +176,7 @@ class Engine:
             raise LabelError(
                 f"{len(labels)} label sets for {len(prompts)} prompts: give one set, or one for each prompt"
             )
-        return zip(prompts, map(Labels.of, labels), strict=True)  # type: ignore[arg-type]
+        return zip(prompts, map(Labels.of, labels), strict=True)
 
     def _compile(self, prompt: AnyPrompt, labels: Labels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""
@@ -183,12 +190,6 @@ class Engine:
         if key not in self._label_sets:
             self._label_sets[key] = compile_labels(labels, text, trusted, self.tokenizer)
         return self._label_sets[key]
-
-    def _queue(self, sequences: list[Tokens], jobs: list[_Job]) -> None:
-        for index, shared in trie.order(sequences):
-            self.scheduler.add(Request(sequences[index], keep=shared))
-        self.stats.prompts += len(jobs)
-        self.stats.prompt_tokens += sum(job.prompt_tokens for job in jobs)
 
     def _answer(
         self, step: Step, hidden: torch.Tensor, jobs: list[_Job], wanted: Wanted

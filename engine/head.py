@@ -28,8 +28,8 @@ class Head:
     def of(model: Any, logits_TV: torch.Tensor, hidden: Callable[[], torch.Tensor]) -> Head:
         """Read a transformers model's head, and take over its final RMSNorm where it is a plain one.
 
-        `logits_TV` are the model's own for some tokens, `hidden()` its decoder's hidden states [T, D] for the same; raises
-        ModelUnsupported when the head read off the model does not give the model's log-probabilities.
+        `logits_TV` are the model's own for some tokens, `hidden()` its decoder's hidden states [T, D] for the same;
+        raises ModelUnsupported when the head read off the model does not give the model's log-probabilities.
         """
         config = model.config.get_text_config()
         linear = model.get_output_embeddings()
@@ -46,7 +46,8 @@ class Head:
         error = (head.logprobs(hidden(), token_ids) - expected).abs().max()
         if not error < (1e-3 if linear.weight.dtype == torch.float32 else 0.25):
             raise ModelUnsupported(
-                f"{type(model).__name__} computes its logits in a way adjudge does not know (log-probabilities differ by {error:.3g})"
+                f"{type(model).__name__} computes its logits in a way adjudge does not know"
+                f" (log-probabilities differ by {error:.3g}): choose another model"
             )
         return head
 
@@ -68,7 +69,7 @@ class Head:
 
 
 def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float]:
-    """The decoder's final RMSNorm as (weight, eps), with identity left in its place; (None, 0) where it is another norm."""
+    """The decoder's final RMSNorm as (weight, eps), identity left in its place; (None, 0) for another kind of norm."""
     for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f"):
         norm = getattr(decoder, name, None)
         weight = getattr(norm, "weight", None)

@@ -20,9 +20,9 @@ CONTEXT_CHARACTERS = 64
 class Labels(msgspec.Struct, frozen=True):
     """Labels as their author gives them.
 
-    `values` are their numbers (by default the labels themselves, where all are numbers). `terminator` is what the template
-    writes after an answer: it scores a label that is the beginning of another ("1" and "10"). With `variants`, a label
-    written as one token after a space counts as the same label.
+    `values` are their numbers (by default the labels themselves, where all are numbers). `terminator` is what the
+    template writes after an answer: it scores a label that is the beginning of another ("1" and "10"). With
+    `variants`, a label written as one token after a space counts as the same label.
     """
 
     labels: tuple[str, ...]
@@ -59,7 +59,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Spelling(msgspec.Struct, frozen=True):
-    """One way to write a label: the product of `steps` (read, place in it), times the chance of going no further at `stop`."""
+    """One way to write a label: the product of `steps` (read, place in it), times the chance to end at `stop`."""
 
     label: int
     steps: tuple[tuple[int, int], ...]
@@ -94,8 +94,8 @@ class LabelSet(msgspec.Struct, frozen=True):
 def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokenizer) -> LabelSet:
     """Labels as they continue `suffix`, the text before the answer slot (its last characters decide).
 
-    Raises LabelError for no labels, an empty or doubled label, one value too many or too few, and two labels that share a
-    spelling.
+    Raises LabelError for no labels, an empty or doubled label, one value too many or too few, and two labels that
+    share a spelling.
     """
     _check(labels)
     suffix = suffix[-CONTEXT_CHARACTERS:]
@@ -128,7 +128,7 @@ def _check(labels: Labels) -> None:
 
 
 def _continuation(text: str, suffix: str, base: Tokens, encode: Encode) -> Tokens:
-    """Tokens of `text` after `suffix`; where they would merge with the suffix, which is fixed, the text's own tokens."""
+    """Tokens of `text` after `suffix`, or the text's own where they would merge with the suffix, which is fixed."""
     ids = encode(suffix + text)
     return ids[len(base) :] if len(ids) > len(base) and ids[: len(base)] == base else encode(text)
 

@@ -1,4 +1,4 @@
-"""The radix tree over KV blocks: every prefix that is computed, being computed in this step, or promised to a request."""
+"""The radix tree over KV blocks: every prefix that is computed, being computed, or promised to a request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Tokens = tuple[int, ...]
 class Node:
     """A run of tokens at positions `start .. end` after the tokens of its parents.
 
-    `blocks` hold positions `start // block_size * block_size .. end`: where the run starts inside a block, its first block
-    is its own and begins with a copy of what stands before it (`head_ready` once that copy is made).
+    `blocks` hold positions `start // block_size * block_size .. end`: where the run starts inside a block, its first
+    block is its own and begins with a copy of what stands before it (`head_ready` once that copy is made).
     `computed` counts its tokens whose keys and values are in the pool, or will be at the end of this step.
     """
 

@@ -17,6 +17,7 @@ from adjudge.kernels.linear import ROW_TILE, make_batch_invariant, padded_rows
 ATTENTION = "adjudge_paged"
 BLOCK_SIZE = 16
 CPU_CACHE_BYTES = 4 << 30
+REMEDY = "use a decoder with attention layers only"
 
 
 class Runner:
@@ -121,7 +122,7 @@ class Runner:
             odd = sorted({type(module).__name__ for module in self.model.modules() if _mixes_tokens(module)})
             raise ModelUnsupported(
                 f"{self.name} has {layers} layers but {self._calls} went through the attention interface"
-                f" ({', '.join(odd) or 'the others'} mix tokens in their own way): use a decoder with attention layers only"
+                f" ({', '.join(odd) or 'the others'} mix tokens in their own way): {REMEDY}"
             )
         return logits
 
@@ -129,9 +130,7 @@ class Runner:
         """A sequence must not see its neighbours in the batch."""
         alone, packed = self._probe(20)[:20], self._probe(20, 12)[:20]
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
-            raise ModelUnsupported(
-                f"{self.name} mixes tokens of neighbouring sequences: use a decoder with attention layers only"
-            )
+            raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
 
 
 def _attention(
@@ -159,16 +158,9 @@ def _attention(
             )
     runner, batch = adjudge_run
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-    output = runner.attend(
-        int(module.layer_idx),
-        query,
-        key,
-        value,
-        batch,
-        scale=scaling,
-        sliding_window=sliding_window,
-        softcap=softcap,  # type: ignore[arg-type]
-    )
+    layer: Any = module.layer_idx
+    how = {"scale": scaling, "sliding_window": sliding_window, "softcap": softcap}
+    output = runner.attend(layer, query, key, value, batch, **how)
     return output.unsqueeze(0), None
 
 
@@ -202,7 +194,7 @@ def _fix_rope(model: Any) -> None:
             module.rope_type = "default"
         elif isinstance(kind, dict) and any(k == "longrope" or "dynamic" in k for k in kind.values()):
             raise ModelUnsupported(
-                f"{type(model).__name__} changes its rope factors by layer and by length, which adjudge does not support"
+                f"{type(model).__name__} changes its rope factors by layer and by length: choose another model"
             )
 
 

@@ -12,8 +12,9 @@ from adjudge.engine.step import Request, Step
 class Scheduler:
     """First come, first served under a token budget; long prompts are computed in chunks.
 
-    A request is admitted when its whole path fits in the KV pool, so admitted requests always end. Requests that share a
-    prefix should follow each other (`trie.order`): the first computes it, in this step or an earlier one, the rest read it.
+    A request is admitted when its whole path fits in the KV pool, so admitted requests always end. Requests that
+    share a prefix should follow each other (`trie.order`): the first computes it, in this step or an earlier one, the
+    rest read it.
     """
 
     def __init__(self, cache: RadixCache, max_batch_tokens: int) -> None:
@@ -22,7 +23,6 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
 
-    @property
     def has_work(self) -> bool:
         """Whether any request is unanswered."""
         return bool(self.waiting or self.running)
@@ -36,7 +36,7 @@ class Scheduler:
         return -(-tokens // self.cache.pool.block_size) <= self.cache.pool.usable
 
     def schedule(self) -> Step:
-        """Fill a step with chunks of the running requests, then of waiting ones, until the budget or the pool is spent."""
+        """Fill a step with chunks of running requests, then of waiting ones, until the budget or the pool is spent."""
         step = Step(self.cache)
         for request in self.running:
             self._advance(request, step)

@@ -15,9 +15,9 @@ Reason = Literal["unparsable", "low_mass", "timeout", "non_finite", "too_long", 
 class Score(msgspec.Struct, frozen=True):
     """The distribution over `labels` at one position.
 
-    `logprobs` sum to one over the labels; `full_logprobs` are under the whole vocabulary and sum to `mass`. `expected` and
-    `variance` need labels with values (numbers). `margin` is the probability of the best label minus the second's.
-    With a `reason` every number is None. Entropy is in nats.
+    `logprobs` sum to one over the labels; `full_logprobs` are under the whole vocabulary and sum to `mass`.
+    `expected` and `variance` need labels with values (numbers). `margin` is the probability of the best label minus
+    the second's. With a `reason` every number is None. Entropy is in nats.
     """
 
     labels: tuple[str, ...]

@@ -21,7 +21,7 @@ class Request:
 
 @dataclass
 class Step:
-    """What the runner computes at once. Rows are packed tokens; every row's KV slots are distinct from every other row's."""
+    """What the runner computes at once. Rows are packed tokens; no two rows write to the same slot."""
 
     cache: RadixCache
     token_ids: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Step:
         node.computed += count
 
     def finish(self, request: Request, room: int) -> None:
-        """Note the row of the request's last token. One that an earlier step computed is computed again, if there is `room`."""
+        """Note the row of the request's last token; one from an earlier step is computed again, if there is `room`."""
         assert request.leaf is not None
         table = self.cache.table(request.leaf)
         last = request.leaf.end - 1

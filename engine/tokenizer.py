@@ -84,8 +84,9 @@ class Tokenizer:
     def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """The model's chat template around `messages`, then `answer` (trusted) as the beginning of its reply.
 
-        Untrusted segments never pass through the template. Thinking modes are switched off. A model without a template gets
-        the messages as paragraphs; one that refuses a system message gets it at the head of the first user message.
+        Untrusted segments never pass through the template. Thinking modes are switched off. A model without a
+        template gets the messages as paragraphs; one that refuses a system message gets it at the head of the first
+        user message.
         """
         texts, data = mark_data([message.content for message in messages])
         roles = [message.role for message in messages]

@@ -9,9 +9,9 @@ Tokens = tuple[int, ...]
 
 
 class Place(NamedTuple):
-    """A sequence's index in the batch, and how many of its tokens some other sequence of the batch begins with."""
+    """A sequence's place in the batch, and how many of its tokens some other sequence of the batch begins with."""
 
-    index: int
+    item: int
     shared: int
 
 

@@ -5,8 +5,9 @@ Ladder (CPU, 2 cores, 9 query heads on 3 KV heads of 64, context 1024; GFLOP/s o
 2. torch's fused CPU attention, one query tile a call: 116;
 3. query heads of one KV head packed into the rows of a tile, all tiles of a KV band in one call (this version): 126.
 
-Batch invariance: the query at absolute position p always sits in tile p // TILE_ROWS at row p % TILE_ROWS, and that tile
-always reads its keys padded to the same multiple of BAND: the shapes a query meets depend on its position and on nothing else.
+Batch invariance: the query at absolute position p always sits in tile p // TILE_ROWS at row p % TILE_ROWS, and that
+tile always reads its keys padded to the same multiple of BAND: the shapes a query meets depend on its position and on
+nothing else.
 """
 
 from __future__ import annotations
@@ -37,10 +38,9 @@ class PagedKV:
     @staticmethod
     def empty(blocks: int, block_size: int, key: torch.Tensor, value: torch.Tensor) -> PagedKV:
         """A cache for keys and values shaped like `key` and `value` ([T, KV heads, D])."""
-        caches = [like.new_empty(blocks, block_size, *like.shape[1:]) for like in (key, value)]
-        for cache in caches:
-            cache[0].zero_()
-        return PagedKV(*caches, bad=torch.zeros(blocks * block_size, dtype=torch.bool, device=key.device))
+        keys, values = (like.new_empty(blocks, block_size, *like.shape[1:]) for like in (key, value))
+        keys[0], values[0] = 0, 0
+        return PagedKV(keys, values, torch.zeros(blocks * block_size, dtype=torch.bool, device=key.device))
 
     def copy(self, sources: torch.Tensor, slots: torch.Tensor) -> None:
         """Copy what `sources` [C] hold to `slots` [C]; no slot is also a source."""
@@ -52,8 +52,8 @@ class PagedKV:
 class PagedSequence:
     """A run of consecutive query rows and the blocks that hold its context (itself included).
 
-    Rows `row .. row + length` of the packed batch sit at absolute positions `start .. start + length`; position p is kept in
-    slot `blocks[p // block_size] * block_size + p % block_size`.
+    Rows `row .. row + length` of the packed batch sit at absolute positions `start .. start + length`; position p is
+    kept in slot `blocks[p // block_size] * block_size + p % block_size`.
     """
 
     row: int
@@ -66,8 +66,8 @@ class PagedSequence:
 class PagedBatch:
     """What attention must know of a packed batch of `rows` query rows.
 
-    Fields: sequences; block_size; rows (padding included); write_rows [W] and write_slots [W]: which rows' keys and values
-    go to which slots (a row may go to several: the blocks of siblings that diverge inside a block).
+    Fields: sequences; block_size; rows (padding included); write_rows [W] and write_slots [W]: which rows' keys and
+    values go to which slots (a row may go to several: the blocks of siblings that diverge inside a block).
     """
 
     sequences: tuple[PagedSequence, ...]
@@ -104,8 +104,8 @@ def paged_attention(
 ) -> torch.Tensor:
     """Causal attention of every row over its own sequence's context, which `write_kv` has stored already.
 
-    Shapes: query [T, H, D] with H a multiple of the KV heads -> [T, H, Dv]; padding rows come back as zeros, rows that see
-    a key or value that was not finite as NaN.
+    Shapes: query [T, H, D] with H a multiple of the KV heads -> [T, H, Dv]; padding rows come back as zeros, rows
+    that see a key or value that was not finite as NaN.
     """
     tiles = batch.tiles
     heads, width = query_THD.shape[1:]
@@ -155,7 +155,7 @@ class _Band:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Query tiles at absolute positions: `rows` [tiles * TILE_ROWS] (row 0 where a place is empty) and their KV bands."""
+    """Query tiles at absolute positions: `rows` [tiles * TILE_ROWS] (0 where a place is empty) and their KV bands."""
 
     rows: torch.Tensor
     filled: torch.Tensor  # places that hold a query

@@ -1,8 +1,8 @@
 """Dense layers whose rows do not depend on each other, on CPU.
 
 A CPU matmul picks its inner loops by the number of rows, so the last bits of a row can change with whatever shares its
-batch. Here every matmul has one of a few fixed row counts, and the larger ones are used only after a probe on this machine
-has shown that they agree, bit for bit, with the smallest.
+batch. Here every matmul has one of a few fixed row counts, and the larger ones are used only after a probe on this
+machine has shown that they agree, bit for bit, with the smallest.
 
 Ladder (2 cores of an AVX-512 machine, D 576 -> 1536, fp32, 2048 rows): one matmul of all rows 172-185 GFLOP/s, not
 invariant for odd row counts; tiles of 32 rows 136; tiles of 512 with the rest in 128 and 32 (this version) 162-185.
@@ -10,7 +10,7 @@ invariant for odd row counts; tiles of 32 rows 136; tiles of 512 with the rest i
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import nn
@@ -20,7 +20,7 @@ ROW_TILE = 32
 """Row counts on CPU are padded to a multiple of this."""
 LARGER_TILES = (512, 128)
 WIDTH_STEP = 16
-"""At other widths a matmul's tail loop can depend on where a row stands in its tile, so widths are padded with zeros."""
+"""At other widths a matmul can depend on where a row stands in its tile, so widths are padded with zeros."""
 
 
 def padded_rows(count: int) -> int:
@@ -54,7 +54,7 @@ def _tile(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor 
         torch.addmm(bias_V, input_ND, weight_VD.t(), out=out)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tiles(width: int, outputs: int, dtype: torch.dtype, threads: int) -> tuple[int, ...]:
     """Tile sizes, largest first, that a probe with random rows found bit-equal to `ROW_TILE` on this machine."""
     generator = torch.Generator().manual_seed(0)

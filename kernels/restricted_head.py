@@ -406,7 +406,7 @@ def _lay_out(
         _check_device("label_values", values, hidden_ND)
         if values.shape != (label_count,):
             raise LabelSetError(f"label_values has shape {tuple(values.shape)}: pass one a label, ({label_count},)")
-        values = values.float()
+        values = values.float().contiguous()
     if targets is not None:
         targets = _indices("targets", targets, hidden_ND)
         if len(targets) != n:
@@ -452,7 +452,7 @@ def _indices(name: str, tensor: Tensor, hidden_ND: Tensor) -> Tensor:
     if tensor.dim() != 1:
         raise LabelSetError(f"{name} has shape {tuple(tensor.shape)}: pass one dimension")
     _check_device(name, tensor, hidden_ND)
-    return tensor.long()
+    return tensor.long().contiguous()
 
 
 def _require(name: str, values: Tensor, good: Tensor, what: str) -> None:

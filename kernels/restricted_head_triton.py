@@ -42,9 +42,9 @@ def triton_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head
         rows,
         head.weight_VD,
         *head.weight_VD.stride(),
-        head.norm_weight_D,
+        None if head.norm_weight_D is None else head.norm_weight_D.contiguous(),
         head.eps,
-        head.bias_V,
+        None if head.bias_V is None else head.bias_V.contiguous(),
         head.softcap,
         head.temperature,
         labels.token_ids,
@@ -118,20 +118,15 @@ def set_scores_kernel(
         hidden += tl.load(rows + row) * hidden_row_stride
 
     # The row's label set, and where the row's own tokens and labels stand in the outputs.
-    label_set = row
-    if SHARED:
-        label_set = row * 0
+    label_set = tl.where(SHARED, 0, row)
     first_token = tl.load(token_offsets + label_set)
     first_label = tl.load(label_offsets + label_set)
     token_count = tl.load(token_offsets + label_set + 1) - first_token
     label_count = tl.load(label_offsets + label_set + 1) - first_label
     token_ids += first_token
-    own_token, own_label = first_token, first_label
-    if SHARED:
-        own_token, own_label = row * token_count, row * label_count
-    token_logits += own_token
-    label_logits += own_label
-    logprobs += own_label
+    token_logits += tl.where(SHARED, row * token_count, first_token)
+    label_logits += tl.where(SHARED, row * label_count, first_label)
+    logprobs += tl.where(SHARED, row * label_count, first_label)
 
     scale = _norm_scale(hidden, hidden_stride, norm_weight, eps, width, WIDTH_BLOCK)
     finite = _is_finite(hidden, hidden_stride, norm_weight, scale, width, WIDTH_BLOCK)
@@ -158,7 +153,7 @@ def set_scores_kernel(
         tl.debug_barrier()
 
     # The best label (of equals the lowest index) and the runner-up, then the log-sum.
-    best = row * 0
+    best = tl.full([], 0, tl.int64)
     best_logit = -float("inf")
     second_logit = -float("inf")
     for start in range(0, label_count, BLOCK):

@@ -1,4 +1,4 @@
-"""The journal: every verdict by the content that led to it, so that nothing is judged twice and nothing judged is lost."""
+"""The journal: every verdict by the content that led to it, so that nothing is judged twice and nothing is lost."""
 
 from __future__ import annotations
 

@@ -37,11 +37,11 @@ class Question(msgspec.Struct, frozen=True):
 class PairwiseJudge:
     """Compares stories aspect by aspect.
 
-    For each aspect and order two sibling questions end at an answer slot, one for each story; neither sees the other's answer.
-    `orders` "both" cancels position bias, "ab" shows a first only. A question whose label mass is below `min_mass` makes its
-    aspect abstain, and an aspect of weight above 0 that abstains makes the pair abstain. Texts too long for the model are
-    shortened alike in all of a pair's questions (`cut`: "middle", "head", "tail"), or abstain ("never"). With a `journal`,
-    what was judged before under the same conditions is not judged again.
+    For each aspect and order two sibling questions end at an answer slot, one for each story; neither sees the
+    other's answer. `orders` "both" cancels position bias, "ab" shows a first only. A question whose label mass is
+    below `min_mass` makes its aspect abstain, and an aspect of weight above 0 that abstains makes the pair abstain.
+    Texts too long for the model are shortened alike in all of a pair's questions (`cut`: "middle", "head", "tail"),
+    or abstain ("never"). With a `journal`, what was judged before under the same conditions is not judged again.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PairwiseJudge:
         return list(self.compare_iter(pairs))
 
     def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
-        """Verdicts in order as they come; `window` pairs are in the engine at a time. Each is journaled before it is yielded."""
+        """Verdicts in order as they come, each journaled first; `window` pairs are in the engine at a time."""
         remaining = map(_clean, pairs)
         while chunk := list(islice(remaining, window)):
             keys = [self.key(pair) for pair in chunk]

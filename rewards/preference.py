@@ -25,7 +25,7 @@ def sigmoid(x: float) -> float:
 
 
 def debiased(log_odds_ab: float, log_odds_ba: float) -> tuple[float, float]:
-    """(log-odds that a is better, bias towards the first place) from the log-odds of the story shown first in each order.
+    """(log-odds that a is better, bias towards the first place) from the first story's log-odds in each order.
 
     An additive position bias cancels: (ℓ_AB − ℓ_BA)/2 and (ℓ_AB + ℓ_BA)/2.
     """

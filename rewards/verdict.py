@@ -29,9 +29,10 @@ class Pair(msgspec.Struct, frozen=True):
 class AspectVerdict(msgspec.Struct, frozen=True):
     """One aspect of a pair.
 
-    `score_a` and `score_b` are expected scores averaged over the orders; `preference` is the probability that a is better;
-    `bias` the log-odds for whichever story is shown first (None with one order); `mass` the least label mass of its questions;
-    the distributions are over the scale's labels, averaged over the orders. With `abstained` the values are None.
+    `score_a` and `score_b` are expected scores averaged over the orders; `preference` is the probability that a is
+    better; `bias` the log-odds for whichever story is shown first (None with one order); `mass` the least label mass
+    of its questions; the distributions are over the scale's labels, averaged over the orders. With `abstained` the
+    values are None.
     """
 
     score_a: float | None

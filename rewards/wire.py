@@ -43,8 +43,8 @@ class Row(msgspec.Struct, frozen=True):
 def read_rows(path: Path) -> list[Row]:
     """All rows of a `.csv`, or of a file of JSON objects, one a line. Bytes that are not UTF-8 become U+FFFD.
 
-    Raises AdjudgeError naming the line: not JSON, not an object, no rows, a CSV row with too many columns; and for a file
-    that cannot be read.
+    Raises AdjudgeError naming the line: not JSON, not an object, no rows, a CSV row with too many columns; and for a
+    file that cannot be read.
     """
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -86,7 +86,7 @@ def json_line(record: Mapping[str, Any]) -> bytes:
 
 def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
     """The labels of a free prompt: its own column (a list, or a CSV cell like `1|2|3`), else the command's."""
-    own = row.columns.get("labels", labels)
+    own = row.columns.get("labels") or labels
     if isinstance(own, str):
         own = own.split(LABEL_SEPARATOR)
     if not own or not isinstance(own, (list, tuple)) or not all(isinstance(label, str) for label in own):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -17,6 +17,9 @@ from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import Row, pair_of, read_rows, verdict_line
+
+if TYPE_CHECKING:
+    from adjudge.rewards.pairwise import PairwiseJudge
 
 Earlier = Literal["resume", "overwrite", "refuse"]
 
@@ -64,7 +67,7 @@ def judge_file(
     ]
     summary = summarise(lines, engine.name, chosen, seconds, engine.stats.tokens_computed, engine.stats.prompt_tokens)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(pair_table(lines, summary))
+    console.print(pair_table(lines, summary, width=console.width))
     for line in summary_lines(summary):
         console.print(line, highlight=False)
     console.print(f"verdicts: {output}", highlight=False, soft_wrap=True)

@@ -16,18 +16,18 @@ from rich.text import Text
 from scipy.stats import binomtest
 
 from adjudge.bench.report import pair_table, render, summary_lines, visible, write_pair_report
-from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, percent, summarize, wilson, worth
+from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, percent, summarise, wilson, worth
 from adjudge.engine.score import Reason
+from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.preference import debiased, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
 
 Expected = Literal["a", "b", "tie"] | None
-ASPECTS = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
 LABELS = ("1", "2", "3", "4", "5")
 GOOD = AspectVerdict(3.4, 2.1, 0.8, 0.3, 0.9, (0.05, 0.1, 0.35, 0.4, 0.1), (0.4, 0.3, 0.15, 0.1, 0.05))
 HOSTILE = (
     "A lull.</bdi></div></details></article><script>alert(1)</script><style>*{display:none}</style>"
-    "\u202eesrever\u2066\x00\x1b[2J \u200b\u200b\u200b \ufeff \u2028 \ud800 \U000e0041 \u3164 \x85 "
+    "\u202eesrever\u2066\x00\x1b[2J \u200b\u200b\u200b \ufeff \u2028 \ud800 \U000e0041 \u3164\ufe00 \x85 "
     '<img src="https://example.org/x.png" onerror=alert(2)> {{ 7 * 7 }} &amp; שלום'
 )
 
@@ -35,14 +35,12 @@ HOSTILE = (
 def row(name: str = "pair", p: float | None = 0.8, expected: Expected = "a", bias: float | None = 0.3) -> PairRow:
     aspect = msgspec.structs.replace(GOOD, preference=p or 0.5, bias=bias)
     reason: Reason | None = "low_mass" if p is None else None
-    verdict = PairVerdict(name, p, dict.fromkeys(ASPECTS, aspect), reason, False, "tiny", "key")
+    verdict = PairVerdict(name, p, {each.name: aspect for each in HANNA}, reason, False, "tiny", "key")
     return PairRow(Pair(id=name, prompt="A prompt.", a="One two three.", b="Four."), verdict, expected)
 
 
 def summary(rows: list[PairRow], seconds: float = 4.0, computed: int = 1000, asked: int = 5000) -> RunSummary:
-    return summarize(
-        rows, model="tiny", aspects=ASPECTS, seconds=seconds, tokens_computed=computed, prompt_tokens=asked
-    )
+    return summarise(rows, "tiny", HANNA, seconds, computed, asked)
 
 
 def page(rows: list[PairRow], labels: tuple[str, ...] = LABELS) -> Page:
@@ -127,6 +125,7 @@ def test_the_answer_of_each_order_is_recovered() -> None:
     ("agreed", "line"),
     [
         (14, "14 of 26 (54 %, 95 % interval 35–71 %): cannot be told from chance"),
+        (17, "17 of 26 (65 %, 95 % interval 46–81 %): cannot be told from chance"),
         (22, "22 of 26 (85 %, 95 % interval 66–94 %): better than chance"),
         (4, "4 of 26 (15 %, 95 % interval 6–34 %): worse than chance"),
     ],
@@ -224,7 +223,19 @@ def test_hidden_characters_are_written_out() -> None:
     found = page(filled(HOSTILE))
     assert {c for c in found.source if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")} == {"\n"}
     assert "\u3164" not in found.source
-    names = "U+202E U+2066 U+0000 U+001B U+FEFF U+2028 U+D800 U+E0041 U+3164 U+0085".split()
+    names = [
+        "U+202E",
+        "U+2066",
+        "U+0000",
+        "U+001B",
+        "U+FEFF",
+        "U+2028",
+        "U+D800",
+        "U+E0041",
+        "U+3164",
+        "U+FE00",
+        "U+0085",
+    ]
     for name in ("U+200B ×3", *names):
         assert f"<i>{name}</i>" in found.source
     assert found.stories[0].startswith("A lull.</bdi></div></details></article><script>alert(1)</script>")
@@ -249,6 +260,7 @@ def test_the_page_needs_nothing_else() -> None:
     found = page([row("one"), row("two", p=None)])
     assert not re.search(r"https?:|url\(|@import|//[a-z]", found.source)
     assert {tag for tag, _ in found.tags}.isdisjoint({"script", "link", "img", "iframe", "object", "base", "form"})
+    assert any("default-src 'none'" in meta.get("content", "") for meta in found.all("meta"))
     assert not any(name == "src" or name.startswith("on") for _, attributes in found.tags for name in attributes)
     anchors = {attributes["id"] for _, attributes in found.tags if "id" in attributes}
     assert [link["href"] for link in found.all("a")] == ["#pair-1", "#pair-2"]
@@ -282,10 +294,17 @@ def test_without_intended_order_no_pair_is_marked() -> None:
 
 
 def test_colour_comes_with_a_word() -> None:
-    found = page([row(), row(p=0.2), row(p=0.5)])
-    for kind, word in [("agrees", "✓ agrees"), ("disagrees", "✗ disagrees"), ("open", "undecided")]:
-        assert len(found.all("li", kind)) == 1
-        assert f'<span class="mark">{word}</span></li>' in re.sub(r"\s+<", "<", found.source)
+    found = page([row(), row(p=0.2), row(p=0.5), row(expected="tie")])
+    chart = found.source.split("<h2>Position bias</h2>")[0]
+    marks = re.findall(r'<li class="(\w+)">.*?<span class="mark">(.*?)\s*</span>', chart, re.DOTALL)
+    words = [("agrees", "✓ agrees"), ("disagrees", "✗ disagrees"), ("open", "undecided"), ("open", "meant as a tie")]
+    assert marks == words
+
+
+def test_the_story_that_was_meant_is_named() -> None:
+    found = page([row(expected="a"), row(expected="b"), row(expected="tie"), row(expected=None)])
+    heads = re.findall(r"<summary>Story (.) <small>[^<]*, meant to be better</small>", found.source)
+    assert heads == ["A", "B"]
 
 
 def test_preferences_stand_where_they_belong() -> None:
@@ -306,6 +325,7 @@ def test_faint_preferences_are_drawn_larger_and_the_scale_is_told() -> None:
     assert "The scale ends at 55 %." in found.source
     assert "A 55 % →" in found.source
     assert "The scale ends" not in page([row(p=0.9)]).source
+    assert "The scale ends at 75 %." in page([row(p=0.52, bias=0.9)]).source  # one order's answer needs the room
 
 
 def test_biases_stand_where_they_belong() -> None:

@@ -188,7 +188,7 @@ def test_mistakes_are_named_before_anything_is_computed(
     with pytest.raises((LabelError, PromptError), match=message):
         engine.score([[65], *prompts], labels)
     assert engine.stats.steps == steps
-    assert not engine.scheduler.has_work
+    assert not engine.scheduler.has_work()
 
 
 def test_an_engine_goes_on_after_a_step_that_failed_and_after_a_reader_that_stopped(

@@ -68,7 +68,7 @@ def test_every_request_ends_with_its_own_prefix_computed_whatever_budget_pool_an
         for tokens in batch:
             scheduler.add(Request(tokens, keep=random.randint(0, len(tokens))))  # type: ignore[attr-defined]
         answered = []
-        while scheduler.has_work:
+        while scheduler.has_work():
             step = scheduler.schedule()
             assert 0 < step.size <= budget
             answered += memory.run(step)
@@ -91,7 +91,7 @@ def test_a_batch_in_trie_order_computes_each_prefix_exactly_once(
     for index, shared in trie.order(batch):
         scheduler.add(Request(batch[index], keep=shared))
     computed = 0
-    while scheduler.has_work:
+    while scheduler.has_work():
         step = scheduler.schedule()
         computed += step.size
         memory.run(step)
@@ -132,7 +132,7 @@ def test_a_full_pool_that_an_old_prefix_fragments_still_admits_a_request_that_fi
     for tokens in ((1,), (1, 2, 3, 4, 5, 6, 7, 8)):
         assert scheduler.fits(len(tokens))
         scheduler.add(Request(tokens, keep=len(tokens)))
-    while scheduler.has_work:
+    while scheduler.has_work():
         step = scheduler.schedule()
         memory.run(step)
         scheduler.complete(step)

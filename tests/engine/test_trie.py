@@ -19,7 +19,7 @@ def test_size_counts_every_prefix_once(batch: list[tuple[int, ...]]) -> None:
 
 @given(sequences)
 def test_order_is_depth_first_so_that_each_prefix_is_met_in_one_run(batch: list[tuple[int, ...]]) -> None:
-    visited = [batch[place.index] for place in trie.order(batch)]
+    visited = [batch[place.item] for place in trie.order(batch)]
     assert sorted(visited) == sorted(batch)
     for prefix in prefixes(batch):
         met = [tokens[: len(prefix)] == prefix for tokens in visited]
@@ -37,4 +37,4 @@ def test_order_tells_how_much_of_each_sequence_others_share(batch: list[tuple[in
 
 def test_order_keeps_the_order_of_first_appearance() -> None:
     batch = [(5, 1), (2, 9), (5, 0), (2, 1)]
-    assert [place.index for place in trie.order(batch)] == [0, 2, 1, 3]
+    assert [place.item for place in trie.order(batch)] == [0, 2, 1, 3]

@@ -28,7 +28,8 @@ def oracle(
 
 
 class Case:
-    """Sequences with random states, laid out in shuffled blocks of a pool that is poisoned wherever nobody has written."""
+    """Sequences with random states, laid out in shuffled blocks of a pool that is poisoned wherever nobody has
+    written."""
 
     def __init__(
         self,

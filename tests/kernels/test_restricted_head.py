@@ -59,8 +59,6 @@ def problem(shape: tuple[int, int, int, int], dtype: torch.dtype, features: str 
     wanted = features.split()
     hidden = torch.randn(n + 5 if "rows" in wanted else n, d, generator=g).to(dtype)
     weight = (torch.randn(v, d, generator=g) * 3 / d**0.5).to(dtype)
-    if "strided" in wanted:  # every second column of a wider matrix, and a transposed matrix
-        hidden, weight = hidden.repeat_interleave(2, 1)[:, ::2], weight.T.contiguous().T
     made: dict[str, Any] = {"hidden_ND": hidden, "weight_VD": weight}
     if "csr" in wanted:
         counts = torch.randint(1, k + 1, (n,), generator=g)
@@ -86,6 +84,10 @@ def problem(shape: tuple[int, int, int, int], dtype: torch.dtype, features: str 
         made["softcap"] = 8.0
     if "temperature" in wanted:
         made["temperature"] = 0.7
+    if "strided" in wanted:  # every second number of longer vectors, every second column of a matrix, a transposed one
+        for name, value in made.items():
+            if isinstance(value, Tensor):
+                made[name] = value.T.contiguous().T if name == "weight_VD" else value.repeat_interleave(2, -1)[..., ::2]
     return made
 
 
@@ -288,6 +290,12 @@ def test_an_impossible_label_is_no_error() -> None:
     scores = score(arguments, normalizer="both")
     assert scores["valid"].all() and (scores["logprobs"][:, 2] == -torch.inf).all()
     assert scores["entropy"].isfinite().all() and scores["expected"].isfinite().all()
+
+
+def test_mass_never_exceeds_one() -> None:
+    scores = score(problem((300, 130, 64, 64), torch.float32), normalizer="both")
+    assert torch.allclose(scores["mass"], torch.ones(300))
+    assert (scores["log_mass"] <= 0).all() and (scores["full_logprobs"] <= 0).all()
 
 
 # ---- alone or in company, the same bits
@@ -500,10 +508,14 @@ def check_implementation(device: str) -> None:
     torch.use_deterministic_algorithms(True)  # from here on, memory that nobody wrote is NaN
     arguments = problem((9, 48, 257, 11), torch.float32, "csr groups values targets norm softcap")
     assert_invariant(arguments, [[0], [8], [5, 2, 7]])
-    arguments["hidden_ND"][4] = torch.inf
-    scores = score(arguments)
-    assert scores["valid"].tolist() == [row != 4 for row in range(9)]
-    assert scores["best"][4] == -1 and not scores["keep"][4] and of_row(scores, 4)["logprobs"].isnan().all()
+    for features, value in (("softcap", torch.inf), ("softcap", torch.nan), ("norm softcap", 1e30)):
+        arguments = problem((9, 48, 257, 11), torch.float32, f"csr groups values targets {features}")
+        arguments["hidden_ND"][4, 3] = value
+        scores = score(arguments)
+        assert scores["valid"].tolist() == [row != 4 for row in range(9)]
+        assert scores["best"][4] == -1 and not scores["keep"][4]
+        bad = of_row(scores, 4)
+        assert all(bad[name].isnan().all() for name in bad if bad[name].is_floating_point())
 
 
 def compile_for_every_target(width: int) -> None:

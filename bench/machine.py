@@ -1,0 +1,43 @@
+"""What a number was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+
+def describe_machine() -> str:
+    """One line: processor or GPU, cores, versions, and the commit where there is one."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
+    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "transformers"))
+    return f"{device}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, {versions}{_commit()}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f", commit {found}"

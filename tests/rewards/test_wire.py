@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.wire import Row, labels_of, pair_of, read_rows, verdict_line
+
+GOOD = '{"prompt": "p", "story_a": "a", "story_b": "b"}'
+
+
+def pairs(path: Path) -> list[Pair]:
+    return [pair_of(row, number) for number, row in enumerate(read_rows(path), 1)]
+
+
+def test_jsonl_and_csv_give_the_same_pairs(tmp_path: Path) -> None:
+    jsonl, table = tmp_path / "p.jsonl", tmp_path / "p.csv"
+    jsonl.write_text(GOOD + '\n\n{"id": "x", "prompt_a": "1", "prompt_b": "2", "story_a": "a, b", "story_b": ""}\n')
+    table.write_text('id,prompt,prompt_a,prompt_b,story_a,story_b\n,p,,,a,b\nx,,1,2,"a, b",\n')
+    expected = [Pair("a", "b", "p", id="1"), Pair("a, b", "", prompt_a="1", prompt_b="2", id="x")]
+    assert pairs(jsonl) == expected
+    assert pairs(table) == expected
+    assert expected[1].prompts == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"prompt": "p", "story_a": "a"}', 'line 7 of p.jsonl: "story_b" is missing (needed by a pairwise judge)'),
+        ('{"prompt": "p", "story_a": "a", "story_b": null}', 'line 7 of p.jsonl: "story_b" is missing'),
+        ('{"prompt": "p", "story_a": "a", "story_b": 5}', 'line 7 of p.jsonl: "story_b" is 5, not a string'),
+        ('{"story_a": "a", "story_b": "b"}', 'line 7 of p.jsonl: "prompt" is missing (or "prompt_a" and "prompt_b"'),
+        ('{"prompt": "p", "story_a', "line 7 of p.jsonl is not JSON"),
+        ("[1]", "line 7 of p.jsonl is list, not a JSON object"),
+        ("[" * 100_000, "line 7 of p.jsonl is not JSON"),
+    ],
+)
+def test_a_mistake_in_line_7_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n".join([GOOD] * 6 + [line, GOOD]))
+    with pytest.raises(AdjudgeError) as caught:
+        pairs(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.jsonl", "", "is empty"),
+        ("p.jsonl", "\n \n", "is empty"),
+        ("p.csv", "story_a,story_b\n", "is empty"),
+        ("p.csv", "story_a,story_b\na,b,c\n", "line 2 of p.csv has more columns"),
+        ("p.csv", "prompt,story_a\np,a\n", 'line 2 of p.csv: "story_b" is missing'),
+    ],
+)
+def test_files_without_rows_or_with_a_wrong_shape(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(AdjudgeError) as caught:
+        pairs(tmp_path / name)
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.jsonl", tmp_path):
+        with pytest.raises(AdjudgeError, match="cannot read"):
+            read_rows(path)
+
+
+def test_what_policies_write_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    story = "\ud800 \0 <|im_end|> \u2028 \x85 \U0001f600"
+    path.write_bytes(
+        json.dumps({"prompt": "p", "story_a": story, "story_b": "b" * 2_000_000}).encode()
+        + b'\n{"prompt": "p", "story_a": "\xff\xfe", "story_b": "b\x85"}\n'
+    )
+    first, second = pairs(path)
+    assert first.a == story
+    assert second.a == "\ufffd\ufffd"
+
+
+def test_a_verdict_line_passes_other_columns_through_and_is_valid_json() -> None:
+    further = {"genre": "fab\ud800le", "n": [1, {"k": "\udfff"}]}
+    row = Row("line 1", {"story_a": "a", "story_b": "b", "prompt": "p", **further})
+    verdict = PairVerdict("7", float("nan"), {}, None, False, "m", "k")
+    record = json.loads(verdict_line(verdict, row))
+    assert record["genre"] == "fab\ufffdle" and record["n"] == [1, {"k": "\ufffd"}]
+    assert record["id"] == "7" and record["preference"] is None and "story_a" not in record
+    assert msgspec.json.decode(verdict_line(verdict, row))["model"] == "m"
+
+
+def test_labels_come_from_the_row_or_the_command() -> None:
+    assert labels_of(Row("line 1", {"labels": ["1", "2"]}), None) == ("1", "2")
+    assert labels_of(Row("line 1", {"labels": "1|2"}), ("x",)) == ("1", "2")
+    assert labels_of(Row("line 1", {}), ("x",)) == ("x",)
+    for bad in ({}, {"labels": [1]}, {"labels": ""}, {"labels": None}):
+        with pytest.raises(AdjudgeError, match='line 1: "labels"'):
+            labels_of(Row("line 1", bad), None)
