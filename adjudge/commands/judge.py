@@ -45,8 +45,9 @@ def judge_file(
     rows = read_rows(path)
     pairs = [pair_of(row, number) for number, row in enumerate(rows, 1)]
     expected = [_expected(row) for row in rows]
-    if report is not None:
-        _make_folder(report)
+    for written in (output, report):
+        if written is not None:
+            _make_folder(written)
     journal = journal or output.with_name(output.name + ".journal")
     _check_earlier(output, journal, earlier)
     with Journal(journal) as book, _open(output) as file:
@@ -131,7 +132,6 @@ def _check_earlier(output: Path, journal: Path, earlier: Earlier) -> None:
 
 
 def _open(output: Path) -> BinaryIO:
-    _make_folder(output)
     try:
         return output.open("wb")
     except OSError as error:
