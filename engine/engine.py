@@ -22,6 +22,10 @@ from adjudge.engine.sources import open_source, resolve
 from adjudge.engine.step import Request, Step
 from adjudge.engine.tokenizer import Tokenizer
 
+GPU_BATCH_TOKENS = 8192
+CPU_BATCH_TOKENS = 2048
+"""Larger steps are no faster on a CPU: their temporaries leave its caches."""
+
 AnyPrompt = Prompt | str | Sequence[int]
 AnyLabels = Labels | Sequence[str]
 
@@ -56,8 +60,8 @@ class Engine:
     """A model that scores prompts: one forward for all of them, every shared prefix computed once.
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`. `device` and
-    `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step,
-    `kv_cache_gb` the cache (default: 4 GiB on CPU, most of the free memory on a GPU).
+    `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step
+    (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache (4 GiB on CPU, most of the free memory on a GPU).
 
     Results do not depend on what else is in a call, on its order, on `max_batch_tokens`, or on what is cached.
     """
@@ -68,13 +72,15 @@ class Engine:
         *,
         device: str = "auto",
         dtype: str = "auto",
-        max_batch_tokens: int = 8192,
+        max_batch_tokens: int | None = None,
         kv_cache_gb: float | None = None,
     ) -> None:
-        if max_batch_tokens < 1:
-            raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
+        if max_batch_tokens is None:
+            max_batch_tokens = CPU_BATCH_TOKENS if device == "cpu" else GPU_BATCH_TOKENS
+        if max_batch_tokens < 1:
+            raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
         if dtype == "auto":
             dtype = "float32" if device == "cpu" else "bfloat16"
         source = resolve(model)

@@ -10,6 +10,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.engine.head import Head
+from adjudge.engine.host_memory import keep_freed_memory
 from adjudge.engine.step import Step
 from adjudge.kernels.attention import PagedBatch, PagedKV, PagedSequence, paged_attention, write_kv
 from adjudge.kernels.linear import ROW_TILE, make_batch_invariant, padded_rows
@@ -38,6 +39,7 @@ class Runner:
         _fix_rope(model)
         if self.device.type == "cpu":
             make_batch_invariant(model)
+            keep_freed_memory()
         with torch.inference_mode():
             logits = self._check_layers()
             self.head = Head.of(model, logits, lambda: self._probe(20)[:20])

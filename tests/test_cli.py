@@ -82,7 +82,9 @@ def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(run: Ru
     before = stored(journal)
     assert 17 <= len(before) < 60
 
-    assert "v.jsonl exists: --resume continues that run" in refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT))
+    assert "v.jsonl exists: --resume continues that run" in refused(
+        run("judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT)
+    )
     result = run("judge", "pairs.jsonl", "-o", "v.jsonl", "--resume", *SHORT)
     assert result.returncode == 0, result.stderr
     after = stored(journal)

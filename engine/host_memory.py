@@ -1,0 +1,24 @@
+"""How the C library keeps the memory that a step on CPU allocates and frees."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT_BYTES = 1 << 30
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Have glibc reuse freed blocks of up to a gigabyte, not return them to the kernel; says whether it could.
+
+    A step frees and allocates the same tens of megabytes in every layer, and the kernel clears each page it gives back.
+    Two pairs of the examples, 2 cores: 421, 410, 454 tokens/s and 290,000 to 560,000 page faults a call before; 527,
+    514, 488 tokens/s and 2,000 to 3,000 faults (after the first call) with it.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent from musl
+    return mallopt is not None and all(mallopt(name, KEPT_BYTES) for name in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD))
