@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from adjudge.commands.output import Write, make_folder_of, open_output
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
@@ -47,17 +48,17 @@ def judge_file(
     expected = [_expected(row) for row in rows]
     for written in (output, report):
         if written is not None:
-            _make_folder(written)
+            make_folder_of(written)
     journal = journal or output.with_name(output.name + ".journal")
     _check_earlier(output, journal, earlier)
-    with Journal(journal) as book, _open(output) as file:
+    with Journal(journal) as book, open_output(output) as write:
         from adjudge.engine.engine import Engine
         from adjudge.rewards.pairwise import PairwiseJudge
 
         engine = Engine(model, device=device, dtype=dtype)
         judge = PairwiseJudge(engine, chosen, orders=orders, cut=cut, journal=book)
         started = time.perf_counter()
-        verdicts = _judge_all(judge, pairs, rows, file, output)
+        verdicts = _judge_all(judge, pairs, rows, write, output)
         seconds = time.perf_counter() - started
     from adjudge.bench.report import pair_table, summary_lines, write_pair_report
     from adjudge.bench.summary import PairRow, summarise
@@ -81,7 +82,7 @@ def judge_file(
 
 
 def _judge_all(
-    judge: PairwiseJudge, pairs: Sequence[Pair], rows: Sequence[Row], file: BinaryIO, output: Path
+    judge: PairwiseJudge, pairs: Sequence[Pair], rows: Sequence[Row], write: Write, output: Path
 ) -> list[PairVerdict]:
     """Judge and write in input order; whatever stops it, the finished verdicts are in the journal."""
     verdicts: list[PairVerdict] = []
@@ -92,8 +93,7 @@ def _judge_all(
             task = progress.add_task("judging", total=len(pairs))
             for row, verdict in zip(rows, judge.compare_iter(pairs), strict=True):
                 verdicts.append(verdict)
-                file.write(verdict_line(verdict, row))
-                file.flush()
+                write(verdict_line(verdict, row))
                 progress.advance(task)
     except KeyboardInterrupt:
         print(f"adjudge: stopped; {kept.format(len(verdicts))}", file=sys.stderr)
@@ -129,17 +129,3 @@ def _check_earlier(output: Path, journal: Path, earlier: Earlier) -> None:
     if earlier == "overwrite":
         for path in (journal, journal.with_name(journal.name + "-wal"), journal.with_name(journal.name + "-shm")):
             path.unlink(missing_ok=True)
-
-
-def _open(output: Path) -> BinaryIO:
-    try:
-        return output.open("wb")
-    except OSError as error:
-        raise AdjudgeError(f"cannot write {output} ({error.strerror}): name another file with -o") from error
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise AdjudgeError(f"cannot make the folder {path.parent} ({error.strerror}): name another file") from error

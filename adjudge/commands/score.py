@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
+from adjudge.commands.output import open_output
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.score import Score
@@ -36,7 +34,7 @@ def score_file(
     rows = read_rows(path) if path else [Row("--prompt", {"prompt": prompt})]
     texts = [row.text("prompt", "score") for row in rows]
     sets = [labels_of(row, labels.split(",") if labels else None) for row in rows]
-    with _open(output) as file:
+    with open_output(output) as write:
         from adjudge.engine.engine import Engine
 
         engine = Engine(model, device=device, dtype=dtype)
@@ -46,8 +44,12 @@ def score_file(
             for start in range(0, len(rows), WINDOW):
                 part = slice(start, start + WINDOW)
                 for row, score in zip(rows[part], engine.score(prompts[part], sets[part]), strict=True):
-                    file.write(json_line(_record(row, score)))
-                    file.flush()
+                    try:
+                        write(json_line(_record(row, score)))
+                    except BrokenPipeError:
+                        raise
+                    except OSError as error:
+                        raise AdjudgeError(f"cannot write {output} ({error.strerror}): make room, run again") from error
                     progress.advance(task)
 
 
@@ -66,19 +68,3 @@ def _record(row: Row, score: Score) -> dict[str, Any]:
         "mass": score.mass,
         "abstained": score.reason,
     }
-
-
-@contextmanager
-def _open(output: Path | None) -> Iterator[BinaryIO]:
-    if output is None:
-        yield sys.stdout.buffer
-        return
-    try:
-        file = output.open("wb")
-    except OSError as error:
-        raise AdjudgeError(f"cannot write {output} ({error.strerror}): name another file with -o") from error
-    with file:
-        try:
-            yield file
-        except OSError as error:
-            raise AdjudgeError(f"cannot write {output} ({error.strerror}): make room and run again") from error

@@ -1,0 +1,48 @@
+"""Files that commands write line by line, each line out of our hands before the next is made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from adjudge.engine.errors import AdjudgeError
+
+Write = Callable[[bytes], None]
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[Write]:
+    """A function that writes a line to a new file, or to standard output, and raises OSError when it cannot.
+
+    Raises AdjudgeError when the file cannot be opened.
+    """
+    if path is None:
+        yield _to_standard_output
+        return
+    try:
+        file = path.open("wb", buffering=0)  # nothing is left to flush when a full disk ends the run
+    except OSError as error:
+        raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file with -o") from error
+
+    def write(line: bytes) -> None:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[file.write(rest) :]
+
+    with file:
+        yield write
+
+
+def _to_standard_output(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.flush()
+
+
+def make_folder_of(path: Path) -> None:
+    """Make the folder a file will be written to; raises AdjudgeError when that is not possible."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AdjudgeError(f"cannot make the folder {path.parent} ({error.strerror}): name another file") from error
