@@ -19,6 +19,9 @@ from adjudge.engine.engine import Engine
 from adjudge.rewards.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.wire import pair_of, read_rows
 
+AGREEMENT = 1e-3
+"""How far a variant's log-probabilities may be from one prompt at a time in float32."""
+
 
 class Variant(msgspec.Struct):
     """One way to answer the questions, and what was measured of it."""
@@ -59,7 +62,7 @@ def bench_judge(
     engine = Engine(model, device=device, dtype=dtype)
     judge = PairwiseJudge(engine)
     prompts = [engine.tokenizer.prompt(prompt) for pair in pairs for prompt in judge.prompts(pair)[0]]
-    label_ids = [engine.tokenizer.encode(label, True)[0] for label in SCALE.labels]
+    label_ids = engine.label_ids(judge.prompts(pairs[0])[0][0], SCALE)
     questions = Questions(prompts, label_ids, len(judge.questions), model, engine.dtype, str(engine.runner.device))
     peers: list[Peer] = [Ours(engine, questions), *available_peers(questions)]
     variants = [Variant(peer.name) for peer in peers]
@@ -86,7 +89,8 @@ def bench_judge(
 
 
 def _difference(rows: list[list[float]], expected: list[list[float]]) -> float:
-    return max(abs(x - y) for row, other in zip(rows, expected, strict=True) for x, y in zip(row, other, strict=True))
+    differences = [abs(x - y) for row, e in zip(rows, expected, strict=True) for x, y in zip(row, e, strict=True)]
+    return max(differences, key=lambda difference: (difference != difference, difference))  # NaN is the largest
 
 
 def _print(variants: list[Variant], pairs: int, prompts: list[tuple[int, ...]]) -> None:
@@ -114,6 +118,8 @@ def _print(variants: list[Variant], pairs: int, prompts: list[tuple[int, ...]]) 
         f" {total / ours.tokens:.2f} x as many as adjudge computes",
         highlight=False,
     )
+    apart = [variant.name for variant in variants if not variant.error <= AGREEMENT]
+    console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}", highlight=False)
     console.print(describe_machine(), highlight=False)
 
 

@@ -68,6 +68,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     seconds: float
     tokens_computed: int
     prompt_tokens: int
+    remembered: int = 0  # pairs whose verdict came from the journal: time and tokens are of the others
 
     @property
     def decided(self) -> int:
@@ -105,6 +106,8 @@ def summarise(
     seconds: float,
     tokens_computed: int,
     prompt_tokens: int,
+    *,
+    remembered: int = 0,
 ) -> RunSummary:
     """The summary of `rows`, with the run's counters."""
     meant = [row for row in rows if row.expected in ("a", "b")]
@@ -125,6 +128,7 @@ def summarise(
         seconds=seconds,
         tokens_computed=tokens_computed,
         prompt_tokens=prompt_tokens,
+        remembered=remembered,
     )
 
 
@@ -204,8 +208,10 @@ def sharing(summary: RunSummary) -> str:
 
 
 def pace(summary: RunSummary) -> str:
-    """Pairs per second."""
-    return f", {summary.pairs / summary.seconds:.2f} pairs/s" if summary.seconds > 0 else ""
+    """Pairs judged per second, and how many were not judged anew."""
+    judged = summary.pairs - summary.remembered
+    rate = f", {judged / summary.seconds:.2f} pairs/s" if judged and summary.seconds > 0 else ""
+    return rate + (f", {counted(summary.remembered, 'pair')} remembered" if summary.remembered else "")
 
 
 def counted(number: int, noun: str) -> str:

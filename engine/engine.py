@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import lru_cache, partial
 
 import msgspec
 import torch
@@ -63,7 +63,8 @@ class Engine:
     `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step
     (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache (4 GiB on CPU, most of the free memory on a GPU).
 
-    Results do not depend on what else is in a call, on its order, on `max_batch_tokens`, or on what is cached.
+    On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on what
+    is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
     """
 
     def __init__(
@@ -75,14 +76,13 @@ class Engine:
         max_batch_tokens: int | None = None,
         kv_cache_gb: float | None = None,
     ) -> None:
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = _device(device)
         if max_batch_tokens is None:
-            max_batch_tokens = CPU_BATCH_TOKENS if device == "cpu" else GPU_BATCH_TOKENS
+            max_batch_tokens = CPU_BATCH_TOKENS if device.startswith("cpu") else GPU_BATCH_TOKENS
         if max_batch_tokens < 1:
             raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
         if dtype == "auto":
-            dtype = "float32" if device == "cpu" else "bfloat16"
+            dtype = "float32" if device.startswith("cpu") else "bfloat16"
         source = resolve(model)
         opened = open_source(source, dtype=_dtype(dtype), device=device)
         self.name = model
@@ -93,7 +93,7 @@ class Engine:
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
         self.scheduler = Scheduler(self.cache, max_batch_tokens)
         self.stats = Stats()
-        self._label_sets: dict[Any, LabelSet] = {}
+        self._compile_labels = lru_cache(maxsize=1024)(partial(compile_labels, tokenizer=self.tokenizer))
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -142,9 +142,19 @@ class Engine:
                 step = self.scheduler.schedule()
                 hidden = self.runner.forward(step)
                 yield from self._answer(step, hidden, jobs, wanted)
+        except GeneratorExit:  # the reader stopped, which it can only do between two steps
+            self.scheduler.cancel()
+            raise
         except BaseException:
             self.scheduler.abort()
             raise
+
+    def label_ids(self, prompt: AnyPrompt, labels: AnyLabels) -> list[int]:
+        """The token ids of labels of one token each at the end of a prompt; raises LabelError for longer ones."""
+        compiled = self._compile(prompt, Labels.of(labels))
+        if len(compiled.reads) > 1 or len(compiled.spellings) != len(compiled.labels):
+            raise LabelError("these labels are not one token each here")
+        return list(compiled.reads[0].token_ids)
 
     def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """The model's chat template around messages, ending at the answer slot after `answer`; see `Tokenizer.chat`."""
@@ -169,7 +179,13 @@ class Engine:
             )
 
         cap = bisect.bisect_left(range(1, limit + 1), True, key=lambda n: not fits(n))
-        return [Prompt(tuple(_limited(segment, cap) for segment in prompt.segments)) for prompt in prompts], True
+        fitted = [Prompt(tuple(_limited(segment, cap) for segment in prompt.segments)) for prompt in prompts]
+        cut = any(
+            n > cap and _is_cuttable(s)
+            for prompt, row in zip(prompts, lengths, strict=True)
+            for s, n in zip(prompt.segments, row, strict=True)
+        )
+        return fitted, cut
 
     def _pairs(
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]
@@ -192,10 +208,7 @@ class Engine:
             text, trusted = prompt, False
         else:
             text, trusted = self.tokenizer.decode(list(prompt)[-16:]), True
-        key = (labels, text[-CONTEXT_CHARACTERS:], trusted)
-        if key not in self._label_sets:
-            self._label_sets[key] = compile_labels(labels, text, trusted, self.tokenizer)
-        return self._label_sets[key]
+        return self._compile_labels(labels, text[-CONTEXT_CHARACTERS:], trusted)
 
     def _answer(
         self, step: Step, hidden: torch.Tensor, jobs: list[_Job], wanted: Wanted
@@ -219,6 +232,22 @@ class Engine:
             job = jobs[index]
             readings = [job.readings.pop(place) for place in range(len(job.labels.reads))]
             yield index, job.labels.score(readings, job.prompt_tokens)
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise AdjudgeError(f'device is "{name}": choose auto, cpu, cuda or cuda:N')
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise AdjudgeError(
+            f'device is "{name}" but this torch sees no CUDA device: choose cpu, or install a CUDA build'
+        )
+    return name
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -97,7 +97,7 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
     Raises LabelError for no labels, an empty or doubled label, one value too many or too few, and two labels that
     share a spelling.
     """
-    _check(labels)
+    check_labels(labels)
     suffix = suffix[-CONTEXT_CHARACTERS:]
 
     def encode(text: str) -> Tokens:
@@ -113,7 +113,8 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
     return _trie(labels, ends)
 
 
-def _check(labels: Labels) -> None:
+def check_labels(labels: Labels) -> None:
+    """What can be said of labels without a tokenizer; raises LabelError."""
     if not labels.labels:
         raise LabelError("no labels given: a label set needs at least one")
     seen: set[str] = set()

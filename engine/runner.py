@@ -13,7 +13,7 @@ from adjudge.engine.head import Head
 from adjudge.engine.host_memory import keep_freed_memory
 from adjudge.engine.step import Step
 from adjudge.kernels.attention import PagedBatch, PagedKV, PagedSequence, paged_attention, write_kv
-from adjudge.kernels.linear import ROW_TILE, make_batch_invariant, padded_rows
+from adjudge.kernels.linear import make_batch_invariant, padded_rows
 
 ATTENTION = "adjudge_paged"
 BLOCK_SIZE = 16
@@ -22,7 +22,11 @@ REMEDY = "use a decoder with attention layers only"
 
 
 class Runner:
-    """A model, its KV cache and its head. `forward(step)` gives the hidden states of the rows that answer requests."""
+    """A model, its KV cache and its head. `forward(step)` gives the hidden states of the rows that answer requests.
+
+    `batch_invariant` says whether a probe at load was bit-equal alone and in a batch; on CPU that fails only for models
+    whose dense layers are not `nn.Linear`.
+    """
 
     def __init__(self, model: Any, kv_cache_gb: float | None = None) -> None:
         self.model = model.eval().requires_grad_(False)
@@ -30,15 +34,17 @@ class Runner:
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.decoder: nn.Module = model.get_decoder()
-        self.max_context = int(getattr(model.config, "max_position_embeddings", None) or 1 << 30)
+        self.config: Any = model.config.get_text_config()
+        self.max_context = int(getattr(self.config, "max_position_embeddings", None) or 1 << 30)
         self._layers: dict[int, PagedKV] = {}
         self._calls = 0
+        self._windows: set[int | None] = set()
         self.block_size = BLOCK_SIZE
-        self.blocks = 8  # enough for the self-check
+        self.blocks = 16  # enough for the self-check
         model.set_attn_implementation(ATTENTION)
         _fix_rope(model)
         if self.device.type == "cpu":
-            make_batch_invariant(model)
+            make_batch_invariant(self.decoder)
             keep_freed_memory()
         with torch.inference_mode():
             logits = self._check_layers()
@@ -64,10 +70,6 @@ class Runner:
         rows = torch.tensor([row for _, row in step.finished], dtype=torch.long, device=self.device)
         return hidden.index_select(0, rows)
 
-    def release(self) -> None:
-        """Free the KV cache's memory; the next step allocates it anew, empty."""
-        self._layers.clear()
-
     def _decode(self, token_ids: list[int], positions: list[int], batch: PagedBatch) -> torch.Tensor:
         hidden: torch.Tensor = self._call(self.decoder, token_ids, positions, batch).last_hidden_state[0]
         return hidden
@@ -86,6 +88,7 @@ class Runner:
     ) -> torch.Tensor:
         """One layer's attention: store the keys and values ([T, KV heads, D]), then read each row's whole context."""
         self._calls += 1
+        self._windows.add(how.get("sliding_window"))
         cache = self._layers.get(layer)
         if cache is None:
             cache = self._layers[layer] = PagedKV.empty(self.blocks, self.block_size, key, value)
@@ -109,7 +112,7 @@ class Runner:
             token_ids += [(7919 * (index + 1) + 104729 * place) % vocabulary for place in range(length)]
             positions += range(length)
         writes = torch.arange(len(slots), device=self.device), torch.tensor(slots, device=self.device)
-        return token_ids, positions, PagedBatch(tuple(sequences), self.block_size, ROW_TILE, *writes)
+        return token_ids, positions, PagedBatch(tuple(sequences), self.block_size, padded_rows(len(token_ids)), *writes)
 
     def _check_layers(self) -> torch.Tensor:
         """The model's own logits [T, V] for the probe; refuses a model with layers outside the attention interface."""
@@ -119,7 +122,8 @@ class Runner:
             raise
         except Exception as error:
             raise ModelUnsupported(f"{self.name} does not run on a packed batch with our attention: {error}") from error
-        layers = self.model.config.get_text_config().num_hidden_layers
+        self._check_masks()
+        layers = self.config.num_hidden_layers
         if self._calls != layers:
             odd = sorted({type(module).__name__ for module in self.model.modules() if _mixes_tokens(module)})
             raise ModelUnsupported(
@@ -128,9 +132,19 @@ class Runner:
             )
         return logits
 
+    def _check_masks(self) -> None:
+        """Who sees whom must reach us with each attention call: masks that only transformers would build are not built."""
+        kinds = set(getattr(self.config, "layer_types", None) or ())
+        if others := kinds - {"full_attention", "sliding_attention"}:
+            raise ModelUnsupported(f"{self.name} has layers of the kind {', '.join(sorted(others))}: {REMEDY}")
+        window = getattr(self.config, "sliding_window", None) and getattr(self.config, "use_sliding_window", True)
+        if window and kinds != {"full_attention"} and self._windows <= {None}:
+            raise ModelUnsupported(f"{self.name} does not tell its attention about its sliding window: {REMEDY}")
+
     def _check_isolation(self) -> None:
-        """A sequence must not see its neighbours in the batch."""
-        alone, packed = self._probe(20)[:20], self._probe(20, 12)[:20]
+        """A sequence must not see its neighbours in the batch; whether it is bit-equal with and without them is noted."""
+        alone, packed = self._probe(20)[:20], self._probe(20, 12, 30, 5)[:20]
+        self.batch_invariant = torch.equal(alone, packed)
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
             raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
 

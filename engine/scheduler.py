@@ -28,12 +28,8 @@ class Scheduler:
         return bool(self.waiting or self.running)
 
     def add(self, request: Request) -> None:
-        """Queue a request; its tokens must fit in the pool (see `fits`)."""
+        """Queue a request, which must fit in the pool when nothing else is there."""
         self.waiting.append(request)
-
-    def fits(self, tokens: int) -> bool:
-        """Whether a sequence of that many tokens can be computed at all."""
-        return -(-tokens // self.cache.pool.block_size) <= self.cache.pool.usable
 
     def schedule(self) -> Step:
         """Fill a step with chunks of running requests, then of waiting ones, until the budget or the pool is spent."""
@@ -52,6 +48,14 @@ class Scheduler:
         for request, _ in step.finished:
             assert request.leaf is not None
             self.cache.release(request.leaf, request.keep)
+
+    def cancel(self) -> None:
+        """Drop every unanswered request between two steps; what is computed stays in the cache."""
+        for request in self.running:
+            assert request.leaf is not None
+            self.cache.release(request.leaf, request.keep)
+        self.running.clear()
+        self.waiting.clear()
 
     def abort(self) -> None:
         """Drop every request and everything computed: what a failed step leaves behind cannot be trusted."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as BackendTokenizer
 
-from adjudge.engine.errors import ModelUnsupported, PromptError
+from adjudge.engine.errors import ModelUnsupported, PromptError, reason
 from adjudge.engine.prompt import Message, Prompt, Segment, mark_data, place_data
 
 Tokens = tuple[int, ...]
@@ -37,7 +37,7 @@ class Tokenizer:
         self._plain = BackendTokenizer.from_str(json.dumps(plain))
         self._powerful = frozenset(token["id"] for token in added if token["special"])
         self._bos = _leading_ids(tokenizer)
-        self.encode = lru_cache(maxsize=4096)(self._encode)
+        self.encode = lru_cache(maxsize=512)(self._encode)
 
     def _encode(self, text: str, trusted: bool) -> Tokens:
         """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""
@@ -98,11 +98,16 @@ class Tokenizer:
         turns = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
         try:
             return self._apply(turns)
-        except Exception:
-            if roles[:2] != ["system", "user"]:
-                raise
-        merged = {"role": "user", "content": f"{texts[0]}\n\n{texts[1]}"}
-        return self._apply([merged, *turns[2:]])
+        except Exception:  # each template has its own way to refuse
+            pass
+        if roles[:2] == ["system", "user"]:
+            turns = [{"role": "user", "content": f"{texts[0]}\n\n{texts[1]}"}, *turns[2:]]
+        try:
+            return self._apply(turns)
+        except Exception as error:
+            raise ModelUnsupported(
+                f"the model's chat template does not take these messages ({reason(error)})"
+            ) from error
 
     def _apply(self, turns: list[dict[str, str]]) -> str:
         rendered = self.inner.apply_chat_template(

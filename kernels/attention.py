@@ -12,7 +12,7 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +21,8 @@ from torch.nn import functional as F
 
 TILE_ROWS = 16
 BAND = 128
+KEPT_MASK_ELEMENTS = 1 << 26
+"""A step's masks are made once for all layers up to this size, and anew in every layer beyond it (long contexts)."""
 
 
 @dataclass(frozen=True)
@@ -196,18 +198,22 @@ def _slots(sequence: PagedSequence, block_size: int) -> torch.Tensor:
     return slots[: sequence.start + sequence.length]
 
 
-def _masks(batch: PagedBatch, group: int, window: int | None, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Additive masks [tiles, 1, G * TILE_ROWS, L] of every band, made once a step."""
+def _masks(batch: PagedBatch, group: int, window: int | None, dtype: torch.dtype) -> Iterable[torch.Tensor]:
+    """Additive masks [tiles, 1, G * TILE_ROWS, L] of every band."""
+    bands = batch.tiles.bands
+    if sum(band.positions.numel() * group * band.slots.shape[0] for band in bands) > KEPT_MASK_ELEMENTS:
+        return (_mask(band, group, window, dtype) for band in bands)
     kind = (group, window, dtype)
     if kind not in batch._masks:
-        masks = []
-        for band in batch.tiles.bands:
-            query = band.positions[:, :, None]
-            key = torch.arange(band.slots.shape[0], device=band.slots.device)
-            hidden = key > query
-            if window is not None:
-                hidden |= key <= query - window
-            mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
-            masks.append(mask.repeat(1, group, 1).unsqueeze(1))
-        batch._masks[kind] = masks
+        batch._masks[kind] = [_mask(band, group, window, dtype) for band in bands]
     return batch._masks[kind]
+
+
+def _mask(band: _Band, group: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+    query = band.positions[:, :, None]
+    key = torch.arange(band.slots.shape[0], device=band.slots.device)
+    hidden = key > query
+    if window is not None:
+        hidden |= key <= query - window
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+    return mask.repeat(1, group, 1).unsqueeze(1)

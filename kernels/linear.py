@@ -62,15 +62,22 @@ def _tiles(width: int, outputs: int, dtype: torch.dtype, threads: int) -> tuple[
     rows = LARGER_TILES[0]
     input_ND = torch.randn(rows, width, generator=generator).to(dtype)
     weight_VD = torch.randn(outputs, width, generator=generator).to(dtype)
-    small, large = input_ND.new_empty(rows, outputs), input_ND.new_empty(rows, outputs)
-    for start in range(0, rows, ROW_TILE):
-        _tile(input_ND[start : start + ROW_TILE], weight_VD, None, small[start : start + ROW_TILE])
-    agreeing = []
-    for tile in LARGER_TILES:
+    bias_V = torch.randn(outputs, generator=generator).to(dtype)
+
+    def in_tiles(tile: int, bias_V: torch.Tensor | None) -> torch.Tensor:
+        output_NV = input_ND.new_empty(rows, outputs)
         for start in range(0, rows, tile):
-            _tile(input_ND[start : start + tile], weight_VD, None, large[start : start + tile])
-        if torch.equal(small, large):
-            agreeing.append(tile)
+            _tile(input_ND[start : start + tile], weight_VD, bias_V, output_NV[start : start + tile])
+        return output_NV
+
+    small = [in_tiles(ROW_TILE, bias) for bias in (None, bias_V)]
+    agreeing = [
+        tile
+        for tile in LARGER_TILES
+        if all(
+            torch.equal(in_tiles(tile, bias), expected) for bias, expected in zip((None, bias_V), small, strict=True)
+        )
+    ]
     return (*agreeing, ROW_TILE)
 
 

@@ -13,7 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from adjudge.kernels.restricted_head import Head, Labels, Scores
+from adjudge.kernels.restricted_head_arguments import Head, Labels
+from adjudge.kernels.restricted_head_torch import Scores
 
 TOKEN_BLOCK = 8
 WIDTH_BLOCK = 256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -72,6 +73,6 @@ def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     names = [aspect.name for aspect in aspects]
     if double := next((name for name in names if names.count(name) > 1), None):
         raise AdjudgeError(f'aspect "{double}" is given twice')
-    if any(not aspect.weight >= 0 for aspect in aspects) or not sum(aspect.weight for aspect in aspects) > 0:
-        raise AdjudgeError("aspect weights must be zero or more, and not all zero")
+    if any(not 0 <= aspect.weight < math.inf for aspect in aspects) or not sum(aspect.weight for aspect in aspects) > 0:
+        raise AdjudgeError("aspect weights must be finite, zero or more, and not all zero")
     return tuple(aspects)

@@ -51,6 +51,13 @@ class Journal:
         """Store a verdict durably; the first one written for a key stays."""
         self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", (key, verdict, time.time()))
 
+    def __contains__(self, key: str) -> bool:
+        return bool(self.get([key]))
+
+    def clear(self) -> None:
+        """Forget every verdict."""
+        self._db.execute("DELETE FROM verdicts")
+
     def __len__(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM verdicts").fetchone()[0])
 

@@ -84,6 +84,7 @@ class PairwiseJudge:
                     verdict = next(judged)
                     known[verdict.key] = verdict
                 yield msgspec.structs.replace(known[key], id=pair.id)
+            next(judged, None)  # let the engine's call come to its end
 
     def key(self, pair: Pair) -> str:
         """The journal's key: everything that decides the verdict."""

@@ -30,6 +30,10 @@ class Template:
 
         Raises PromptError for a variable that the file uses and nobody gave.
         """
+        if any("\ue000" in text or "\ue001" in text for text in trusted.values() if isinstance(text, str)):
+            raise PromptError(
+                "an aspect or instruction holds U+E000 or U+E001, which mark the places of data: remove them"
+            )
         marks = {name: mark(index) for index, name in enumerate(data)}
         segments = [Segment(text, cut=cut) for text in data.values()]
         context = self._template.new_context({**trusted, **marks})

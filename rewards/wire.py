@@ -101,6 +101,7 @@ def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
         place = f"line {number} of {path.name}"
         try:
             columns = json.loads(line)
+            _encodable(columns)  # as deep as the output's encoder will go
         except (ValueError, RecursionError) as error:
             detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
             raise AdjudgeError(f"{place} is not JSON ({detail}): write one JSON object a line") from error

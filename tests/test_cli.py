@@ -9,10 +9,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -118,6 +119,53 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     assert "of 200 verdicts are kept; run again with --resume" in stderr and "Traceback" not in stderr
 
 
+def test_a_mistyped_model_costs_no_earlier_verdicts(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 2)
+    assert "no model" in refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", "--model", "typo"))
+    assert run("judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT).returncode == 0
+    lines, verdicts = (tmp_path / "v.jsonl").read_text(), stored(tmp_path / "v.jsonl.journal")
+    for earlier in ("--resume", "--overwrite"):
+        refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", earlier, "--model", "typo"))
+    assert "name its journal" in refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", "--resume", "--journal", "j"))
+    assert (tmp_path / "v.jsonl").read_text() == lines
+    assert stored(tmp_path / "v.jsonl.journal") == verdicts
+    again = run("judge", "pairs.jsonl", "-o", "v.jsonl", "--resume", *SHORT)
+    assert again.returncode == 0 and "2 pairs remembered" in again.stdout
+
+
+def test_two_runs_do_not_write_one_output(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    with FileLock(tmp_path / "v.jsonl.journal.lock"):
+        assert "another run is writing" in refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT))
+
+
+def test_a_full_journal_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    from adjudge.commands.judge import _judge_all
+
+    class FullJudge:
+        def compare_iter(self, pairs: object) -> Iterator[object]:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    with pytest.raises(SystemExit) as stopped:
+        _judge_all(FullJudge(), [], [], lambda line: None, Path("v.jsonl"))  # type: ignore[arg-type]
+    assert stopped.value.code == 1
+    assert "the journal of v.jsonl (database or disk is full): make room" in capsys.readouterr().err
+
+
+def test_bench_judge_prints_every_variant_with_the_same_scores(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    result = run("bench", "judge", "pairs.jsonl", "--limit", "1", "--repeats", "1", "-o", "b.csv", *TINY)
+    assert result.returncode == 0, result.stderr
+    assert "scores differ by more than 0.001: nowhere" in result.stdout
+    rows = (tmp_path / "b.csv").read_text().splitlines()
+    assert [row.split(",")[0].strip('"') for row in rows[1:]] == [
+        "adjudge",
+        "transformers",
+        "transformers",
+        "transformers",
+    ]
+
+
 MISTAKES = {
     "line 7 without story_b": ('{"prompt": "p", "story_a": "a"}', 'line 7 of pairs.jsonl: "story_b" is missing'),
     "line 7 not JSON": ('{"prompt": "p", ', "line 7 of pairs.jsonl is not JSON"),
@@ -148,6 +196,11 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("judge", "pairs.jsonl", "-o", tmp_path), "cannot write"),
         (("judge", "pairs.jsonl", "--journal", "file/j"), "as a journal"),
         (("judge", "pairs.jsonl", "--report", "file/r.html"), "cannot make the folder file"),
+        (("judge", "pairs.jsonl", "-o", "pairs.jsonl", "--overwrite"), "both the pairs and the output"),
+        (("judge", "pairs.jsonl", "--overwrite", "--journal", "pairs.jsonl"), "both the pairs and the journal"),
+        (("judge", "pairs.jsonl", "--device", "gpu"), 'device is "gpu"'),
+        (("score", "pairs.jsonl", "-o", "pairs.jsonl", "--labels", "1,2"), "is the input"),
+        (("score", "--prompt", "", "--labels", "1"), '--prompt: "prompt" is empty'),
         (("score", "pairs.jsonl", "--labels", "1,2", "--prompt", "x"), "either a file of prompts or --prompt"),
         (("score", "--prompt", "x"), '"labels" is missing'),
         (("score", "--prompt", "x", "--labels", "1,1", *TINY), '"1" is given twice'),

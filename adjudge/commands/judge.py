@@ -5,14 +5,16 @@ from __future__ import annotations
 import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from adjudge.commands.output import Write, make_folder_of, open_output
+from adjudge.commands.output import Write, check_writable, make_folder_of, open_output
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
@@ -46,28 +48,34 @@ def judge_file(
     rows = read_rows(path)
     pairs = [pair_of(row, number) for number, row in enumerate(rows, 1)]
     expected = [_expected(row) for row in rows]
-    for written in (output, report):
-        if written is not None:
-            make_folder_of(written)
+    notes = [row.optional_text("note", "the report") for row in rows]
     journal = journal or output.with_name(output.name + ".journal")
-    _check_earlier(output, journal, earlier)
-    with Journal(journal) as book, open_output(output) as write:
+    _check_paths(path, output, journal, report)
+    with _alone(journal), Journal(journal) as book:
+        _check_earlier(output, book, earlier)
         from adjudge.engine.engine import Engine
         from adjudge.rewards.pairwise import PairwiseJudge
 
         engine = Engine(model, device=device, dtype=dtype)
         judge = PairwiseJudge(engine, chosen, orders=orders, cut=cut, journal=book)
-        started = time.perf_counter()
-        verdicts = _judge_all(judge, pairs, rows, write, output)
-        seconds = time.perf_counter() - started
+        if earlier == "overwrite":
+            book.clear()
+        remembered = sum(judge.key(pair) in book for pair in pairs)
+        with open_output(output) as write:  # from here on an earlier output is gone; its verdicts are in the journal
+            started = time.perf_counter()
+            verdicts = _judge_all(judge, pairs, rows, write, output)
+            seconds = time.perf_counter() - started
     from adjudge.bench.report import pair_table, summary_lines, write_pair_report
     from adjudge.bench.summary import PairRow, summarise
 
     lines = [
-        PairRow(pair, verdict, known, row.optional_text("note", "the report"))
-        for pair, verdict, known, row in zip(pairs, verdicts, expected, rows, strict=True)
+        PairRow(pair, verdict, known, note)
+        for pair, verdict, known, note in zip(pairs, verdicts, expected, notes, strict=True)
     ]
-    summary = summarise(lines, engine.name, chosen, seconds, engine.stats.tokens_computed, engine.stats.prompt_tokens)
+    stats = engine.stats
+    summary = summarise(
+        lines, engine.name, chosen, seconds, stats.tokens_computed, stats.prompt_tokens, remembered=remembered
+    )
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(pair_table(lines, summary, width=console.width))
     for line in summary_lines(summary):
@@ -98,16 +106,14 @@ def _judge_all(
     except KeyboardInterrupt:
         print(f"adjudge: stopped; {kept.format(len(verdicts))}", file=sys.stderr)
         raise SystemExit(130) from None
-    except (OSError, sqlite3.Error) as error:
-        print(
-            f"adjudge: cannot write {output} ({_why(error)}): make room; {kept.format(len(verdicts))}", file=sys.stderr
-        )
-        raise SystemExit(1) from None
-    return verdicts
-
-
-def _why(error: OSError | sqlite3.Error) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    except OSError as error:
+        problem = f"cannot write {output} ({error.strerror})"
+    except sqlite3.Error as error:
+        problem = f"cannot write the journal of {output} ({error})"
+    else:
+        return verdicts
+    print(f"adjudge: {problem}: make room; {kept.format(len(verdicts))}", file=sys.stderr)
+    raise SystemExit(1)
 
 
 def _expected(row: Row) -> Literal["a", "b", "tie"] | None:
@@ -119,13 +125,47 @@ def _expected(row: Row) -> Literal["a", "b", "tie"] | None:
     return value  # type: ignore[return-value]
 
 
-def _check_earlier(output: Path, journal: Path, earlier: Earlier) -> None:
-    """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
-    found = [path for path in (output, journal) if path.is_file() and path.stat().st_size]
-    if earlier == "refuse" and found:
+def _check_paths(path: Path, output: Path, journal: Path, report: Path | None) -> None:
+    """Make the folders, and refuse files that cannot be written or that are named twice."""
+    names = {"the pairs": path, "the output": output, "the journal": journal}
+    if report is not None:
+        names["the report"] = report
+    places: dict[Path, str] = {}
+    for name, file in names.items():
+        if other := places.get(file.resolve()):
+            raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
+        places[file.resolve()] = name
+    for written in (output, report):
+        if written is not None:
+            make_folder_of(written)
+            check_writable(written)
+
+
+@contextmanager
+def _alone(journal: Path) -> Iterator[None]:
+    """Hold the journal's lock: two runs that write one output would tear its lines."""
+    lock = FileLock(journal.with_name(journal.name + ".lock"), blocking=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise AdjudgeError(f"another run is writing with {journal}: wait for it, or name another output") from error
+    except OSError as error:
         raise AdjudgeError(
-            f"{found[0]} exists: --resume continues that run, --overwrite starts again, -o names another"
+            f"cannot use {journal} as a journal ({error.strerror}): name another with --journal"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
+    """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
+    written = output.is_file() and output.stat().st_size > 0
+    if earlier == "refuse" and (written or len(book)):
+        found = output if written else book.path
+        raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, -o names another")
+    if earlier == "resume" and written and not len(book):
+        raise AdjudgeError(
+            f"{output} has verdicts but {book.path} has none: name its journal with --journal, or start again with --overwrite"
         )
-    if earlier == "overwrite":
-        for path in (journal, journal.with_name(journal.name + "-wal"), journal.with_name(journal.name + "-shm")):
-            path.unlink(missing_ok=True)

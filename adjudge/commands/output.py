@@ -12,6 +12,14 @@ from adjudge.engine.errors import AdjudgeError
 Write = Callable[[bytes], None]
 
 
+def check_writable(path: Path) -> None:
+    """Raise AdjudgeError where a file cannot be opened for writing; what it holds stays."""
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file") from error
+
+
 @contextmanager
 def open_output(path: Path | None) -> Iterator[Write]:
     """A function that writes a line to a new file, or to standard output, and raises OSError when it cannot.

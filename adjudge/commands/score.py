@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from adjudge.commands.output import open_output
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, LabelError
+from adjudge.engine.labels import Labels, check_labels
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.score import Score
 from adjudge.rewards.wire import Row, json_line, labels_of, read_rows
@@ -32,12 +33,14 @@ def score_file(
     if (path is None) == (prompt is None):
         raise AdjudgeError("give either a file of prompts or --prompt")
     rows = read_rows(path) if path else [Row("--prompt", {"prompt": prompt})]
-    texts = [row.text("prompt", "score") for row in rows]
-    sets = [labels_of(row, labels.split(",") if labels else None) for row in rows]
-    with open_output(output) as write:
-        from adjudge.engine.engine import Engine
+    texts = [_prompt(row) for row in rows]
+    sets = [_labels(row, labels.split(",") if labels else None) for row in rows]
+    if path is not None and output is not None and output.exists() and output.samefile(path):
+        raise AdjudgeError(f"{output} is the input: name another file with -o")
+    from adjudge.engine.engine import Engine
 
-        engine = Engine(model, device=device, dtype=dtype)
+    engine = Engine(model, device=device, dtype=dtype)
+    with open_output(output) as write:
         prompts = [engine.chat([_user(text)]) if chat else text for text in texts]
         with Progress(console=Console(stderr=True), transient=True, disable=len(rows) < 2) as progress:
             task = progress.add_task("scoring", total=len(rows))
@@ -51,6 +54,22 @@ def score_file(
                     except OSError as error:
                         raise AdjudgeError(f"cannot write {output} ({error.strerror}): make room, run again") from error
                     progress.advance(task)
+
+
+def _prompt(row: Row) -> str:
+    text = row.text("prompt", "score")
+    if not text:
+        raise AdjudgeError(f'{row.place}: "prompt" is empty')
+    return text
+
+
+def _labels(row: Row, shared: list[str] | None) -> Labels:
+    labels = Labels(labels_of(row, shared))
+    try:
+        check_labels(labels)
+    except LabelError as error:
+        raise AdjudgeError(f"{row.place}: {error}") from error
+    return labels
 
 
 def _user(text: str) -> Message:

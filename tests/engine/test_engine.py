@@ -206,6 +206,8 @@ def test_an_engine_goes_on_after_a_step_that_failed_and_after_a_reader_that_stop
     with pytest.raises(AdjudgeError, match="in the middle"):
         engine.score(prompts, DIGITS)
     reader.close()
+    assert all(node.users == 0 for node in engine.cache.nodes())
+    assert any(node.computed for node in engine.cache.nodes())  # a reader that stops costs no cache
     assert engine.score(prompts, DIGITS) == expected
     assert engine.score([], DIGITS) == []
 
@@ -239,6 +241,18 @@ def test_chat_never_lets_data_through_the_template(engine: Engine) -> None:
     tokens = engine.tokenizer.prompt(prompt)
     special = engine.tokenizer.inner.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
     assert [tokens.count(token) for token in special] == [2, 1]
+
+
+@pytest.mark.parametrize("model", ["qwen2_moe", "llama4_text", "phimoe"])
+def test_models_whose_masks_would_not_reach_the_attention_are_refused(model: str) -> None:
+    with pytest.raises(AdjudgeError, match=r"(?i)window|layers|kind"):
+        Engine(f"dummy:tiny-{model}", kv_cache_gb=0.01)
+
+
+@pytest.mark.parametrize("device", ["gpu", "meta", "cuda" if not torch.cuda.is_available() else "cuda:99x"])
+def test_devices_that_are_not_there_are_refused(device: str) -> None:
+    with pytest.raises(AdjudgeError, match="device is"):
+        Engine(TINY, device=device)
 
 
 @pytest.mark.parametrize(("dtype", "message"), [("int8", "choose auto"), ("double", "choose auto")])

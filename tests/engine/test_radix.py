@@ -130,7 +130,6 @@ def test_a_full_pool_that_an_old_prefix_fragments_still_admits_a_request_that_fi
     scheduler = Scheduler(cache, 100)
     memory = Memory()
     for tokens in ((1,), (1, 2, 3, 4, 5, 6, 7, 8)):
-        assert scheduler.fits(len(tokens))
         scheduler.add(Request(tokens, keep=len(tokens)))
     while scheduler.has_work():
         step = scheduler.schedule()

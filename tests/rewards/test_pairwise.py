@@ -55,7 +55,7 @@ class BiasedEngine:
         self.quality, self.bias, self.mass = quality, bias, mass
 
     def score_one(self, story: str, first: bool) -> Score:
-        centre = self.quality[story]
+        centre = self.quality[story] + (self.bias if first else 0.0)
         logits = [-((v - centre) ** 2) / 2 for v in range(1, 6)]
         total = math.log(sum(map(math.exp, logits))) - math.log(self.mass)
         return Score.of(SCALE.labels, [x - total for x in logits], SCALE.numbers, 1)
@@ -101,6 +101,18 @@ def test_the_pair_is_the_sigmoid_of_the_weighted_mean_of_the_aspects_log_odds(ti
     logit = [math.log(p / (1 - p)) for p in (one, two)]
     assert math.log(verdict.preference / (1 - verdict.preference)) == pytest.approx((3 * logit[0] + logit[1]) / 4)
     assert verdict.bias is None
+
+
+@pytest.mark.parametrize("bias", [-1.5, 0.0, 0.7])
+def test_a_bias_towards_the_first_place_is_reported_and_moves_no_tie(tiny: Engine, bias: float) -> None:
+    judge = PairwiseJudge(tiny)
+    tie = BiasedEngine({"x": 3.0, "y": 3.0}, bias).verdict(judge, "x", "y")
+    assert tie.preference == pytest.approx(0.5, abs=1e-12)
+    assert tie.bias is not None and (tie.bias > 0) - (tie.bias < 0) == (bias > 0) - (bias < 0)
+    one_order = BiasedEngine({"x": 3.0, "y": 3.0}, bias).verdict(PairwiseJudge(tiny, orders="ab"), "x", "y")
+    assert one_order.preference is not None and (one_order.preference > 0.5) == (bias > 0)
+    better = BiasedEngine({"x": 3.4, "y": 2.6}, bias).verdict(judge, "x", "y")
+    assert better.preference is not None and better.preference > 0.5
 
 
 def test_swapping_the_stories_mirrors_the_verdict(tiny: Engine) -> None:
@@ -217,7 +229,7 @@ def test_truncation_is_named_and_the_same_for_every_question(tiny: Engine) -> No
     assert truncated
     assert len({segment for prompt in prompts for segment in prompt.segments if segment.text[:1] == "x"}) == 1
     [verdict] = PairwiseJudge(tiny, cut="never").compare([Pair(a="x" * 9000, b="short", prompt="p")])
-    assert (verdict.preference, verdict.abstained) == (None, "too_long")
+    assert (verdict.preference, verdict.abstained, verdict.truncated) == (None, "too_long", False)
 
 
 @pytest.fixture
@@ -266,10 +278,24 @@ def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) 
     assert judge.key(msgspec.structs.replace(pair, id="other")) == keys[0]
 
 
+def test_more_pairs_than_a_window_compute_the_trie_and_a_second_call_meets_a_warm_cache() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.2)
+    judge = PairwiseJudge(engine, HANNA[:1], orders="ab")
+    pairs = [Pair(a=f"Tale {n}", b="The other", prompt="p") for n in range(20)]
+    judge.compare(pairs)
+    prompts = [engine.tokenizer.prompt(prompt) for pair in pairs for prompt in judge.prompts(pair)[0]]
+    first = engine.stats.tokens_computed
+    assert first == trie.size(prompts)
+    judge.compare(pairs)
+    assert engine.stats.tokens_computed - first < first / 2
+
+
 def test_windows_and_input_order_do_not_change_verdicts(tiny: Engine) -> None:
     judge = PairwiseJudge(tiny)
     expected = judge.compare(PAIRS)
+    computed = tiny.stats.tokens_computed
     assert list(judge.compare_iter(iter(PAIRS), window=2)) == expected
+    assert tiny.stats.tokens_computed - computed < tiny.stats.prompt_tokens / 20  # windows share one warm cache
     assert judge.compare(PAIRS[::-1]) == expected[::-1]
 
 
@@ -297,3 +323,19 @@ def test_every_example_pair_scores_as_plain_transformers_does(real: Engine, smol
         expected = next_logprobs(reference, tokens)[digits]
         assert score.full_logprobs is not None
         assert torch.allclose(torch.tensor(score.full_logprobs).double(), expected, atol=1e-4)
+
+
+def test_the_real_models_verdict_is_bit_equal_in_chunks_alone_warm_and_with_other_threads(
+    real: Engine, smollm2: str, examples: list[Pair]
+) -> None:
+    aspect = HANNA[:1]
+    expected = PairwiseJudge(real, aspect).compare(examples[3:5])
+    assert PairwiseJudge(real, aspect).compare(examples[3:5]) == expected  # warm
+    assert real.cache.hit_tokens > 0
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3 - min(2, threads))
+        chunked = PairwiseJudge(Engine(smollm2, max_batch_tokens=300), aspect)
+        assert chunked.compare(examples[4:5]) == expected[1:]
+    finally:
+        torch.set_num_threads(threads)

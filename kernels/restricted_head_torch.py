@@ -1,0 +1,195 @@
+"""The restricted head in torch: label logits in tiles of one fixed shape, and the log-sum over the vocabulary."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adjudge.kernels.restricted_head_arguments import Head, Labels
+
+# A row's bits must not depend on its neighbours. So all arithmetic of the torch path runs on tiles of one fixed shape,
+# padded where the rows run out: torch then goes the same way for a row whatever N is and wherever the row stands.
+_ROW_TILE = 32
+_SET_TILE = 128
+_LABEL_BLOCK = 8
+_VOCABULARY_CHUNK = 2048
+
+Scores = dict[str, Tensor]  # RestrictedScores by field name, as far as computed, and "log_z" [N]: log-sum over the set
+
+
+def torch_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
+    """Score the label sets alone, in tiles of rows that have equally many tokens and labels."""
+    x_PD = final_rows(hidden_ND, rows, n, head)
+    buckets = list(_buckets(labels, n, x_PD.device))
+    parts = [_bucket_scores(x_PD, head, bucket) for bucket in buckets]
+    if labels.shared:
+        scores = parts[0]
+    else:
+        order = torch.cat([bucket.rows_B for bucket in buckets]).argsort()
+        logprobs = x_PD.new_empty(labels.label_count)
+        for bucket, part in zip(buckets, parts, strict=True):
+            logprobs[bucket.label_positions_BL] = part.pop("logprobs")
+        scores = {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
+        scores["logprobs"] = logprobs
+    if labels.targets is not None:
+        scores["keep"] = scores["best"] == labels.targets
+    return scores
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """B rows with K tokens and L labels each; the tables of a shared set have one row, which broadcasts."""
+
+    rows_B: Tensor
+    token_ids_BK: Tensor
+    groups_BK: Tensor | None
+    label_positions_BL: Tensor
+    values_BL: Tensor | None
+
+
+def _buckets(labels: Labels, n: int, device: torch.device) -> Iterator[_Bucket]:
+    sizes = torch.stack([labels.token_offsets.diff(), labels.label_offsets.diff()], dim=1)
+    for tokens, label_count in sorted(set(map(tuple, sizes.tolist()))):
+        sets = (sizes == sizes.new_tensor([tokens, label_count])).all(-1).nonzero().flatten()
+        token_positions = labels.token_offsets[sets, None] + torch.arange(tokens, device=device)
+        label_positions = labels.label_offsets[sets, None] + torch.arange(label_count, device=device)
+        yield _Bucket(
+            rows_B=torch.arange(n, device=device) if labels.shared else sets,
+            token_ids_BK=labels.token_ids[token_positions],
+            groups_BK=None if labels.groups is None else labels.groups[token_positions],
+            label_positions_BL=label_positions,
+            values_BL=None if labels.values is None else labels.values[label_positions],
+        )
+
+
+def _bucket_scores(x_PD: Tensor, head: Head, bucket: _Bucket) -> Scores:
+    def tile(table: Tensor, start: int) -> Tensor:
+        return table if len(table) == 1 else _pad(table[start : start + _SET_TILE], _SET_TILE)
+
+    tiles = []
+    for start in range(0, len(bucket.rows_B), _SET_TILE):
+        x_TD = x_PD[_pad(bucket.rows_B[start : start + _SET_TILE], _SET_TILE)]
+        logits = _token_logits(x_TD, head, tile(bucket.token_ids_BK, start))
+        if bucket.groups_BK is not None:
+            logits = _merge_variants(logits, tile(bucket.groups_BK, start), bucket.label_positions_BL.shape[1])
+        values = None if bucket.values_BL is None else tile(bucket.values_BL, start)
+        tiles.append(_statistics(logits, values, x_TD.abs().amax(-1) < torch.inf))
+    return {name: torch.cat([scores[name] for scores in tiles])[: len(bucket.rows_B)] for name in tiles[0]}
+
+
+def final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
+    """Gather the scored rows in float32, normed if asked, padded with rows of zeros to whole tiles."""
+    x_ND = hidden_ND if rows is None else hidden_ND[rows]
+    x_PD = _pad(x_ND.float(), -(-n // _ROW_TILE) * _ROW_TILE).contiguous()
+    if head.norm_weight_D is None:
+        return x_PD
+    normed = []
+    for tile in torch.split(x_PD, _ROW_TILE):
+        scale = torch.rsqrt(tile.square().mean(-1, keepdim=True) + head.eps)
+        # Squares that overflow would leave a row of zeros, whose labels look plausible: make it invalid instead.
+        normed.append(tile * scale.masked_fill_(scale == 0, torch.nan) * head.norm_weight_D.float())
+    return torch.cat(normed).to(hidden_ND.dtype).float()
+
+
+def _token_logits(x_TD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
+    dots = []
+    for ids_Bk in torch.split(ids_BK, _LABEL_BLOCK, dim=1):
+        weight_BkD = head.weight_VD[ids_Bk].float().contiguous()
+        # No matmul: with few columns and an odd D, BLAS gives equal rows of one tile different last bits.
+        dots.append((x_TD[:, None] * weight_BkD).sum(-1))
+    return head.logits(torch.cat(dots, dim=1), None if head.bias_V is None else head.bias_V[ids_BK].float())
+
+
+def _merge_variants(logits_TK: Tensor, groups_BK: Tensor, label_count: int) -> Tensor:
+    """Log-sum-exp over the tokens of each label."""
+    labels_L1 = torch.arange(label_count, device=logits_TK.device)[:, None]
+    return torch.cat(
+        [
+            logits_TK[:, None].masked_fill(groups_BK[:, None] != block, -torch.inf).logsumexp(-1)
+            for block in torch.split(labels_L1, _LABEL_BLOCK)
+        ],
+        dim=1,
+    )
+
+
+def _statistics(logits_TL: Tensor, values_BL: Tensor | None, finite_T: Tensor) -> Scores:
+    log_z = logits_TL.logsumexp(-1)
+    valid = finite_T & log_z.isfinite()
+    logprobs = (logits_TL - log_z[:, None]).masked_fill_(~valid[:, None], torch.nan)
+    probs = logprobs.exp()
+    best_logprob, best = logprobs.max(-1)
+    best_prob, runner_up = probs.amax(-1), probs.scatter(1, best[:, None], 0.0).amax(-1)
+    scores = {
+        "log_z": log_z,
+        "valid": valid,
+        "logprobs": logprobs,
+        "best": best.masked_fill_(~valid, -1),
+        "best_logprob": best_logprob,
+        "margin": best_prob - runner_up,
+        # A label with probability 0 has no share in the entropy: 0 · -inf must be 0.
+        "entropy": -(probs * logprobs.clamp(min=torch.finfo(torch.float32).min)).sum(-1),
+    }
+    if values_BL is not None:
+        scores["expected"] = (probs * values_BL).sum(-1)
+        scores["variance"] = (probs * (values_BL - scores["expected"][:, None]).square()).sum(-1)
+    return scores
+
+
+def vocabulary_log_sum(x_PD: Tensor, head: Head) -> Tensor:
+    """Log-sum-exp over the vocabulary in two stages of fixed order: within chunks of it, then over the chunks."""
+    tiles = x_PD.view(-1, _ROW_TILE, x_PD.shape[1])
+    chunks = torch.split(head.weight_VD, _VOCABULARY_CHUNK)
+    sums = x_PD.new_empty(len(tiles), len(chunks), _ROW_TILE)
+    for c, chunk in enumerate(chunks):  # outermost, so that a chunk of weights stays in the cache for all rows
+        weight_CD = _pad(chunk.float().contiguous(), _VOCABULARY_CHUNK)
+        bias_C1 = None
+        if head.bias_V is not None:
+            start = c * _VOCABULARY_CHUNK
+            bias_C1 = _pad(head.bias_V[start : start + len(chunk), None].float(), _VOCABULARY_CHUNK)
+        for t, tile in enumerate(tiles):
+            logits_CT = head.logits(weight_CD @ tile.T, bias_C1)
+            logits_CT[len(chunk) :] = -torch.inf
+            sums[t, c] = logits_CT.logsumexp(0)
+    log_sum = x_PD.new_empty(len(tiles), _ROW_TILE)
+    for t, tile in enumerate(sums):
+        log_sum[t] = tile.logsumexp(0)
+    return log_sum.flatten()
+
+
+def with_full(scores: Scores, log_full_P: Tensor, labels: Labels, *, replace: bool) -> Scores:
+    """Add what the log-sum over the vocabulary tells, and make rows invalid where it is not finite."""
+    n = len(scores["log_z"])
+    log_full = log_full_P[:n]
+    valid = scores["valid"] & log_full.isfinite()
+    hole = torch.zeros_like(log_full).masked_fill_(~valid, torch.nan)
+    log_mass = (scores["log_z"] - log_full).clamp(max=0.0) + hole  # two roundings may lift a sum over its whole
+    mass = torch.cat([tile.exp() for tile in torch.split(_pad(log_mass, len(log_full_P)), _ROW_TILE)])[:n]
+    logprobs = scores["logprobs"] + labels.over_labels(hole)
+    full_logprobs = logprobs + labels.over_labels(log_mass)
+    full = {name: value + hole for name, value in scores.items() if value.is_floating_point() and name != "logprobs"}
+    full |= {"log_mass": log_mass, "mass": mass, "full_logprobs": full_logprobs, "valid": valid}
+    full |= {"logprobs": full_logprobs if replace else logprobs, "best": scores["best"].masked_fill(~valid, -1)}
+    if replace:
+        full["best_logprob"] = full["best_logprob"] + log_mass
+    if "keep" in scores:
+        full["keep"] = scores["keep"] & valid
+    return full
+
+
+def no_scores(hidden_ND: Tensor, labels: Labels) -> Scores:
+    """The scores of no rows at all."""
+    empty = hidden_ND.new_empty(0, dtype=torch.float32)
+    names = ["log_z", "best_logprob", "entropy", "margin"] + ["expected", "variance"] * (labels.values is not None)
+    scores = dict.fromkeys(names, empty) | {"best": empty.long(), "valid": empty.bool()}
+    scores["logprobs"] = empty.new_empty(0, labels.label_count) if labels.shared else empty
+    return scores if labels.targets is None else scores | {"keep": empty.bool()}
+
+
+def _pad(table: Tensor, length: int) -> Tensor:
+    """Lengthen a table with zeros."""
+    if len(table) == length:
+        return table
+    padded = table.new_zeros(length, *table.shape[1:])
+    padded[: len(table)] = table
+    return padded
