@@ -63,8 +63,8 @@ class Engine:
     `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step
     (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache (4 GiB on CPU, most of the free memory on a GPU).
 
-    On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on what
-    is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
+    On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on
+    what is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
     """
 
     def __init__(

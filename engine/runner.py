@@ -133,7 +133,7 @@ class Runner:
         return logits
 
     def _check_masks(self) -> None:
-        """Who sees whom must reach us with each attention call: masks that only transformers would build are not built."""
+        """Who sees whom must reach us with each attention call: transformers' own masks are not built."""
         kinds = set(getattr(self.config, "layer_types", None) or ())
         if others := kinds - {"full_attention", "sliding_attention"}:
             raise ModelUnsupported(f"{self.name} has layers of the kind {', '.join(sorted(others))}: {REMEDY}")
@@ -142,7 +142,7 @@ class Runner:
             raise ModelUnsupported(f"{self.name} does not tell its attention about its sliding window: {REMEDY}")
 
     def _check_isolation(self) -> None:
-        """A sequence must not see its neighbours in the batch; whether it is bit-equal with and without them is noted."""
+        """A sequence must not see its neighbours in the batch; notes whether it is bit-equal without them."""
         alone, packed = self._probe(20)[:20], self._probe(20, 12, 30, 5)[:20]
         self.batch_invariant = torch.equal(alone, packed)
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):

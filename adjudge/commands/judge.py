@@ -167,5 +167,6 @@ def _check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
         raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, -o names another")
     if earlier == "resume" and written and not len(book):
         raise AdjudgeError(
-            f"{output} has verdicts but {book.path} has none: name its journal with --journal, or start again with --overwrite"
+            f"{output} has verdicts but {book.path} has none:"
+            " name its journal with --journal, or start again with --overwrite"
         )

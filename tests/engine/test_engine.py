@@ -3,11 +3,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from adjudge.engine import trie
+from adjudge.engine.dummy import tiny_config
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.labels import Labels
@@ -243,10 +245,19 @@ def test_chat_never_lets_data_through_the_template(engine: Engine) -> None:
     assert [tokens.count(token) for token in special] == [2, 1]
 
 
-@pytest.mark.parametrize("model", ["qwen2_moe", "llama4_text", "phimoe"])
-def test_models_whose_masks_would_not_reach_the_attention_are_refused(model: str) -> None:
-    with pytest.raises(AdjudgeError, match=r"(?i)window|layers|kind"):
-        Engine(f"dummy:tiny-{model}", kv_cache_gb=0.01)
+def test_models_whose_masks_would_not_reach_the_attention_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="layers of the kind chunked_attention"):
+        Engine("dummy:tiny-llama4_text", kv_cache_gb=0.01)
+    config = tiny_config("phimoe")
+    config.sliding_window = 64
+    config.save_pretrained(tmp_path)
+    with pytest.raises(AdjudgeError, match="does not tell its attention about its sliding window"):
+        Engine(f"dummy:{tmp_path}", kv_cache_gb=0.01)
+
+
+def test_a_model_whose_rows_depend_on_the_batch_says_so(engine: Engine) -> None:
+    assert engine.runner.batch_invariant
+    assert not Engine("dummy:tiny-mixtral", kv_cache_gb=0.01).runner.batch_invariant
 
 
 @pytest.mark.parametrize("device", ["gpu", "meta", "cuda" if not torch.cuda.is_available() else "cuda:99x"])
