@@ -88,6 +88,7 @@ class PairwiseJudge:
 
     def key(self, pair: Pair) -> str:
         """The journal's key: everything that decides the verdict."""
+        pair = _clean(pair)
         return content_key(
             judge="pairwise",
             model=self.engine.fingerprint,
