@@ -14,6 +14,8 @@ from adjudge.engine.prompt import Message, Prompt, Segment, mark_data, place_dat
 
 Tokens = tuple[int, ...]
 
+BLANKS = " \t\r\n\u2581"
+
 ELLIPSIS = "\n[...]\n"
 """Stands where the middle of a text was cut out."""
 
@@ -35,7 +37,8 @@ class Tokenizer:
         self._trusted = BackendTokenizer.from_str(backend.to_str())
         self._trusted.no_truncation()
         self._plain = BackendTokenizer.from_str(json.dumps(plain))
-        self._powerful = frozenset(token["id"] for token in added if token["special"])
+        # Runs of spaces and newlines are added tokens of some vocabularies; they mean nothing but themselves.
+        self._powerful = frozenset(token["id"] for token in added if token["special"] or token["content"].strip(BLANKS))
         self._bos = _leading_ids(tokenizer)
         self.encode = lru_cache(maxsize=512)(self._encode)
 

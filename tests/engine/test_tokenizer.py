@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, models, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
-from tokenizers import models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from adjudge.engine.errors import ModelUnsupported, PromptError
@@ -65,13 +65,15 @@ def test_untrusted_text_of_the_real_tokenizer_keeps_its_characters(real: Tokeniz
 
 
 def test_a_vocabulary_that_holds_its_special_strings_as_words_still_gives_them_no_power() -> None:
-    vocabulary = {"[UNK]": 0, "<s>": 1, "a": 2, "<": 3, "s": 4, ">": 5}
+    vocabulary = {"[UNK]": 0, "<s>": 1, "a": 2, "<": 3, "s": 4, ">": 5, "<t>": 6, "t": 7}
     backend = BackendTokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.add_tokens([AddedToken("<t>", special=False)])
     inner = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", unk_token="[UNK]")
     tokenizer = Tokenizer(inner)
     assert tokenizer.encode("a <s> a", True) == (2, 1, 2)
     assert tokenizer.encode("a <s> a", False) == (2, 3, 4, 5, 2)
+    assert tokenizer.encode("a <t> a", False) == (2, 3, 7, 5, 2)
 
 
 @pytest.mark.parametrize(
