@@ -216,17 +216,18 @@ class Engine:
         """Read the label distributions at the step's answered rows, and yield the scores that are complete."""
         self.stats.steps += 1
         self.stats.tokens_computed += step.size
-        reads: dict[Tokens, list[tuple[int, int, int]]] = {}
-        for row, (request, _) in enumerate(step.finished):
-            for index, place in wanted.pop(request.tokens):
-                reads.setdefault(jobs[index].labels.reads[place].token_ids, []).append((row, index, place))
+        reads = [
+            (row, index, place)
+            for row, (request, _) in enumerate(step.finished)
+            for index, place in wanted.pop(request.tokens)
+        ]
+        token_ids = [jobs[index].labels.reads[place].token_ids for _, index, place in reads]
+        logprobs = self.runner.head.logprobs(hidden[[row for row, _, _ in reads]], token_ids)
         done: list[int] = []
-        for token_ids, places in reads.items():
-            logprobs = self.runner.head.logprobs(hidden[[row for row, _, _ in places]], token_ids).tolist()
-            for (_, index, place), reading in zip(places, logprobs, strict=True):
-                jobs[index].readings[place] = reading
-                if len(jobs[index].readings) == len(jobs[index].labels.reads):
-                    done.append(index)
+        for (_, index, place), reading in zip(reads, logprobs, strict=True):
+            jobs[index].readings[place] = reading
+            if len(jobs[index].readings) == len(jobs[index].labels.reads):
+                done.append(index)
         self.scheduler.complete(step)
         for index in sorted(done):
             job = jobs[index]

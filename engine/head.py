@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ class Head:
         head = Head(linear.weight, getattr(linear, "bias", None), norm_weight, eps, softcap, 1.0 / scale)
         token_ids = tuple(range(0, linear.weight.shape[0], max(1, linear.weight.shape[0] // 7)))
         expected = torch.log_softmax(logits_TV.float(), -1)[:, list(token_ids)]
-        error = (head.logprobs(hidden(), token_ids) - expected).abs().max()
+        error = (torch.tensor(head.logprobs(hidden(), [token_ids] * len(expected))) - expected.cpu()).abs().max()
         if not error < (1e-3 if linear.weight.dtype == torch.float32 else 0.25):
             raise ModelUnsupported(
                 f"{type(model).__name__} computes its logits in a way adjudge does not know"
@@ -51,21 +52,23 @@ class Head:
             )
         return head
 
-    def logprobs(self, hidden_ND: torch.Tensor, token_ids: tuple[int, ...]) -> torch.Tensor:
-        """Log-probabilities [N, K] of `token_ids` under the whole vocabulary; NaN for rows that are not finite."""
+    def logprobs(self, hidden_ND: torch.Tensor, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probabilities under the whole vocabulary of each row's own tokens; NaN for rows that are not finite."""
+        offsets = list(accumulate(map(len, token_ids), initial=0))
         scores = restricted_logprobs(
             hidden_ND,
             self.weight,
-            torch.tensor(token_ids, device=self.weight.device),
+            torch.tensor([token for row in token_ids for token in row], dtype=torch.int64, device=self.weight.device),
+            label_offsets=torch.tensor(offsets, device=self.weight.device),
             norm_weight=self.norm_weight,
             eps=self.eps,
             bias=self.bias,
             softcap=self.softcap,
             temperature=self.temperature,
-            normalizer="both",
+            normalizer="full",
         )
-        assert scores.full_logprobs is not None
-        return scores.full_logprobs
+        logprobs: list[float] = scores.logprobs.tolist()
+        return [logprobs[start:end] for start, end in pairwise(offsets)]
 
 
 def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float]:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from adjudge.kernels.restricted_head import Normalizer, RestrictedScores
+from adjudge.kernels.restricted_head import RestrictedScores
+from adjudge.kernels.restricted_head_arguments import Normalizer
 
 
 def restricted_logprobs_oracle(

@@ -12,16 +12,13 @@ On CUDA "full" and "both" still take their log-sum-exp over the vocabulary from 
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.restricted_head_arguments import Head, check_head, indices, lay_out, require
-from adjudge.kernels.restricted_head_torch import final_rows, no_scores, torch_set_scores, vocabulary_log_sum, with_full
-
-Normalizer = Literal["set", "full", "both"]
+from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer, check_head, indices, lay_out, require
+from adjudge.kernels.restricted_head_torch import Scores, no_scores, torch_set_scores, vocabulary_log_sum, with_full
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +83,19 @@ def restricted_logprobs(
     n = len(hidden_ND) if rows is None else len(rows)
     labels = lay_out(hidden_ND, len(weight_VD), n, label_ids, label_offsets, label_groups, label_values, targets)
 
-    if n == 0:
-        scores = no_scores(hidden_ND, labels)
-    elif kernel_backend(hidden_ND.device) == "triton":
-        from adjudge.kernels.restricted_head_triton import triton_set_scores
+    if n and kernel_backend(hidden_ND.device) == "triton":
+        from adjudge.kernels.restricted_head_triton import triton_scores
 
-        scores = triton_set_scores(hidden_ND, rows, n, head, labels)
-    else:
-        scores = torch_set_scores(hidden_ND, rows, n, head, labels)
+        return assemble(triton_scores(hidden_ND, rows, n, head, labels, normalizer), labels)
+    scores = torch_set_scores(hidden_ND, rows, n, head, labels) if n else no_scores(hidden_ND, labels)
     if normalizer != "set":
-        x_PD = final_rows(hidden_ND, rows, n, head)
-        scores = with_full(scores, vocabulary_log_sum(x_PD, head), labels, replace=normalizer == "full")
+        log_full = vocabulary_log_sum(hidden_ND, rows, n, head) if n else scores["log_z"]
+        scores = with_full(scores, log_full, labels, replace=normalizer == "full")
+    return assemble(scores, labels)
+
+
+def assemble(scores: Scores, labels: Labels) -> RestrictedScores:
+    """The scores as they are handed out."""
     return RestrictedScores(
         logprobs=scores["logprobs"],
         label_offsets=None if labels.shared else labels.label_offsets,

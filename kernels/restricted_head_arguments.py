@@ -1,11 +1,16 @@
 """What the restricted head is given: a head and label sets, checked before anything is computed."""
 
+from __future__ import annotations
+
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+Normalizer = Literal["set", "full", "both"]
 
 
 class LabelSetError(ValueError):
@@ -22,6 +27,10 @@ class Head:
     bias_V: Tensor | None
     softcap: float | None
     temperature: float
+
+    def without_norm(self) -> Head:
+        """The same head for hidden states that are normed already."""
+        return replace(self, norm_weight_D=None)
 
     def logits(self, dots: Tensor, bias: Tensor | None) -> Tensor:
         """Turn dot products into logits: bias, then soft cap, then temperature."""

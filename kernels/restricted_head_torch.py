@@ -1,6 +1,6 @@
 """The restricted head in torch: label logits in tiles of one fixed shape, and the log-sum over the vocabulary."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,20 +14,34 @@ _ROW_TILE = 32
 _SET_TILE = 128
 _LABEL_BLOCK = 8
 _VOCABULARY_CHUNK = 2048
+_ROWS_AT_ONCE = 1024  # of the vocabulary's log-sum: enough to read the weights once for many rows
 
 Scores = dict[str, Tensor]  # RestrictedScores by field name, as far as computed, and "log_z" [N]: log-sum over the set
 
 
+Read = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Rows [T] and positions of their tokens [T or 1, K] -> token logits [T, K], and which rows are finite [T]."""
+
+
 def torch_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
-    """Score the label sets alone, in tiles of rows that have equally many tokens and labels."""
-    x_PD = final_rows(hidden_ND, rows, n, head)
-    buckets = list(_buckets(labels, n, x_PD.device))
-    parts = [_bucket_scores(x_PD, head, bucket) for bucket in buckets]
+    """Score the label sets alone; memory beyond the scores is that of one tile of rows."""
+
+    def read(rows_T: Tensor, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
+        x_TD = final_rows(hidden_ND, rows_T if rows is None else rows[rows_T], head)
+        return token_logits(x_TD, head, labels.token_ids[positions_TK]), x_TD.abs().amax(-1) < torch.inf
+
+    return set_scores(read, n, labels)
+
+
+def set_scores(read: Read, n: int, labels: Labels) -> Scores:
+    """Turn token logits into scores, in tiles of rows that have equally many tokens and labels."""
+    buckets = list(_buckets(labels, n))
+    parts = [_bucket_scores(read, labels, bucket) for bucket in buckets]
     if labels.shared:
         scores = parts[0]
     else:
         order = torch.cat([bucket.rows_B for bucket in buckets]).argsort()
-        logprobs = x_PD.new_empty(labels.label_count)
+        logprobs = parts[0]["logprobs"].new_empty(labels.label_count)
         for bucket, part in zip(buckets, parts, strict=True):
             logprobs[bucket.label_positions_BL] = part.pop("logprobs")
         scores = {name: torch.cat([part[name] for part in parts])[order] for name in parts[0]}
@@ -42,46 +56,40 @@ class _Bucket:
     """B rows with K tokens and L labels each; the tables of a shared set have one row, which broadcasts."""
 
     rows_B: Tensor
-    token_ids_BK: Tensor
-    groups_BK: Tensor | None
+    token_positions_BK: Tensor
     label_positions_BL: Tensor
-    values_BL: Tensor | None
 
 
-def _buckets(labels: Labels, n: int, device: torch.device) -> Iterator[_Bucket]:
+def _buckets(labels: Labels, n: int) -> Iterator[_Bucket]:
+    device = labels.token_ids.device
     sizes = torch.stack([labels.token_offsets.diff(), labels.label_offsets.diff()], dim=1)
     for tokens, label_count in sorted(set(map(tuple, sizes.tolist()))):
         sets = (sizes == sizes.new_tensor([tokens, label_count])).all(-1).nonzero().flatten()
-        token_positions = labels.token_offsets[sets, None] + torch.arange(tokens, device=device)
-        label_positions = labels.label_offsets[sets, None] + torch.arange(label_count, device=device)
         yield _Bucket(
             rows_B=torch.arange(n, device=device) if labels.shared else sets,
-            token_ids_BK=labels.token_ids[token_positions],
-            groups_BK=None if labels.groups is None else labels.groups[token_positions],
-            label_positions_BL=label_positions,
-            values_BL=None if labels.values is None else labels.values[label_positions],
+            token_positions_BK=labels.token_offsets[sets, None] + torch.arange(tokens, device=device),
+            label_positions_BL=labels.label_offsets[sets, None] + torch.arange(label_count, device=device),
         )
 
 
-def _bucket_scores(x_PD: Tensor, head: Head, bucket: _Bucket) -> Scores:
+def _bucket_scores(read: Read, labels: Labels, bucket: _Bucket) -> Scores:
     def tile(table: Tensor, start: int) -> Tensor:
         return table if len(table) == 1 else _pad(table[start : start + _SET_TILE], _SET_TILE)
 
     tiles = []
     for start in range(0, len(bucket.rows_B), _SET_TILE):
-        x_TD = x_PD[_pad(bucket.rows_B[start : start + _SET_TILE], _SET_TILE)]
-        logits = _token_logits(x_TD, head, tile(bucket.token_ids_BK, start))
-        if bucket.groups_BK is not None:
-            logits = _merge_variants(logits, tile(bucket.groups_BK, start), bucket.label_positions_BL.shape[1])
-        values = None if bucket.values_BL is None else tile(bucket.values_BL, start)
-        tiles.append(_statistics(logits, values, x_TD.abs().amax(-1) < torch.inf))
+        positions, places = tile(bucket.token_positions_BK, start), tile(bucket.label_positions_BL, start)
+        rows_T = _pad(bucket.rows_B[start : start + _SET_TILE], _SET_TILE)
+        logits, finite = read(rows_T, positions)
+        if labels.groups is not None:
+            logits = _merge_variants(logits, labels.groups[positions], places.shape[1])
+        tiles.append(_statistics(logits, None if labels.values is None else labels.values[places], finite))
     return {name: torch.cat([scores[name] for scores in tiles])[: len(bucket.rows_B)] for name in tiles[0]}
 
 
-def final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
-    """Gather the scored rows in float32, normed if asked, padded with rows of zeros to whole tiles."""
-    x_ND = hidden_ND if rows is None else hidden_ND[rows]
-    x_PD = _pad(x_ND.float(), -(-n // _ROW_TILE) * _ROW_TILE).contiguous()
+def final_rows(hidden_ND: Tensor, rows_T: Tensor, head: Head) -> Tensor:
+    """Gather rows in float32, normed if asked, padded with rows of zeros to whole tiles."""
+    x_PD = _pad(hidden_ND[rows_T].float(), -(-len(rows_T) // _ROW_TILE) * _ROW_TILE).contiguous()
     if head.norm_weight_D is None:
         return x_PD
     normed = []
@@ -92,7 +100,8 @@ def final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Te
     return torch.cat(normed).to(hidden_ND.dtype).float()
 
 
-def _token_logits(x_TD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
+def token_logits(x_TD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
+    """The logits [T, K] of tokens [T or 1, K]."""
     dots = []
     for ids_Bk in torch.split(ids_BK, _LABEL_BLOCK, dim=1):
         weight_BkD = head.weight_VD[ids_Bk].float().contiguous()
@@ -136,8 +145,17 @@ def _statistics(logits_TL: Tensor, values_BL: Tensor | None, finite_T: Tensor) -
     return scores
 
 
-def vocabulary_log_sum(x_PD: Tensor, head: Head) -> Tensor:
-    """Log-sum-exp over the vocabulary in two stages of fixed order: within chunks of it, then over the chunks."""
+def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
+    """Log-sum-exp over the vocabulary [N]; memory beyond it is that of some rows and one chunk of the vocabulary."""
+    log_sums = []
+    for start in range(0, n, _ROWS_AT_ONCE):
+        places = torch.arange(start, min(n, start + _ROWS_AT_ONCE), device=hidden_ND.device)
+        log_sums.append(_log_sum(final_rows(hidden_ND, places if rows is None else rows[places], head), head))
+    return torch.cat(log_sums)[:n]
+
+
+def _log_sum(x_PD: Tensor, head: Head) -> Tensor:
+    """Two stages of fixed order: within chunks of the vocabulary, then over the chunks."""
     tiles = x_PD.view(-1, _ROW_TILE, x_PD.shape[1])
     chunks = torch.split(head.weight_VD, _VOCABULARY_CHUNK)
     sums = x_PD.new_empty(len(tiles), len(chunks), _ROW_TILE)
@@ -157,14 +175,14 @@ def vocabulary_log_sum(x_PD: Tensor, head: Head) -> Tensor:
     return log_sum.flatten()
 
 
-def with_full(scores: Scores, log_full_P: Tensor, labels: Labels, *, replace: bool) -> Scores:
-    """Add what the log-sum over the vocabulary tells, and make rows invalid where it is not finite."""
-    n = len(scores["log_z"])
-    log_full = log_full_P[:n]
+def with_full(scores: Scores, log_full: Tensor, labels: Labels, *, replace: bool) -> Scores:
+    """Add what the log-sum over the vocabulary [N] tells, and make rows invalid where it is not finite."""
+    n = len(log_full)
     valid = scores["valid"] & log_full.isfinite()
     hole = torch.zeros_like(log_full).masked_fill_(~valid, torch.nan)
     log_mass = (scores["log_z"] - log_full).clamp(max=0.0) + hole  # two roundings may lift a sum over its whole
-    mass = torch.cat([tile.exp() for tile in torch.split(_pad(log_mass, len(log_full_P)), _ROW_TILE)])[:n]
+    tiles = torch.split(_pad(log_mass, -(-n // _ROW_TILE) * _ROW_TILE), _ROW_TILE)
+    mass = torch.cat([tile.exp() for tile in tiles])[:n] if n else log_mass
     logprobs = scores["logprobs"] + labels.over_labels(hole)
     full_logprobs = logprobs + labels.over_labels(log_mass)
     full = {name: value + hole for name, value in scores.items() if value.is_floating_point() and name != "logprobs"}

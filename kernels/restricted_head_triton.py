@@ -1,28 +1,46 @@
-"""The restricted head's label sets in one Triton launch.
+"""The restricted head's Triton launches: which kernel takes which label sets, and with which tiles.
 
-One program scores one row. It walks the row's tokens in blocks of fixed size and, for each, the width D in blocks of
-fixed size: the order of its additions depends on D and on its own label set, never on the other rows. Its logits wait
-in scratch memory, which no other program touches, until the row's maximum is known.
+| label sets | kernel |
+|---|---|
+| shared, at most 128 tokens | restricted_head_triton_tile: a tile of rows a program, tensor cores |
+| one a row, or larger | restricted_head_triton_row: a row a program |
+| "full" and "both" | restricted_head_triton_full on top: two more launches (three with `rows` or a norm) |
+
+The choice depends on K, D, V, dtype and device, never on N: a row takes the same way whatever surrounds it.
 """
 
-# mypy: disable-error-code="no-untyped-def"
-# (Triton gives the parameters of its functions their types at each call.)
+from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
-from adjudge.kernels.restricted_head_arguments import Head, Labels
+from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
 from adjudge.kernels.restricted_head_torch import Scores
+from adjudge.kernels.restricted_head_triton_full import final_row_kernel, full_scores_kernel, vocabulary_kernel
+from adjudge.kernels.restricted_head_triton_row import set_row_kernel
+from adjudge.kernels.restricted_head_triton_tile import set_tile_kernel
 
-TOKEN_BLOCK = 8
-WIDTH_BLOCK = 256
+LARGEST_TILE = 128  # tokens of a shared set
+ROW_TOKENS = 8
+ROW_WIDTH = 256
+VOCABULARY_CHUNK = 512
 
 
-def triton_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
-    """Score the label sets alone, for at least one row."""
+def triton_scores(
+    hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels, normalizer: Normalizer
+) -> Scores:
+    """The scores of at least one row."""
+    if normalizer == "set":
+        return _set_scores(hidden_ND, rows, n, head, labels)
+    if rows is not None or head.norm_weight_D is not None:
+        hidden_ND, rows, head = _final_rows(hidden_ND, rows, n, head), None, head.without_norm()
+    scores = _set_scores(hidden_ND, rows, n, head, labels)
+    peaks, sums = _vocabulary_sums(hidden_ND, n, head)
+    return _full_scores(scores, peaks, sums, labels, replace=normalizer == "full")
 
+
+def _set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
     def output(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=hidden_ND.device)
 
@@ -34,239 +52,132 @@ def triton_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head
         scores |= {"expected": output(n), "variance": output(n)}
     if labels.targets is not None:
         scores["keep"] = output(n, dtype=torch.bool)
-    token_logits = output(len(labels.token_ids) * (n if labels.shared else 1))
-    label_logits = token_logits if labels.groups is None else output(*label_shape)
+    inputs = {
+        "hidden": hidden_ND,
+        "hidden_row_stride": hidden_ND.stride(0),
+        "hidden_stride": hidden_ND.stride(1),
+        "rows": rows,
+        "weight": head.weight_VD,
+        "weight_row_stride": head.weight_VD.stride(0),
+        "weight_stride": head.weight_VD.stride(1),
+        "norm_weight": None if head.norm_weight_D is None else head.norm_weight_D.contiguous(),
+        "eps": head.eps,
+        "bias": None if head.bias_V is None else head.bias_V.contiguous(),
+        "softcap": head.softcap,
+        "temperature": head.temperature,
+        "token_ids": labels.token_ids,
+        "groups": labels.groups,
+        "values": labels.values,
+        "targets": labels.targets,
+        "width": hidden_ND.shape[1],
+    }
+    names = ("log_z", "best", "best_logprob", "expected", "variance", "entropy", "margin", "keep", "valid")
+    outputs = {"logprobs": scores["logprobs"]} | {f"{name}_out": scores.get(name) for name in names}
+    tokens = len(labels.token_ids)
+    if labels.shared and tokens <= LARGEST_TILE:
+        tile = _tile(tokens, hidden_ND.dtype)
+        set_tile_kernel[(triton.cdiv(n, tile["ROWS"]),)](
+            **inputs,
+            **outputs,
+            **tile,
+            n=n,
+            token_count=tokens,
+            label_count=labels.label_count,
+            INTERPRETED=interpreted(),
+        )
+    else:
+        token_logits = output(tokens * (n if labels.shared else 1))
+        set_row_kernel[(n,)](
+            **inputs,
+            **outputs,
+            token_offsets=labels.token_offsets,
+            label_offsets=labels.label_offsets,
+            token_logits=token_logits,
+            label_logits=token_logits if labels.groups is None else output(*label_shape),
+            SHARED=labels.shared,
+            BLOCK=ROW_TOKENS,
+            WIDTH_BLOCK=ROW_WIDTH,
+        )
+    return scores
 
-    set_scores_kernel[(n,)](
+
+def _tile(tokens: int, dtype: torch.dtype) -> dict[str, Any]:
+    labels = max(16, triton.next_power_of_2(tokens))
+    narrow = dtype == torch.float32 or labels > 32
+    return {"ROWS": 32, "LABELS": labels, "WIDTH_BLOCK": 32 if narrow else 128, "num_warps": 4, "num_stages": 4}
+
+
+def _final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
+    final_ND = hidden_ND.new_empty(n, hidden_ND.shape[1])
+    final_row_kernel[(n,)](
         hidden_ND,
         *hidden_ND.stride(),
         rows,
-        head.weight_VD,
-        *head.weight_VD.stride(),
         None if head.norm_weight_D is None else head.norm_weight_D.contiguous(),
         head.eps,
+        final_ND,
+        hidden_ND.shape[1],
+        WIDTH_BLOCK=1024,
+    )
+    return final_ND
+
+
+def _vocabulary_sums(hidden_ND: Tensor, n: int, head: Head) -> tuple[Tensor, Tensor]:
+    """Maximum and sum of exponentials [N, C] over each chunk of the vocabulary."""
+    vocabulary, width = head.weight_VD.shape
+    chunks = triton.cdiv(vocabulary, VOCABULARY_CHUNK)
+    peaks, sums = (hidden_ND.new_empty(n, chunks, dtype=torch.float32) for _ in range(2))
+    half = hidden_ND.dtype != torch.float32 and not interpreted()  # whose tensors are bounded
+    tile = {"ROWS": 128, "COLUMNS": 256, "WIDTH_BLOCK": 64} if half else {"ROWS": 32, "COLUMNS": 64, "WIDTH_BLOCK": 32}
+    row_tiles = triton.cdiv(n, tile["ROWS"])
+    vocabulary_kernel[(row_tiles * chunks,)](
+        hidden_ND,
+        *hidden_ND.stride(),
+        head.weight_VD,
+        *head.weight_VD.stride(),
         None if head.bias_V is None else head.bias_V.contiguous(),
         head.softcap,
         head.temperature,
-        labels.token_ids,
-        labels.token_offsets,
-        labels.groups,
-        labels.label_offsets,
-        labels.values,
-        labels.targets,
-        token_logits,
-        label_logits,
-        scores["logprobs"],
-        scores["log_z"],
-        scores["best"],
-        scores["best_logprob"],
-        scores.get("expected"),
-        scores.get("variance"),
-        scores["entropy"],
-        scores["margin"],
-        scores.get("keep"),
-        scores["valid"],
-        hidden_ND.shape[1],
+        peaks,
+        sums,
+        n,
+        vocabulary,
+        width,
+        row_tiles,
+        chunks,
+        CHUNK=VOCABULARY_CHUNK,
+        INTERPRETED=interpreted(),
+        num_warps=8 if half else 4,
+        num_stages=3,
+        **tile,
+    )
+    return peaks, sums
+
+
+def _full_scores(scores: Scores, peaks: Tensor, sums: Tensor, labels: Labels, *, replace: bool) -> Scores:
+    n, chunks = peaks.shape
+    scores |= {name: torch.empty_like(scores["log_z"]) for name in ("log_mass", "mass")}
+    scores["full_logprobs"] = torch.empty_like(scores["logprobs"])
+    names = ("best", "best_logprob", "expected", "variance", "entropy", "margin", "keep", "valid")
+    full_scores_kernel[(n,)](
+        peaks=peaks,
+        sums=sums,
+        label_offsets=labels.label_offsets,
+        logprobs=scores["logprobs"],
+        full_logprobs=scores["full_logprobs"],
+        log_z_in=scores["log_z"],
+        log_mass_out=scores["log_mass"],
+        mass_out=scores["mass"],
+        **{f"{name}_io": scores.get(name) for name in names},
+        chunks=chunks,
         SHARED=labels.shared,
-        BLOCK=TOKEN_BLOCK,
-        WIDTH_BLOCK=WIDTH_BLOCK,
+        REPLACE=replace,
+        CHUNKS=triton.next_power_of_2(chunks),
+        BLOCK=32,
     )
     return scores
 
 
-@triton.jit
-def set_scores_kernel(
-    hidden,
-    hidden_row_stride,
-    hidden_stride,
-    rows,
-    weight,
-    weight_row_stride,
-    weight_stride,
-    norm_weight,
-    eps,
-    bias,
-    softcap,
-    temperature,
-    token_ids,
-    token_offsets,
-    groups,
-    label_offsets,
-    values,
-    targets,
-    token_logits,
-    label_logits,
-    logprobs,
-    log_z_out,
-    best_out,
-    best_logprob_out,
-    expected_out,
-    variance_out,
-    entropy_out,
-    margin_out,
-    keep_out,
-    valid_out,
-    width,
-    SHARED: tl.constexpr,
-    BLOCK: tl.constexpr,
-    WIDTH_BLOCK: tl.constexpr,
-):
-    """Score the labels of row `program_id(0)`; pointers that are None switch their part off."""
-    row = tl.program_id(0).to(tl.int64)
-    if rows is None:
-        hidden += row * hidden_row_stride
-    else:
-        hidden += tl.load(rows + row) * hidden_row_stride
-
-    # The row's label set, and where the row's own tokens and labels stand in the outputs.
-    label_set = tl.where(SHARED, 0, row)
-    first_token = tl.load(token_offsets + label_set)
-    first_label = tl.load(label_offsets + label_set)
-    token_count = tl.load(token_offsets + label_set + 1) - first_token
-    label_count = tl.load(label_offsets + label_set + 1) - first_label
-    token_ids += first_token
-    token_logits += tl.where(SHARED, row * token_count, first_token)
-    label_logits += tl.where(SHARED, row * label_count, first_label)
-    logprobs += tl.where(SHARED, row * label_count, first_label)
-
-    scale = _norm_scale(hidden, hidden_stride, norm_weight, eps, width, WIDTH_BLOCK)
-    finite = _is_finite(hidden, hidden_stride, norm_weight, scale, width, WIDTH_BLOCK)
-    for start in range(0, token_count, BLOCK):
-        token = start + tl.arange(0, BLOCK)
-        token_mask = token < token_count
-        ids = tl.load(token_ids + token, mask=token_mask, other=0)
-        dots = tl.zeros([BLOCK, WIDTH_BLOCK], tl.float32)
-        for d0 in range(0, width, WIDTH_BLOCK):
-            d = d0 + tl.arange(0, WIDTH_BLOCK)
-            x = _hidden_block(hidden, hidden_stride, norm_weight, scale, d, width)
-            mask = token_mask[:, None] & (d < width)[None, :]
-            w = tl.load(weight + ids[:, None] * weight_row_stride + d[None, :] * weight_stride, mask=mask, other=0.0)
-            dots += x[None, :] * w.to(tl.float32)
-        logits = tl.sum(dots, 1)
-        if bias is not None:
-            logits += tl.load(bias + ids, mask=token_mask, other=0.0).to(tl.float32)
-        if softcap is not None:
-            logits = softcap * _tanh(logits / softcap)
-        tl.store(token_logits + token, logits / temperature, mask=token_mask)
-    tl.debug_barrier()
-    if groups is not None:
-        _merge_variants(token_logits, groups + first_token, token_count, label_logits, label_count, BLOCK)
-        tl.debug_barrier()
-
-    # The best label (of equals the lowest index) and the runner-up, then the log-sum.
-    best = tl.full([], 0, tl.int64)
-    best_logit = -float("inf")
-    second_logit = -float("inf")
-    for start in range(0, label_count, BLOCK):
-        lane = tl.arange(0, BLOCK)
-        logit = tl.load(label_logits + start + lane, mask=start + lane < label_count, other=-float("inf"))
-        block_best, block_lane = tl.max(logit, 0, return_indices=True)
-        block_second = tl.max(tl.where(lane == block_lane, -float("inf"), logit), 0)
-        second_logit = tl.maximum(tl.maximum(second_logit, block_second), tl.minimum(best_logit, block_best))
-        best = tl.where(block_best > best_logit, start + block_lane, best)
-        best_logit = tl.maximum(best_logit, block_best)
-    total = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, label_count, BLOCK):
-        label = start + tl.arange(0, BLOCK)
-        logit = tl.load(label_logits + label, mask=label < label_count, other=-float("inf"))
-        total += tl.where(label < label_count, tl.exp(logit - best_logit), 0.0)
-    log_z = best_logit + tl.log(tl.sum(total, 0))
-    valid = finite & (tl.abs(log_z) < float("inf"))
-    log_z = tl.where(valid, log_z, float("nan"))
-
-    entropy = tl.zeros([BLOCK], tl.float32)
-    expected = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, label_count, BLOCK):
-        label = start + tl.arange(0, BLOCK)
-        logit = tl.load(label_logits + label, mask=label < label_count, other=-float("inf"))
-        logprob = logit - log_z
-        tl.store(logprobs + label, logprob, mask=label < label_count)
-        prob = tl.exp(logprob)
-        entropy -= tl.where(prob == 0, 0.0, prob * logprob)  # 0 · -inf counts as 0
-        if values is not None:
-            expected += prob * tl.load(values + first_label + label, mask=label < label_count, other=0.0)
-    tl.store(entropy_out + row, tl.sum(entropy, 0))
-    if values is not None:
-        mean = tl.sum(expected, 0)
-        variance = tl.zeros([BLOCK], tl.float32)
-        for start in range(0, label_count, BLOCK):
-            label = start + tl.arange(0, BLOCK)
-            logit = tl.load(label_logits + label, mask=label < label_count, other=-float("inf"))
-            value = tl.load(values + first_label + label, mask=label < label_count, other=0.0)
-            variance += tl.exp(logit - log_z) * (value - mean) * (value - mean)
-        tl.store(expected_out + row, mean)
-        tl.store(variance_out + row, tl.sum(variance, 0))
-
-    best = tl.where(valid, best, -1)
-    tl.store(log_z_out + row, log_z)
-    tl.store(best_out + row, best)
-    tl.store(best_logprob_out + row, best_logit - log_z)
-    tl.store(margin_out + row, tl.exp(best_logit - log_z) - tl.exp(second_logit - log_z))
-    tl.store(valid_out + row, valid)
-    if targets is not None:
-        tl.store(keep_out + row, best == tl.load(targets + row))
-
-
-@triton.jit
-def _norm_scale(hidden, hidden_stride, norm_weight, eps, width, WIDTH_BLOCK: tl.constexpr):
-    """1 / root mean square of the row; NaN where the squares overflow, since zeros in their place look plausible."""
-    scale = 1.0
-    if norm_weight is not None:
-        squares = tl.zeros([WIDTH_BLOCK], tl.float32)
-        for d0 in range(0, width, WIDTH_BLOCK):
-            x = _hidden_block(hidden, hidden_stride, None, 1.0, d0 + tl.arange(0, WIDTH_BLOCK), width)
-            squares += x * x
-        mean_square = tl.sum(squares, 0) / width
-        scale = tl.where(mean_square < float("inf"), tl.rsqrt(mean_square + eps), float("nan"))
-    return scale
-
-
-@triton.jit
-def _is_finite(hidden, hidden_stride, norm_weight, scale, width, WIDTH_BLOCK: tl.constexpr):
-    bad = tl.zeros([WIDTH_BLOCK], tl.int32)
-    for d0 in range(0, width, WIDTH_BLOCK):
-        x = _hidden_block(hidden, hidden_stride, norm_weight, scale, d0 + tl.arange(0, WIDTH_BLOCK), width)
-        bad += tl.where(tl.abs(x) < float("inf"), 0, 1)
-    return tl.max(bad, 0) == 0
-
-
-@triton.jit
-def _hidden_block(hidden, hidden_stride, norm_weight, scale, d, width):
-    """A piece of the row in float32: as it stands, or normed and rounded to the model's dtype; zeros beyond D."""
-    x = tl.load(hidden + d * hidden_stride, mask=d < width, other=0.0).to(tl.float32)
-    if norm_weight is not None:
-        x = x * scale * tl.load(norm_weight + d, mask=d < width, other=0.0).to(tl.float32)
-        x = x.to(hidden.dtype.element_ty).to(tl.float32)
-    return x
-
-
-@triton.jit
-def _merge_variants(token_logits, groups, token_count, label_logits, label_count, BLOCK: tl.constexpr):
-    """Log-sum-exp over the tokens of each label."""
-    for first in range(0, label_count, BLOCK):
-        label = first + tl.arange(0, BLOCK)
-        peak = tl.full([BLOCK], -float("inf"), tl.float32)
-        for start in range(0, token_count, BLOCK):
-            peak = tl.maximum(peak, tl.max(_variants(token_logits, groups, token_count, label, start, BLOCK), 1))
-        shift = tl.where(peak == -float("inf"), 0.0, peak)
-        total = tl.zeros([BLOCK], tl.float32)
-        for start in range(0, token_count, BLOCK):
-            variants = _variants(token_logits, groups, token_count, label, start, BLOCK)
-            total += tl.sum(tl.exp(variants - shift[:, None]), 1)
-        tl.store(label_logits + label, shift + tl.log(total), mask=label < label_count)
-
-
-@triton.jit
-def _variants(token_logits, groups, token_count, label, start, BLOCK: tl.constexpr):
-    """Logits of a block of tokens, one row a label; -inf where the token is not the label's."""
-    token = start + tl.arange(0, BLOCK)
-    logit = tl.load(token_logits + token, mask=token < token_count, other=-float("inf"))
-    group = tl.load(groups + token, mask=token < token_count, other=-1)
-    return tl.where(label[:, None] == group[None, :], logit[None, :], -float("inf"))
-
-
-@triton.jit
-def _tanh(x):
-    decay = tl.exp(-2.0 * tl.abs(x))
-    size = (1.0 - decay) / (1.0 + decay)
-    return tl.where(x < 0, -size, size)
+def interpreted() -> bool:
+    """Whether Triton runs its interpreter."""
+    return bool(triton.knobs.runtime.interpret)

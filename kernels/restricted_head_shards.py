@@ -1,0 +1,134 @@
+"""The restricted head when the vocabulary is cut over ranks: what each computes, and how the parts are put together.
+
+A rank owns rows `first_id .. first_id + len(weight)` of the head. It reads the logits of the labels it owns and the
+log-sum-exp of its rows ([N, K] and [N] numbers to send, not [N, V]); `combine_shards` is a pure function of the parts,
+in rank order, and its scores are those of `restricted_logprobs` on the whole head.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adjudge.kernels.restricted_head import RestrictedScores, assemble
+from adjudge.kernels.restricted_head_arguments import (
+    Head,
+    LabelSetError,
+    Normalizer,
+    check_head,
+    indices,
+    lay_out,
+    require,
+)
+from adjudge.kernels.restricted_head_torch import (
+    final_rows,
+    no_scores,
+    set_scores,
+    token_logits,
+    vocabulary_log_sum,
+    with_full,
+)
+
+TILE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ShardScores:
+    """One rank's part of the scores of N rows; the parts of all ranks together are what `combine_shards` takes."""
+
+    token_logits: Tensor  # [N, K], flat [total] where each row has its own labels; -inf where another rank owns it
+    owned: Tensor  # [K] or [total] bool: the tokens whose rows of the head this rank has
+    log_sum: Tensor  # [N]: log-sum-exp of the logits of this rank's vocabulary rows
+    finite: Tensor  # [N] bool: the row's hidden state is finite
+
+
+@torch.no_grad()
+def shard_scores(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    label_ids: Tensor,
+    *,
+    first_id: int,
+    rows: Tensor | None = None,
+    label_offsets: Tensor | None = None,
+    norm_weight: Tensor | None = None,
+    eps: float = 1e-6,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
+    temperature: float = 1.0,
+) -> ShardScores:
+    """Compute a rank's part from its rows of the head: `weight_VD` and `bias` hold ids first_id, first_id + 1, ….
+
+    Shapes and errors are those of `restricted_logprobs`; label ids are ids of the whole vocabulary.
+    """
+    head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
+    check_head(hidden_ND, head)
+    if rows is not None:
+        rows = indices("rows", rows, hidden_ND)
+        require("rows", rows, (rows >= 0) & (rows < len(hidden_ND)), f"a row of hidden_ND (0 … {len(hidden_ND) - 1})")
+    n = len(hidden_ND) if rows is None else len(rows)
+    ids = indices("label_ids", label_ids, hidden_ND)
+    require("label_ids", ids, ids >= 0, "a token id")
+    owned = (ids >= first_id) & (ids < first_id + len(weight_VD))
+    local_ids = torch.where(owned, ids - first_id, 0)
+    labels = lay_out(hidden_ND, len(weight_VD), n, local_ids, label_offsets, None, None, None)
+
+    # Pairs of a row and a token: each token for all rows where the labels are shared, else each for its own row.
+    if labels.shared:
+        row_of_pair = torch.arange(n, device=ids.device).repeat_interleave(len(ids))
+        token_of_pair = torch.arange(len(ids), device=ids.device).repeat(n)
+    else:
+        row_of_pair = torch.arange(n, device=ids.device).repeat_interleave(labels.token_offsets.diff())
+        token_of_pair = torch.arange(len(ids), device=ids.device)
+    flat = hidden_ND.new_empty(len(row_of_pair), dtype=torch.float32)
+    finite = hidden_ND.new_empty(n, dtype=torch.bool)
+    for start in range(0, len(flat), TILE):
+        tile = slice(start, start + TILE)
+        row_T = row_of_pair[tile]
+        x_TD = final_rows(hidden_ND, row_T if rows is None else rows[row_T], head)[: len(row_T)]
+        flat[tile] = token_logits(x_TD, head, local_ids[token_of_pair[tile], None])[:, 0]
+        finite[row_T] = x_TD.abs().amax(-1) < torch.inf
+    flat.masked_fill_(~owned[token_of_pair], -torch.inf)
+    return ShardScores(
+        token_logits=flat.view(n, len(ids)) if labels.shared else flat,
+        owned=owned,
+        log_sum=vocabulary_log_sum(hidden_ND, rows, n, head) if n else flat,
+        finite=finite,
+    )
+
+
+@torch.no_grad()
+def combine_shards(
+    shards: Sequence[ShardScores],
+    *,
+    label_offsets: Tensor | None = None,
+    label_groups: Tensor | None = None,
+    label_values: Tensor | None = None,
+    targets: Tensor | None = None,
+    normalizer: Normalizer = "set",
+) -> RestrictedScores:
+    """Put the parts of all ranks, in rank order, together: a pure function, so every rank gets the same bits.
+
+    The other arguments are those of `restricted_logprobs`. Raises LabelSetError where a label's token is on no shard or
+    on several, or the parts differ in shape.
+    """
+    if len({part.token_logits.shape for part in shards}) != 1:
+        raise LabelSetError("the shards differ in shape: pass one part from each rank, all of the same call")
+    owners = torch.stack([part.owned for part in shards]).sum(0)
+    logits = torch.stack([part.token_logits for part in shards]).amax(0)
+    finite = shards[0].finite
+    n = len(finite)
+    tokens = torch.arange(len(owners), device=logits.device)  # a token stands for itself: the logits are read already
+    require("label_ids", tokens, owners == 1, "on exactly one shard")
+    labels = lay_out(logits, len(tokens), n, tokens, label_offsets, label_groups, label_values, targets)
+
+    def read(rows_T: Tensor, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
+        own = logits[rows_T] if labels.shared else logits[positions_TK].expand(len(rows_T), -1)
+        return own, finite[rows_T]
+
+    scores = set_scores(read, n, labels) if n else no_scores(logits, labels)
+    if normalizer != "set":
+        log_full = torch.stack([part.log_sum for part in shards]).logsumexp(0)
+        scores = with_full(scores, log_full, labels, replace=normalizer == "full")
+    return assemble(scores, labels)

@@ -1,0 +1,227 @@
+"""Problems for the restricted head and what must hold of its answers, whichever implementation gives them.
+
+Run as a script, this file checks the implementation that ADJUDGE_KERNELS names: the Triton tests do so in a process of
+their own, since Triton decides once, when it is imported, whether it interprets.
+"""
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from adjudge.kernels import RestrictedScores, restricted_logprobs
+from adjudge.kernels.oracle import restricted_logprobs_oracle, scores_of_logits
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+# N, D, V, K: odd ones, tile edges, one label, all of the vocabulary, and the default model's head
+SHAPES = [
+    (7, 576, 49152, 5),
+    (1, 576, 257, 1),
+    (33, 48, 1000, 2),
+    (300, 130, 257, 11),
+    (33, 17, 1000, 64),
+    (7, 1, 2, 2),
+    (2, 130, 257, 257),
+]
+# For the interpreter, which takes 40 ms a program: several tiles of rows, chunks of the vocabulary, sets beyond a tile.
+SMALL_SHAPES = [(3, 130, 257, 11), (1, 17, 1000, 1), (2, 300, 64, 20), (35, 20, 600, 4), (2, 20, 300, 130)]
+FEATURES = [
+    "groups",
+    "csr",
+    "csr groups",
+    "values",
+    "csr groups values targets",
+    "targets rows",
+    "norm",
+    "bias",
+    "softcap",
+    "temperature",
+    "strided",
+    "csr groups values targets rows norm bias softcap temperature strided",
+]
+PER_LABEL = ("logprobs", "full_logprobs")
+
+
+def problem(shape: tuple[int, int, int, int], dtype: torch.dtype, features: str = "", seed: int = 0) -> dict[str, Any]:
+    """Arguments of restricted_logprobs, with logits a few units apart."""
+    n, d, v, k = shape
+    g = torch.Generator().manual_seed(seed)
+    wanted = features.split()
+    hidden = torch.randn(n + 5 if "rows" in wanted else n, d, generator=g).to(dtype)
+    weight = (torch.randn(v, d, generator=g) * 3 / d**0.5).to(dtype)
+    made: dict[str, Any] = {"hidden_ND": hidden, "weight_VD": weight}
+    if "csr" in wanted:
+        counts = torch.randint(1, k + 1, (n,), generator=g)
+        made["label_offsets"] = F.pad(counts.cumsum(0), (1, 0))
+        made["label_ids"] = torch.cat([torch.randperm(v, generator=g)[:count] for count in counts.tolist()])
+    else:
+        counts = torch.tensor([k])
+        made["label_ids"] = torch.randperm(v, generator=g)[:k]
+    if "groups" in wanted:
+        groups = [torch.arange(count) % (count // 2 + 1) for count in counts.tolist()]
+        made["label_groups"], counts = torch.cat(groups), torch.stack([group.max() + 1 for group in groups])
+    if "values" in wanted:
+        made["label_values"] = torch.randint(1, 11, (int(counts.sum()),), generator=g)
+    if "targets" in wanted:
+        made["targets"] = torch.randint(0, 1000, (n,), generator=g) % counts
+    if "rows" in wanted:
+        made["rows"] = torch.randint(0, n + 5, (n,), generator=g)
+    if "norm" in wanted:
+        made |= {"norm_weight": (torch.rand(d, generator=g) + 0.5).to(dtype), "eps": 1e-5}
+    if "bias" in wanted:
+        made["bias"] = torch.randn(v, generator=g).to(dtype)
+    if "softcap" in wanted:
+        made["softcap"] = 8.0
+    if "temperature" in wanted:
+        made["temperature"] = 0.7
+    if "strided" in wanted:  # every second number of longer vectors, every second column of a matrix, a transposed one
+        for name, value in made.items():
+            if isinstance(value, Tensor):
+                made[name] = value.T.contiguous().T if name == "weight_VD" else value.repeat_interleave(2, -1)[..., ::2]
+    return made
+
+
+def plain_torch(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    label_ids: Tensor,
+    *,
+    rows: Tensor | None = None,
+    norm_weight: Tensor | None = None,
+    eps: float = 1e-6,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
+    temperature: float = 1.0,
+    **labels: Any,
+) -> RestrictedScores:
+    """What one writes without this kernel: the model's own norm and head in the model's dtype, then float32."""
+    x = hidden_ND if rows is None else hidden_ND[rows]
+    if norm_weight is not None:
+        normed = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)
+        x = (norm_weight * normed.to(x.dtype)).to(x.dtype)
+    logits = F.linear(x, weight_VD, bias)
+    if softcap is not None:
+        logits = torch.tanh(logits / softcap) * softcap
+    return scores_of_logits(logits.float() / temperature, label_ids, **labels)
+
+
+def assert_as_good_as_plain_torch(problems: list[dict[str, Any]], slack: float = 2.0, device: str = "cpu") -> None:
+    """No field may be further from the oracle, at worst over all problems, than `slack` times plain torch.
+
+    The allowance on top is a few float32 roundings of numbers as large as the log-probabilities.
+    """
+    errors: dict[str, list[tuple[float, float]]] = {}
+    for arguments in problems:
+        ours = score(moved(arguments, device))
+        oracle, plain = (as_dict(way(**arguments)) for way in (restricted_logprobs_oracle, plain_torch))
+        assert ours.keys() == oracle.keys()
+        allowance = 4 * torch.finfo(torch.float32).eps * max(1.0, oracle["logprobs"].abs().max().item())
+        for name, value in ours.items():
+            true = oracle[name]
+            assert value.shape == true.shape, name
+            if not true.is_floating_point():
+                assert value.dtype == true.dtype and torch.equal(value, true), name
+                continue
+            assert value.dtype == torch.float32, name
+            error, plain_error = ((tensor.double() - true).abs().max().item() for tensor in (value, plain[name]))
+            allowance = max(allowance, 4 * torch.finfo(torch.float32).eps * true.abs().max().item())
+            errors.setdefault(name, []).append((error, slack * plain_error + allowance))
+    for name, pairs in errors.items():
+        error, bound = (max(column) for column in zip(*pairs, strict=True))
+        assert error <= bound, f"{name} is {error:.2e} from the oracle; allowed are {bound:.2e}"
+
+
+def moved(arguments: dict[str, Any], device: str) -> dict[str, Any]:
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in arguments.items()}
+
+
+def score(arguments: dict[str, Any], **more: Any) -> dict[str, Tensor]:
+    """The scores as a dictionary; the arguments must be left as they were."""
+    before = {name: value.clone() for name, value in arguments.items() if isinstance(value, Tensor)}
+    scores = as_dict(restricted_logprobs(**arguments, **more))
+    assert_same(before, {name: arguments[name] for name in before}, "was written to")
+    return scores
+
+
+def as_dict(scores: RestrictedScores) -> dict[str, Tensor]:
+    """The fields that are not None, on the CPU."""
+    fields = {field.name: getattr(scores, field.name) for field in dataclasses.fields(scores)}
+    return {name: value.cpu() for name, value in fields.items() if value is not None}
+
+
+def of_row(scores: dict[str, Tensor], row: int) -> dict[str, Tensor]:
+    """What the scores say about one row."""
+    mine = slice(row, row + 1)
+    offsets = scores.get("label_offsets")
+    labels = mine if offsets is None else slice(int(offsets[row]), int(offsets[row + 1]))
+    fields = {name: value for name, value in scores.items() if name != "label_offsets"}
+    return {name: value[labels if name in PER_LABEL else mine].flatten() for name, value in fields.items()}
+
+
+def select(arguments: dict[str, Any], rows: list[int]) -> dict[str, Any]:
+    """The same problem for some of its rows, in another order."""
+    index = torch.tensor(rows)
+    chosen = arguments | {name: arguments[name][index] for name in ("hidden_ND", "targets") if name in arguments}
+    if "label_offsets" not in arguments:
+        return chosen
+
+    def cut(name: str, counts: Tensor) -> Tensor:
+        pieces = arguments[name].split(counts.tolist())
+        return torch.cat([pieces[row] for row in rows])
+
+    token_counts = label_counts = arguments["label_offsets"].diff()
+    chosen["label_ids"] = cut("label_ids", token_counts)
+    chosen["label_offsets"] = F.pad(token_counts[index].cumsum(0), (1, 0))
+    if "label_groups" in arguments:
+        chosen["label_groups"] = cut("label_groups", token_counts)
+        label_counts = torch.stack(
+            [groups.max() + 1 for groups in arguments["label_groups"].split(token_counts.tolist())]
+        )
+    if "label_values" in arguments:
+        chosen["label_values"] = cut("label_values", label_counts)
+    return chosen
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor], why: str = "") -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        left, right = (
+            tensor.nan_to_num(-1e30) if tensor.is_floating_point() else tensor for tensor in (value, other[name])
+        )
+        assert torch.equal(left, right), f"{name} {why}"
+
+
+def assert_invariant(arguments: dict[str, Any], company: list[list[int]]) -> None:
+    """A row's result must be the same bits in every choice of rows."""
+    together = score(arguments)
+    for rows in company:
+        apart = score(select(arguments, rows))
+        for place, row in list(enumerate(rows))[:40]:
+            assert_same(of_row(together, row), of_row(apart, place), f"of row {row} at {place} of {len(rows)}")
+
+
+def check_implementation(device: str) -> None:
+    for dtype in DTYPES:
+        for features in ("", *FEATURES):
+            # Triton's interpreter cuts float32 to bfloat16 where devices round, and cuts all have one sign.
+            slack = 8.0 if device == "cpu" and dtype == torch.bfloat16 and "norm" in features else 2.0
+            problems = [problem(shape, dtype, features, seed) for seed, shape in enumerate(SMALL_SHAPES)]
+            assert_as_good_as_plain_torch([one | {"normalizer": "both"} for one in problems], slack, device)
+    arguments = problem((9, 48, 257, 11), torch.float32, "csr groups values targets norm softcap")
+    assert_invariant(moved(arguments, device), [[0], [8], [5, 2, 7]])
+    for features, value in (("softcap", torch.inf), ("softcap", torch.nan), ("norm softcap", 1e30)):
+        arguments = problem((9, 48, 257, 11), torch.float32, f"csr groups values targets {features}")
+        arguments["hidden_ND"][4, 3] = value
+        scores = score(moved(arguments, device))
+        assert scores["valid"].tolist() == [row != 4 for row in range(9)]
+        assert scores["best"][4] == -1 and not scores["keep"][4]
+        bad = of_row(scores, 4)
+        assert all(bad[name].isnan().all() for name in bad if bad[name].is_floating_point())
+
+
+if __name__ == "__main__":
+    torch.use_deterministic_algorithms(True, warn_only=True)  # memory that nobody wrote is NaN
+    check_implementation("cpu")
+    print("all well")

@@ -1,0 +1,61 @@
+"""Which implementation of the restricted head runs, and the Triton one in the interpreter and on a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from adjudge.kernels.dispatch import BackendUnavailable, kernel_backend
+from tests.kernels.restricted_cases import check_implementation
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_environment_chooses_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.delenv("ADJUDGE_KERNELS", raising=False)
+    assert kernel_backend(cpu) == "torch"
+    monkeypatch.setenv("ADJUDGE_KERNELS", "triton")
+    with pytest.raises(BackendUnavailable, match="TRITON_INTERPRET=1|not installed"):
+        kernel_backend(cpu)
+    monkeypatch.setenv("ADJUDGE_KERNELS", "cuda")
+    with pytest.raises(BackendUnavailable, match='"torch" or "triton"'):
+        kernel_backend(cpu)
+
+
+def python(*arguments: str, **environment: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_needs_neither_triton_nor_numba() -> None:
+    python("-c", "import sys; sys.modules['triton'] = sys.modules['numba'] = None; import adjudge.kernels")
+
+
+def test_triton_is_as_exact_as_plain_torch_in_the_interpreter() -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    cases = str(ROOT / "tests" / "kernels" / "restricted_cases.py")
+    assert "all well" in python(cases, ADJUDGE_KERNELS="triton", TRITON_INTERPRET="1")
+
+
+@pytest.fixture
+def poisoned_memory() -> Iterator[None]:
+    """Uninitialised tensors are filled with NaN and the largest integers."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_is_as_exact_as_plain_torch_on_cuda(poisoned_memory: None) -> None:
+    check_implementation("cuda")
