@@ -128,6 +128,14 @@ def bench_judge(
     run(pairs, model=model, limit=limit, repeats=repeats, output=output, device=device, dtype=dtype)
 
 
+@bench.command("compile")
+def bench_compile() -> None:
+    """Compile every Triton kernel for GPUs that are not here: registers, spilled bytes, shared memory."""
+    from adjudge.bench.compile import bench_compile as run
+
+    run()
+
+
 def main() -> NoReturn:
     """Run the command line: mistakes the user can mend are one sentence on stderr and exit code 2."""
     try:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import tempfile
 from abc import ABC, abstractmethod
+from ctypes import byref
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
 from adjudge.engine.sources import open_source, resolve
@@ -120,16 +124,30 @@ class PrefixReuse(Transformers):
 
 
 class LlamaCpp(Peer):
-    """llama-cpp-python on a GGUF file, its own prefix matching on; its weights stay quantised, so scores differ."""
+    """llama-cpp-python on a GGUF file whose weights are first written out in float32, as all others use them."""
 
-    name = "llama-cpp-python (quantised weights)"
+    name = "llama-cpp-python, prefix kept between prompts"
 
     def __init__(self, questions: Questions) -> None:
-        from llama_cpp import Llama
+        import llama_cpp
 
         longest = max(map(len, questions.prompts))
+        threads = torch.get_num_threads()
         self.questions = questions
-        self.model = Llama(questions.model, n_ctx=longest + 8, n_batch=512, logits_all=False, verbose=False)
+        self.logits = llama_cpp.llama_get_logits_ith
+        self.silence = llama_cpp.llama_log_callback(lambda *_: None)
+        llama_cpp.llama_log_set(self.silence, None)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "float32.gguf"
+            how = llama_cpp.llama_model_quantize_default_params()
+            how.ftype, how.allow_requantize = llama_cpp.LLAMA_FTYPE_ALL_F32, True
+            failed = llama_cpp.llama_model_quantize(questions.model.encode(), str(path).encode(), byref(how))
+            if failed:
+                raise RuntimeError(f"llama.cpp could not write {questions.model} in float32")
+            exact = {"type_k": llama_cpp.GGML_TYPE_F32, "type_v": llama_cpp.GGML_TYPE_F32, "verbose": False}
+            self.model = llama_cpp.Llama(
+                str(path), n_ctx=longest + 8, n_batch=512, n_threads=threads, n_threads_batch=threads, **exact
+            )
 
     def run(self) -> tuple[list[list[float]], int]:
         """Evaluate each prompt from where it parts from the one before."""
@@ -143,7 +161,8 @@ class LlamaCpp(Peer):
                 shared += 1
             self.model.n_tokens = shared
             self.model.eval(list(prompt[shared:]))
-            logits = torch.tensor(self.model.scores[self.model.n_tokens - 1])
+            pointer = self.logits(self.model.ctx, -1)
+            logits = torch.from_numpy(np.ctypeslib.as_array(pointer, (self.model.n_vocab(),)))
             rows.append(torch.log_softmax(logits, -1)[self.questions.label_ids].tolist())
             tokens += len(prompt) - shared
             before = prompt
@@ -151,7 +170,11 @@ class LlamaCpp(Peer):
 
 
 class VLLM(Peer):
-    """vLLM with automatic prefix caching, one generated token, log-probabilities of the chosen tokens."""
+    """vLLM with automatic prefix caching, one generated token, log-probabilities of the chosen tokens.
+
+    Its CPU build wants VLLM_CPU_KVCACHE_SPACE (GiB), VLLM_ENABLE_V1_MULTIPROCESSING=0, and VLLM_CPU_OMP_THREADS_BIND
+    with all cores: otherwise it leaves one out.
+    """
 
     name = "vllm, automatic prefix caching"
 

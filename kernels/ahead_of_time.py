@@ -7,6 +7,7 @@ None switched off.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import tempfile
@@ -22,6 +23,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
+
+from adjudge.kernels.dispatch import assuming
 
 TYPES = {
     torch.float32: "fp32",
@@ -47,38 +50,46 @@ class MachineCode:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel and the arguments of one launch by name, options such as num_warps among them."""
+    """A kernel, the arguments of one launch by name, options such as num_warps among them, and what GPU it is for."""
 
     kernel: JITFunction[Any]
     arguments: dict[str, Any]
+    capability: int = 90
 
-    def compile(self, capability: int) -> MachineCode:
-        """Machine code for CUDA devices of `capability` (80, 90, 100, …); needs no device."""
-        signature: dict[str, str] = {}
-        constants: dict[str, Any] = {}
-        attributes: dict[tuple[int], Any] = {}
-        for index, parameter in enumerate(self.kernel.params):
-            value = self.arguments[parameter.name]
-            kind = "constexpr" if parameter.is_constexpr else _kind(value)
-            signature[parameter.name] = kind
+    def specialisation(self) -> dict[str, str]:
+        """How Triton would specialise the kernel: the type of each argument, what is compiled in, what is aligned."""
+        kinds = {name: _kind(value) for name, value in self.arguments.items()}
+        for parameter in self.kernel.params:
+            if parameter.is_constexpr:
+                kinds[parameter.name] = "constexpr"
+        for name, kind in kinds.items():
+            value = self.arguments[name]
             if kind == "constexpr":
-                constants[parameter.name] = value
+                kinds[name] += f" {value}"
             elif kind[0] == "*" or (isinstance(value, int) and value % 16 == 0):
-                attributes[(index,)] = [["tt.divisibility", 16]]
-        names = {parameter.name for parameter in self.kernel.params}
-        options = {name: value for name, value in self.arguments.items() if name not in names}
+                kinds[name] += " aligned"
+        return kinds
+
+    def compile(self) -> MachineCode:
+        """Machine code for CUDA devices of the launch's capability; needs no device."""
+        kinds = self.specialisation()
+        signature = {parameter.name: kinds[parameter.name].split()[0] for parameter in self.kernel.params}
+        constants = {name: self.arguments[name] for name, kind in signature.items() if kind == "constexpr"}
+        aligned = [i for i, name in enumerate(signature) if kinds[name].endswith(" aligned")]
+        attributes = {(index,): [["tt.divisibility", 16]] for index in aligned}
+        options = {name: value for name, value in self.arguments.items() if name not in signature}
         source = ASTSource(self.kernel, signature, constants, attributes)
-        compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-        registers, spilled = _resources(compiled.asm["cubin"])
-        return MachineCode(self.kernel.__name__, capability, registers, spilled, compiled.metadata.shared)
+        compiled = triton.compile(source, target=GPUTarget("cuda", self.capability, 32), options=options)
+        registers, spilled = _resources(compiled.asm["ptx"], self.capability)
+        return MachineCode(self.kernel.__name__, self.capability, registers, spilled, compiled.metadata.shared)
 
 
-def record(run: Callable[[], object], *modules: ModuleType) -> list[Launch]:
-    """The launches of the kernels named in `modules` while `run` runs; nothing is executed."""
+def record(run: Callable[[], object], capability: int, *modules: ModuleType) -> list[Launch]:
+    """The launches of the kernels named in `modules` while `run` runs as if for `capability`; nothing is executed."""
     launches: list[Launch] = []
-    with _recorders(launches, modules):
+    with assuming(capability), _recorders(launches, modules):
         run()
-    return launches
+    return [dataclasses.replace(launch, capability=capability) for launch in launches]
 
 
 class _Recorder:
@@ -120,12 +131,18 @@ def _kind(value: Any) -> str:
     return "fp32"
 
 
-def _resources(cubin: bytes) -> tuple[int, int]:
-    """Registers and spilled bytes, as the cuobjdump that comes with Triton reports them."""
-    cuobjdump = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        report = subprocess.run([cuobjdump, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    used = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", report)}
-    return used["REG"], used["STACK"] + used["LOCAL"]
+def _resources(ptx: str, capability: int) -> tuple[int, int]:
+    """Registers and spilled bytes, as the ptxas that comes with Triton reports them."""
+    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    blackwell = folder / "ptxas-blackwell"
+    ptxas = blackwell if capability >= 100 and blackwell.exists() else folder / "ptxas"
+    target = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
+    assert target is not None
+    with tempfile.TemporaryDirectory() as scratch:
+        source = Path(scratch) / "kernel.ptx"
+        source.write_text(ptx)
+        command = [ptxas, "-v", f"--gpu-name={target[1]}", source, "-o", source.with_suffix(".cubin")]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers = re.findall(r"Used (\d+) registers", report)
+    spilled = re.findall(r"(\d+) bytes spill stores", report)
+    return int(registers[0]), int(spilled[0])

@@ -1,6 +1,9 @@
 """Which implementation of a kernel runs: Triton on CUDA, torch elsewhere, or the one `ADJUDGE_KERNELS` names."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
 from typing import Literal
@@ -25,6 +28,27 @@ def kernel_backend(device: torch.device) -> Backend:
     if forced:
         raise BackendUnavailable(f'ADJUDGE_KERNELS is "{forced}": set it to "torch" or "triton", or leave it unset')
     return "triton" if device.type == "cuda" and _has_triton() else "torch"
+
+
+_assumed = ContextVar("capability of tensors that are not on CUDA", default=90)
+
+
+def capability(device: torch.device) -> int:
+    """The CUDA compute capability (80, 90, 100, …) that tiles are chosen for; elsewhere the one assumed."""
+    if device.type != "cuda":
+        return _assumed.get()
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+@contextmanager
+def assuming(capability: int) -> Iterator[None]:
+    """Within the block, launches for tensors that are not on CUDA are those for devices of this capability."""
+    token = _assumed.set(capability)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
 
 
 def _require_triton(device: torch.device) -> None:

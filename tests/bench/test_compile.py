@@ -1,0 +1,24 @@
+"""Every Triton kernel compiles for real GPUs and keeps its values in registers."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from rich.console import Console
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="Triton interprets in this process")
+def test_every_kernel_compiles_for_each_target_and_spills_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    from adjudge.bench.compile import CAPABILITIES, compile_kernels, report
+
+    compiled = list(compile_kernels())
+    with capsys.disabled():  # the report belongs in the log of every run
+        print()
+        Console(width=150).print(report(compiled))
+    kernels = {one.code.kernel for one in compiled}
+    assert {"set_tile_kernel", "set_row_kernel", "vocabulary_kernel", "full_scores_kernel"} <= kernels
+    for kernel in kernels:
+        assert {one.code.capability for one in compiled if one.code.kernel == kernel} == set(CAPABILITIES)
+    assert [one for one in compiled if one.code.spilled] == []
