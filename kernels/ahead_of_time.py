@@ -141,7 +141,7 @@ def _resources(ptx: str, capability: int) -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / "kernel.ptx"
         source.write_text(ptx)
-        command = [ptxas, "-v", f"--gpu-name={target[1]}", source, "-o", source.with_suffix(".cubin")]
+        command = [str(ptxas), "-v", f"--gpu-name={target[1]}", str(source), "-o", str(source.with_suffix(".cubin"))]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     registers = re.findall(r"Used (\d+) registers", report)
     spilled = re.findall(r"(\d+) bytes spill stores", report)
