@@ -12,12 +12,11 @@ from adjudge.engine.errors import ModelUnsupported
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import keep_freed_memory
 from adjudge.engine.step import Step
-from adjudge.kernels.attention import paged_attention
+from adjudge.kernels.attention import attention_block_size, paged_attention
 from adjudge.kernels.linear import make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
 ATTENTION = "adjudge_paged"
-BLOCK_SIZE = 16
 CPU_CACHE_BYTES = 4 << 30
 REMEDY = "use a decoder with attention layers only"
 
@@ -40,7 +39,8 @@ class Runner:
         self._layers: dict[int, PagedKV] = {}
         self._calls = 0
         self._windows: set[int | None] = set()
-        self.block_size = BLOCK_SIZE
+        width = getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
+        self.block_size = attention_block_size(self.device, self.dtype, width, width)
         self.blocks = 16  # enough for the self-check
         model.set_attn_implementation(ATTENTION)
         _fix_rope(model)

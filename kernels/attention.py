@@ -1,11 +1,39 @@
-"""Attention over a ragged batch and a paged key/value cache: one call for prefill, chunks of it, and single tokens."""
+"""Attention over a ragged batch and a paged key/value cache: one call for prefill, chunks of it, and single tokens.
+
+| back end | where | bit-equal in any company |
+|---|---|---|
+| `flash` | flash-attn 3 or 2, if importable | no (attention_library says what is known) |
+| `varlen` | torch's varlen attention with a block table | no |
+| `triton` | our kernel, on CUDA (attention_triton) | yes |
+| `torch` | everywhere (attention_torch: tiles for CPUs) | yes |
+
+The first that can serve the device, dtype, widths, block size, window and soft cap of a call serves it, never depending
+on how many rows there are; on a CPU that is `torch`. `ADJUDGE_ATTENTION` names one, and BackendUnavailable says why it
+cannot.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from functools import cache, partial
+
 import torch
 
+from adjudge.kernels.attention_library import FlashAttention2, FlashAttention3, LibraryAttention, TorchVarlen
 from adjudge.kernels.attention_torch import torch_attention
+from adjudge.kernels.dispatch import BackendUnavailable, triton_problem
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
+
+BLOCK_SIZE = 16
+FLASH_2_BLOCK_SIZE = 256
+LIBRARIES: dict[str, tuple[LibraryAttention, ...]] = {
+    "flash": (FlashAttention3(), FlashAttention2()),
+    "varlen": (TorchVarlen(),),
+}
+NAMES = (*LIBRARIES, "triton", "torch")
+
+Attention = Callable[..., torch.Tensor]
 
 
 def paged_attention(
@@ -22,6 +50,58 @@ def paged_attention(
     Shapes: query [T, H, D] with H a multiple of the KV heads -> [T, H, Dv]; padding rows come back as zeros, rows
     that see a key or value that was not finite as NaN. `scale` is D ** -0.5 where none is given.
     """
+    _, block_size, _, value_width = cache.value.shape
+    width = query_THD.shape[-1]
+    kind = (query_THD.device, query_THD.dtype, width, value_width, block_size, sliding_window, softcap)
+    _, attend = attention_backend(*kind, forced=os.environ.get("ADJUDGE_ATTENTION", ""))
     if scale is None:
-        scale = query_THD.shape[-1] ** -0.5
-    return torch_attention(query_THD, cache, batch, scale=scale, sliding_window=sliding_window, softcap=softcap)
+        scale = width**-0.5
+    return attend(query_THD, cache, batch, scale=scale, sliding_window=sliding_window, softcap=softcap)
+
+
+@cache
+def attention_backend(
+    device: torch.device,
+    dtype: torch.dtype,
+    width: int,
+    value_width: int,
+    block_size: int,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    *,
+    forced: str = "",
+) -> tuple[str, Attention]:
+    """The back end for calls of one kind, by name, and the function; raises BackendUnavailable if `forced` cannot."""
+    if forced and forced not in NAMES:
+        raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}": set it to {", ".join(NAMES)}, or leave it unset')
+    problems: list[str] = []
+    for name, libraries in LIBRARIES.items():
+        for library in libraries if forced in ("", name) else ():
+            problem = library.available(device, dtype, width, value_width, block_size, sliding_window, softcap)
+            if problem is None:
+                return name, library
+            problems.append(problem)
+    if forced in ("", "triton"):
+        problem = triton_problem(device) if forced or device.type == "cuda" else "only used on CUDA"
+        if problem is None:
+            from adjudge.kernels.attention_triton import triton_attention
+
+            return "triton", triton_attention
+        problems.append(problem)
+    if forced in ("", "torch"):
+        return "torch", torch_attention
+    raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}" but it cannot serve here: {"; ".join(problems)}')
+
+
+def attention_block_size(device: torch.device, dtype: torch.dtype, width: int, value_width: int) -> int:
+    """Positions a block of the cache should hold: what the back end wants that will serve most calls of this kind."""
+    serving = partial(attention_backend, device, dtype, width, value_width)
+    forced = os.environ.get("ADJUDGE_ATTENTION", "")
+    if forced == "flash" or not forced:
+        for size in (BLOCK_SIZE, FLASH_2_BLOCK_SIZE):
+            try:
+                if serving(size, forced=forced)[0] == "flash":
+                    return size
+            except BackendUnavailable:
+                continue
+    return BLOCK_SIZE

@@ -23,7 +23,8 @@ def kernel_backend(device: torch.device) -> Backend:
     if forced == "torch":
         return "torch"
     if forced == "triton":
-        _require_triton(device)
+        if problem := triton_problem(device):
+            raise BackendUnavailable(f'ADJUDGE_KERNELS is "triton" but {problem}')
         return "triton"
     if forced:
         raise BackendUnavailable(f'ADJUDGE_KERNELS is "{forced}": set it to "torch" or "triton", or leave it unset')
@@ -51,14 +52,16 @@ def assuming(capability: int) -> Iterator[None]:
         _assumed.reset(token)
 
 
-def _require_triton(device: torch.device) -> None:
+def triton_problem(device: torch.device) -> str | None:
+    """Why Triton kernels cannot run on tensors there, or None if they can."""
     if not _has_triton():
-        raise BackendUnavailable('ADJUDGE_KERNELS is "triton" but triton is not installed: install it, or unset it')
+        return "triton is not installed: install it"
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise BackendUnavailable(
-            f'ADJUDGE_KERNELS is "triton" but the tensors are on {device.type}: move them to CUDA, '
+        return (
+            f"the tensors are on {device.type}: move them to CUDA, "
             "or set TRITON_INTERPRET=1 before triton is imported to run its (slow) interpreter"
         )
+    return None
 
 
 @cache

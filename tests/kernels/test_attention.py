@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from adjudge.kernels import attention_torch
 from adjudge.kernels.attention import paged_attention
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
@@ -87,7 +86,6 @@ class Case:
                 ]
                 row += length
             batch = PagedBatch(tuple(sequences), block_size, rows, torch.arange(row), torch.tensor(slots))
-            self.batch = batch
             write_kv(packed[1], packed[2], cache, batch)
             query = packed[0].transpose(0, 1).contiguous().transpose(0, 1)  # rows are not contiguous
             result = paged_attention(query, cache, batch, **how)  # type: ignore[arg-type]
@@ -96,25 +94,12 @@ class Case:
                 output[s][start : start + length] = result[sequence.row : sequence.row + length]
         return output
 
-    def plan(self) -> attention_torch._Plan:
-        """How the last step was cut up."""
-        return next(plan for plan in self.batch.plans.values() if isinstance(plan, attention_torch._Plan))
-
 
 SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (3, 1, 20, 20), (4, 4, 24, 16), (2, 2, 8, 8)]
 LENGTHS = (1, 5, 16, 47, 200)
 WHOLE = [[(s, 0, n) for s, n in enumerate(LENGTHS)]]
 
 
-@pytest.fixture(params=["one span", "many spans"])
-def spans(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contexts of one span, and spans so short that contexts have many."""
-    if request.param == "many spans":
-        monkeypatch.setattr(attention_torch, "SPAN", 32)
-        monkeypatch.setattr(attention_torch, "STEP", 16)
-
-
-@pytest.mark.usefixtures("spans")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("how", [{}, {"sliding_window": 7}, {"softcap": 5.0}, {"sliding_window": 30, "softcap": 2.0}])
 def test_attention_is_as_near_the_float64_oracle_as_dense_torch(
@@ -131,7 +116,6 @@ def test_attention_is_as_near_the_float64_oracle_as_dense_torch(
             assert error <= 2 * usual + 4 * torch.finfo(dtype).eps
 
 
-@pytest.mark.usefixtures("spans")
 @pytest.mark.parametrize("how", [{}, {"sliding_window": 30}, {"softcap": 2.0}])
 def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(how: dict[str, float]) -> None:
     case = Case(LENGTHS, 9, 3, 64, 64, torch.float32)
@@ -151,11 +135,7 @@ def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(ho
 
 
 @pytest.mark.parametrize("how", [{}, {"sliding_window": 40}])
-def test_siblings_that_share_blocks_get_the_bits_they_would_get_alone(
-    how: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attention_torch, "SPAN", 32)
-    monkeypatch.setattr(attention_torch, "STEP", 16)
+def test_siblings_that_share_blocks_get_the_bits_they_would_get_alone(how: dict[str, int]) -> None:
     prefix, siblings = 100, 7
     case = Case([prefix + 9 * n for n in range(siblings)], 9, 3, 16, 16, torch.float32)
     for states in (case.k, case.v):
@@ -165,13 +145,10 @@ def test_siblings_that_share_blocks_get_the_bits_they_would_get_alone(
     before = [(n, 0, prefix - 5) for n in range(siblings)]
     apart = case.run([before, step], 16, **how)
     together = case.run([before, step], 16, shared=64, **how)
-    merged = sum(len(part.tiles) > attention_torch.SHARED_BY for part in case.plan().parts if not part.masked)
-    assert merged >= (2 if not how else 0)  # the two spans that all siblings share are read in one call each
     for n in range(siblings):
         assert torch.equal(together[n][prefix - 5 :], apart[n][prefix - 5 :])
 
 
-@pytest.mark.usefixtures("spans")
 def test_what_is_not_finite_reaches_the_rows_that_see_it_and_no_others() -> None:
     case = Case((40, 40), 4, 2, 16, 16, torch.float32)
     expected = case.run([[(0, 0, 40), (1, 0, 40)]], 16)
