@@ -12,7 +12,8 @@ from adjudge.engine.errors import ModelUnsupported
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import keep_freed_memory
 from adjudge.engine.step import Step
-from adjudge.kernels.attention import PagedBatch, PagedKV, PagedSequence, paged_attention, write_kv
+from adjudge.kernels.attention import paged_attention
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 from adjudge.kernels.linear import make_batch_invariant, padded_rows
 
 ATTENTION = "adjudge_paged"

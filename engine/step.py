@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from adjudge.engine.radix import Node, RadixCache, Tokens
-from adjudge.kernels.attention import PagedBatch, PagedSequence
+from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 
 
 @dataclass(eq=False)

@@ -12,87 +12,18 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
+
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 
 TILE_ROWS = 16
 BAND = 128
 KEPT_MASK_ELEMENTS = 1 << 26
 """A step's masks are made once for all layers up to this size, and anew in every layer beyond it (long contexts)."""
-
-
-@dataclass(frozen=True)
-class PagedKV:
-    """One layer's cache: keys [blocks, block_size, KV heads, D] and values [blocks, block_size, KV heads, Dv].
-
-    Block 0 belongs to nobody and holds zeros: padding reads from it. What is not finite is stored as zeros and noted in
-    `bad` [blocks * block_size], because a product with a mask's zero would carry NaN to rows that must not see it.
-    """
-
-    key: torch.Tensor
-    value: torch.Tensor
-    bad: torch.Tensor
-
-    @staticmethod
-    def empty(blocks: int, block_size: int, key: torch.Tensor, value: torch.Tensor) -> PagedKV:
-        """A cache for keys and values shaped like `key` and `value` ([T, KV heads, D])."""
-        keys, values = (like.new_empty(blocks, block_size, *like.shape[1:]) for like in (key, value))
-        keys[0], values[0] = 0, 0
-        return PagedKV(keys, values, torch.zeros(blocks * block_size, dtype=torch.bool, device=key.device))
-
-    def copy(self, sources: torch.Tensor, slots: torch.Tensor) -> None:
-        """Copy what `sources` [C] hold to `slots` [C]; no slot is also a source."""
-        for store in (self.key.flatten(0, 1), self.value.flatten(0, 1), self.bad):
-            store.index_copy_(0, slots, store.index_select(0, sources))
-
-
-@dataclass(frozen=True)
-class PagedSequence:
-    """A run of consecutive query rows and the blocks that hold its context (itself included).
-
-    Rows `row .. row + length` of the packed batch sit at absolute positions `start .. start + length`; position p is
-    kept in slot `blocks[p // block_size] * block_size + p % block_size`.
-    """
-
-    row: int
-    length: int
-    start: int
-    blocks: Sequence[int]
-
-
-@dataclass(frozen=True)
-class PagedBatch:
-    """What attention must know of a packed batch of `rows` query rows.
-
-    Fields: sequences; block_size; rows (padding included); write_rows [W] and write_slots [W]: which rows' keys and
-    values go to which slots (a row may go to several: the blocks of siblings that diverge inside a block).
-    """
-
-    sequences: tuple[PagedSequence, ...]
-    block_size: int
-    rows: int
-    write_rows: torch.Tensor
-    write_slots: torch.Tensor
-    _masks: dict[tuple[int, int | None, torch.dtype], list[torch.Tensor]] = field(default_factory=dict)
-
-    @cached_property
-    def tiles(self) -> _Tiles:
-        """The CPU path's plan, made once for all layers."""
-        return _Tiles.plan(self)
-
-
-def write_kv(key_THD: torch.Tensor, value_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch) -> None:
-    """Store the batch's keys and values ([T, KV heads, D]) at their slots."""
-    finite = key_THD.isfinite().flatten(1).all(1) & value_THD.isfinite().flatten(1).all(1)
-    cache.bad.index_copy_(0, batch.write_slots, ~finite.index_select(0, batch.write_rows))
-    if not finite.all():
-        key_THD, value_THD = (states.masked_fill(~finite[:, None, None], 0) for states in (key_THD, value_THD))
-    for source, target in ((key_THD, cache.key), (value_THD, cache.value)):
-        target.flatten(0, 1).index_copy_(0, batch.write_slots, source.index_select(0, batch.write_rows))
 
 
 def paged_attention(
@@ -109,7 +40,7 @@ def paged_attention(
     Shapes: query [T, H, D] with H a multiple of the KV heads -> [T, H, Dv]; padding rows come back as zeros, rows
     that see a key or value that was not finite as NaN.
     """
-    tiles = batch.tiles
+    tiles = _tiles(batch)
     heads, width = query_THD.shape[1:]
     kv_heads, value_width = cache.value.shape[2:]
     group = heads // kv_heads
@@ -143,6 +74,13 @@ def _attend(
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
     scores = torch.tanh((query * scale) @ key.transpose(-1, -2) / softcap) * softcap
     return torch.softmax(scores.float() + mask, -1).to(value.dtype) @ value
+
+
+def _tiles(batch: PagedBatch) -> _Tiles:
+    if "tiles" not in batch.plans:
+        batch.plans["tiles"] = _Tiles.plan(batch)
+    tiles: _Tiles = batch.plans["tiles"]
+    return tiles
 
 
 @dataclass(frozen=True)
@@ -200,13 +138,14 @@ def _slots(sequence: PagedSequence, block_size: int) -> torch.Tensor:
 
 def _masks(batch: PagedBatch, group: int, window: int | None, dtype: torch.dtype) -> Iterable[torch.Tensor]:
     """Additive masks [tiles, 1, G * TILE_ROWS, L] of every band."""
-    bands = batch.tiles.bands
+    bands = _tiles(batch).bands
     if sum(band.positions.numel() * group * band.slots.shape[0] for band in bands) > KEPT_MASK_ELEMENTS:
         return (_mask(band, group, window, dtype) for band in bands)
-    kind = (group, window, dtype)
-    if kind not in batch._masks:
-        batch._masks[kind] = [_mask(band, group, window, dtype) for band in bands]
-    return batch._masks[kind]
+    kind = ("masks", group, window, dtype)
+    if kind not in batch.plans:
+        batch.plans[kind] = [_mask(band, group, window, dtype) for band in bands]
+    masks: list[torch.Tensor] = batch.plans[kind]
+    return masks
 
 
 def _mask(band: _Band, group: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from adjudge.kernels.attention import PagedBatch, PagedKV, PagedSequence, paged_attention, write_kv
+from adjudge.kernels.attention import paged_attention
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
 BLOCKS = 200
 
