@@ -13,8 +13,8 @@ from adjudge.engine.head import Head
 from adjudge.engine.host_memory import keep_freed_memory
 from adjudge.engine.step import Step
 from adjudge.kernels.attention import paged_attention
-from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 from adjudge.kernels.linear import make_batch_invariant, padded_rows
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
 ATTENTION = "adjudge_paged"
 BLOCK_SIZE = 16

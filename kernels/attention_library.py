@@ -1,0 +1,302 @@
+"""Attention through the libraries a machine may have: flash-attn 2 and 3, and torch's own varlen attention.
+
+None of them is proven to be batch invariant, so none may serve where bit-equal results are promised:
+- flash-attn 2 splits the keys of a decode step by how many programs would fill the device. `flash_attn_varlen_func` had
+  no argument against it before 2026; where its signature has `num_splits`, it is 1 here;
+- flash-attn 3, and torch's varlen attention, which hands block tables to it (on sm_100 to flash-attn 4): `num_splits=1`
+  turns splitting off, and torch's documentation then promises equal bits. Yet the tile follows the longest query of the
+  batch, and a neighbour that grew by a token has been seen to change a row's bits (vllm-project/vllm#51902).
+
+They read the same cache and batch as `paged_attention`, and honour its contract for padding and for values that were
+not finite; nothing here waits for the device.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Protocol
+
+import torch
+
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+class LibraryAttention(Protocol):
+    """A back end of `paged_attention`."""
+
+    def available(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        width: int,
+        value_width: int,
+        block_size: int,
+        sliding_window: int | None,
+        softcap: float | None,
+    ) -> str | None:
+        """Why it cannot serve, or None if it can."""
+
+    def __call__(
+        self,
+        query_THD: torch.Tensor,
+        cache: PagedKV,
+        batch: PagedBatch,
+        *,
+        scale: float | None = None,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+    ) -> torch.Tensor:
+        """As `paged_attention`."""
+
+
+class FlashAttention2:
+    """`flash_attn.flash_attn_varlen_func` (compute capability 8.0 and later; blocks of a multiple of 256)."""
+
+    def available(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        width: int,
+        value_width: int,
+        block_size: int,
+        sliding_window: int | None,
+        softcap: float | None,
+    ) -> str | None:
+        """Why it cannot serve, or None if it can."""
+        needed = ["block_table", "window_size"] + (["softcap"] if softcap is not None else [])
+        return (
+            _unfit(device, dtype, width, value_width, capability=8)
+            or (f"flash-attn 2 wants blocks of a multiple of 256, not {block_size}" if block_size % 256 else None)
+            or _lacks("flash_attn", "flash_attn_varlen_func", needed)
+        )
+
+    def __call__(
+        self,
+        query_THD: torch.Tensor,
+        cache: PagedKV,
+        batch: PagedBatch,
+        *,
+        scale: float | None = None,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+    ) -> torch.Tensor:
+        """As `paged_attention`."""
+        attend = import_module("flash_attn").flash_attn_varlen_func
+        more: dict[str, float] = {"num_splits": 1} if "num_splits" in _parameters(attend) else {}
+        if softcap is not None:
+            more["softcap"] = softcap
+        output = attend(
+            query_THD,
+            cache.key,
+            cache.value,
+            cu_seqlens_q=batch.query_offsets,
+            cu_seqlens_k=_key_offsets(batch),
+            max_seqlen_q=_longest_query(batch),
+            max_seqlen_k=_longest_context(batch),
+            softmax_scale=scale,
+            causal=True,
+            window_size=_window(sliding_window),
+            block_table=batch.block_table,
+            **more,
+        )
+        return _finish(output, cache, batch, sliding_window)
+
+
+class FlashAttention3:
+    """flash-attn 3, `flash_attn_interface.flash_attn_with_kvcache` (compute capability 9.0; any block size).
+
+    Its varlen function takes no block table; the one for caches does, and packed queries with it.
+    """
+
+    def available(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        width: int,
+        value_width: int,
+        block_size: int,
+        sliding_window: int | None,
+        softcap: float | None,
+    ) -> str | None:
+        """Why it cannot serve, or None if it can."""
+        needed = ["page_table", "cu_seqlens_q", "cache_seqlens", "num_splits", "window_size", "softcap"]
+        return _unfit(device, dtype, width, value_width, capability=9, only=True) or _lacks(
+            "flash_attn_interface", "flash_attn_with_kvcache", needed
+        )
+
+    def __call__(
+        self,
+        query_THD: torch.Tensor,
+        cache: PagedKV,
+        batch: PagedBatch,
+        *,
+        scale: float | None = None,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+    ) -> torch.Tensor:
+        """As `paged_attention`."""
+        output = import_module("flash_attn_interface").flash_attn_with_kvcache(
+            query_THD,
+            cache.key,
+            cache.value,
+            cache_seqlens=batch.context_lengths,
+            page_table=batch.block_table,
+            cu_seqlens_q=batch.query_offsets,
+            max_seqlen_q=_longest_query(batch),
+            softmax_scale=scale,
+            causal=True,
+            window_size=_window(sliding_window),
+            softcap=0.0 if softcap is None else softcap,
+            num_splits=1,
+        )
+        return _finish(output, cache, batch, sliding_window)
+
+
+class TorchVarlen:
+    """`torch.nn.attention.varlen.varlen_attn` (a block table from torch 2.12 on; no softcap).
+
+    Torch hands a block table to flash-attn 3 (9.0) or 4 (10.0), whichever `activate_flash_attention_impl` has chosen.
+    """
+
+    def available(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        width: int,
+        value_width: int,
+        block_size: int,
+        sliding_window: int | None,
+        softcap: float | None,
+    ) -> str | None:
+        """Why it cannot serve, or None if it can."""
+        if softcap is not None:
+            return "torch's varlen attention has no softcap"
+        needed = ["block_table", "seqused_k", "num_splits", "enable_gqa", "window_size"]
+        problem = _unfit(device, dtype, width, value_width, capability=9) or _lacks(
+            "torch.nn.attention.varlen", "varlen_attn", needed
+        )
+        if problem:
+            return problem
+        wanted = {9: "FA3", 10: "FA4"}.get(torch.cuda.get_device_capability(device)[0])
+        active = torch.nn.attention.current_flash_attention_impl()
+        if wanted is None or active != wanted:
+            return f"torch reads a block table through {wanted or 'FA3 or FA4'} here, and {active or 'none'} is active"
+        return None
+
+    def __call__(
+        self,
+        query_THD: torch.Tensor,
+        cache: PagedKV,
+        batch: PagedBatch,
+        *,
+        scale: float | None = None,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+    ) -> torch.Tensor:
+        """As `paged_attention`."""
+        output = import_module("torch.nn.attention.varlen").varlen_attn(
+            query_THD,
+            cache.key,
+            cache.value,
+            batch.query_offsets,
+            None,
+            _longest_query(batch),
+            _longest_context(batch),
+            scale=scale,
+            window_size=_window(sliding_window),
+            enable_gqa=True,
+            seqused_k=batch.context_lengths,
+            block_table=batch.block_table,
+            num_splits=1,
+        )
+        return _finish(output, cache, batch, sliding_window)
+
+
+LIBRARIES: tuple[LibraryAttention, ...] = (FlashAttention3(), FlashAttention2(), TorchVarlen())
+"""In the order of preference."""
+
+
+def seen_bad(cache: PagedKV, batch: PagedBatch, sliding_window: int | None) -> torch.Tensor:
+    """[T] bool: rows that see a key or value that was not finite."""
+    if "row_places" not in batch.plans:
+        batch.plans["row_places"] = _row_places(batch)
+    sequence, position = batch.plans["row_places"]
+    within = torch.arange(batch.block_size, device=batch.device)
+    slots = (batch.block_table.long()[:, :, None] * batch.block_size + within).flatten(1)
+    places = torch.arange(slots.shape[1], device=batch.device)
+    bad = cache.bad[slots] & (places < batch.context_lengths[:, None])
+    # The last bad place up to each place: a row sees it unless its window begins after it.
+    last = torch.where(bad, places, -1).cummax(1).values[sequence, position.clamp(min=0)]
+    first_seen = torch.zeros_like(position) if sliding_window is None else (position - sliding_window + 1).clamp(min=0)
+    seen: torch.Tensor = (last >= first_seen) & (position >= 0)
+    return seen
+
+
+def _row_places(batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """[T] sequence and [T] absolute position of each row; position -1 marks padding."""
+    sequence = torch.zeros(batch.rows, dtype=torch.long)
+    position = torch.full((batch.rows,), -1)
+    for index, run in enumerate(batch.sequences):
+        sequence[run.row : run.row + run.length] = index
+        position[run.row : run.row + run.length] = torch.arange(run.start, run.start + run.length)
+    return sequence.to(batch.device), position.to(batch.device)
+
+
+def _finish(output: torch.Tensor, cache: PagedKV, batch: PagedBatch, sliding_window: int | None) -> torch.Tensor:
+    """Rows that saw what was not finite become NaN; padding, which no library writes, zeros."""
+    output.masked_fill_(seen_bad(cache, batch, sliding_window)[:, None, None], torch.nan)
+    output[max((run.row + run.length for run in batch.sequences), default=0) :] = 0
+    return output
+
+
+def _window(sliding_window: int | None) -> tuple[int, int]:
+    """The libraries count the keys to the left of a query's own, and -1 means all."""
+    return (-1 if sliding_window is None else sliding_window - 1, 0)
+
+
+def _key_offsets(batch: PagedBatch) -> torch.Tensor:
+    return torch.nn.functional.pad(batch.context_lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+
+def _longest_query(batch: PagedBatch) -> int:
+    return max(run.length for run in batch.sequences)
+
+
+def _longest_context(batch: PagedBatch) -> int:
+    return max(run.start + run.length for run in batch.sequences)
+
+
+def _unfit(
+    device: torch.device, dtype: torch.dtype, width: int, value_width: int, capability: int, only: bool = False
+) -> str | None:
+    """Why heads of this kind on this device are not for flash attention; `only`: the capability and no later one."""
+    if device.type != "cuda":
+        return f"needs CUDA, and the tensors are on {device.type}"
+    if dtype not in HALVES:
+        return f"needs float16 or bfloat16, not {dtype}"
+    if width != value_width:
+        return f"keys of {width} and values of {value_width} differ"
+    if width % 8 or width > 256:
+        return f"head width {width} is not a multiple of 8 up to 256"
+    major = torch.cuda.get_device_capability(device)[0]
+    if major < capability or (only and major != capability):
+        return f"needs compute capability {capability}.0{'' if only else ' or later'}, and the device has {major}"
+    return None
+
+
+def _lacks(module: str, function: str, needed: list[str]) -> str | None:
+    """What is missing from an installation, judged by the function's signature."""
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        return f"{module}.{function} cannot be imported ({error})"
+    missing = [name for name in needed if name not in _parameters(found)]
+    return f"{module}.{function} of this version lacks {', '.join(missing)}" if missing else None
+
+
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
