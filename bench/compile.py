@@ -11,13 +11,28 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from adjudge.kernels import restricted_head_triton
+from adjudge.kernels import attention_triton, kv_write_triton, restricted_head_triton
 from adjudge.kernels.ahead_of_time import MachineCode, record
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
 
 CAPABILITIES = (80, 90, 100)
 HEADS = ((3584, 152_064), (576, 49_152))
 LABELS = (5, 64)
+# dtype, width, query heads, KV heads, block size, sliding window, softcap
+ATTENTION: tuple[tuple[torch.dtype, int, int, int, int, int | None, float | None], ...] = (
+    (torch.bfloat16, 64, 9, 3, 16, None, None),
+    (torch.bfloat16, 64, 9, 3, 32, 4096, 50.0),
+    (torch.bfloat16, 64, 32, 4, 16, None, None),
+    (torch.bfloat16, 80, 24, 3, 48, None, None),
+    (torch.bfloat16, 128, 24, 8, 16, None, None),
+    (torch.bfloat16, 128, 32, 4, 256, None, None),
+    (torch.float16, 256, 16, 8, 32, 4096, 50.0),
+    (torch.float32, 128, 32, 4, 16, None, None),
+)
+
+
+Launches = Iterator[tuple[str, Callable[[], object], tuple[ModuleType, ...]]]
 
 
 @dataclass(frozen=True)
@@ -29,11 +44,11 @@ class Compiled:
 
 
 def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES) -> Iterator[Compiled]:
-    """Compile, in bf16, every kernel as it is launched for the sizes that matter; equal launches once."""
+    """Compile every kernel as it is launched for the sizes that matter; equal launches once."""
     seen: set[str] = set()
-    for what, run, module in _head_launches():
+    for what, run, modules in (*_head_launches(), *_attention_launches()):
         for capability in capabilities:
-            for launch in record(run, capability, module):
+            for launch in record(run, capability, *modules):
                 kind = f"{launch.kernel.__name__} {capability} {sorted(launch.specialisation().items())}"
                 if kind not in seen:
                     seen.add(kind)
@@ -43,9 +58,11 @@ def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES) -> Iterator[Co
 def report(compiled: list[Compiled]) -> Table:
     """A line a kernel: registers, spilled bytes and shared memory, target by target."""
     capabilities = sorted({one.code.capability for one in compiled})
-    table = Table("kernel", "launch (bf16)", box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", caption="registers, spilled bytes, shared bytes")
+    for name in ("kernel", "launch"):
+        table.add_column(name, no_wrap=True)
     for capability in capabilities:
-        table.add_column(f"sm_{capability}: registers, spilled, shared", justify="right")
+        table.add_column(f"sm_{capability}", justify="right", no_wrap=True)
     rows: dict[tuple[str, str], dict[int, str]] = {}
     for one in compiled:
         needs = f"{one.code.registers}, {one.code.spilled}, {one.code.shared:,}"
@@ -59,10 +76,10 @@ def report(compiled: list[Compiled]) -> Table:
 def bench_compile() -> None:
     """Compile everything, with a progress bar, and print the table."""
     compiled = list(track(compile_kernels(), "compiling", transient=True, console=Console(stderr=True)))
-    Console(width=None if Console().is_terminal else 150).print(report(compiled))
+    Console(width=None if Console().is_terminal else 140).print(report(compiled))
 
 
-def _head_launches() -> Iterator[tuple[str, Callable[[], object], ModuleType]]:
+def _head_launches() -> Launches:
     for width, vocabulary in HEADS:
         for count in LABELS:
             size = f"D {width}, V {vocabulary}, K {count}"
@@ -73,7 +90,7 @@ def _head_launches() -> Iterator[tuple[str, Callable[[], object], ModuleType]]:
                 ("both, all features", "both", True, False),
             ):
                 run = _head_launch(width, vocabulary, count, normalizer, everything, per_row)  # type: ignore[arg-type]
-                yield f"{size}: {what}", run, restricted_head_triton
+                yield f"bf16, {size}: {what}", run, (restricted_head_triton,)
 
 
 def _head_launch(
@@ -100,3 +117,34 @@ def _head_launch(
         rows = integers(n)
     hidden_ND = floats(2 * n, width)
     return lambda: restricted_head_triton.triton_scores(hidden_ND, rows, n, head, labels, normalizer)
+
+
+def _attention_launches() -> Launches:
+    for dtype, width, heads, kv_heads, block_size, window, softcap in ATTENTION:
+        what = f"{str(dtype).removeprefix('torch.')}, D {width}, {heads} heads on {kv_heads}, blocks of {block_size}"
+        run = _attention_launch(dtype, width, heads, kv_heads, block_size, window, softcap)
+        extra = "" if window is None else ", window, softcap"
+        yield what + extra, run, (attention_triton, kv_write_triton)
+
+
+def _attention_launch(
+    dtype: torch.dtype,
+    width: int,
+    heads: int,
+    kv_heads: int,
+    block_size: int,
+    window: int | None,
+    softcap: float | None,
+) -> Callable[[], object]:
+    """A write and an attention call of a chunk of 20 rows after 2,000 others, on tensors without memory."""
+    states = torch.empty(20, kv_heads, width, dtype=dtype, device="meta")
+    query = torch.empty(20, heads, width, dtype=dtype, device="meta")
+    places = torch.empty(20, dtype=torch.int64, device="meta")
+    cache = PagedKV.empty(200, block_size, states, states)
+    batch = PagedBatch((PagedSequence(0, 20, 2000, range(1, 200)),), block_size, 20, places, places)
+
+    def run() -> None:
+        kv_write_triton.triton_write_kv(states, states, cache, batch)
+        attention_triton.triton_attention(query, cache, batch, sliding_window=window, softcap=softcap)
+
+    return run

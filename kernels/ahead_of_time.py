@@ -22,7 +22,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction, KernelParam
 
 from adjudge.kernels.dispatch import assuming
 
@@ -60,13 +60,10 @@ class Launch:
         """How Triton would specialise the kernel: the type of each argument, what is compiled in, what is aligned."""
         kinds = {name: _kind(value) for name, value in self.arguments.items()}
         for parameter in self.kernel.params:
-            if parameter.is_constexpr:
-                kinds[parameter.name] = "constexpr"
-        for name, kind in kinds.items():
-            value = self.arguments[name]
-            if kind == "constexpr":
-                kinds[name] += f" {value}"
-            elif kind[0] == "*" or (isinstance(value, int) and value % 16 == 0):
+            name, value = parameter.name, self.arguments[parameter.name]
+            if parameter.is_constexpr or value is None or (_is_size(parameter, value) and value == 1):
+                kinds[name] = f"constexpr {value}"
+            elif kinds[name][0] == "*" or (_is_size(parameter, value) and value % 16 == 0):
                 kinds[name] += " aligned"
         return kinds
 
@@ -118,10 +115,13 @@ def _recorders(launches: list[Launch], modules: tuple[ModuleType, ...]) -> Itera
             setattr(module, name, kernel)
 
 
+def _is_size(parameter: KernelParam, value: Any) -> bool:
+    """Whether Triton compiles other code for other values: integers, unless the kernel forbids it."""
+    return isinstance(value, int) and not isinstance(value, bool) and not parameter.do_not_specialize
+
+
 def _kind(value: Any) -> str:
-    """The type of an argument in a kernel's signature; None and 1 are compiled in."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value == 1):
-        return "constexpr"
+    """The type of an argument in a kernel's signature."""
     if isinstance(value, torch.Tensor):
         return f"*{TYPES[value.dtype]}"
     if isinstance(value, bool):

@@ -216,10 +216,6 @@ class TorchVarlen:
         return _finish(output, cache, batch, sliding_window)
 
 
-LIBRARIES: tuple[LibraryAttention, ...] = (FlashAttention3(), FlashAttention2(), TorchVarlen())
-"""In the order of preference."""
-
-
 def seen_bad(cache: PagedKV, batch: PagedBatch, sliding_window: int | None) -> torch.Tensor:
     """[T] bool: rows that see a key or value that was not finite."""
     if "row_places" not in batch.plans:

@@ -13,8 +13,8 @@ Tried and dropped, each slower on the same machine, one thread:
   calls take 6 % less, merging and copying more than that; 3 to 4 % slower in all on the example pairs and on stories of
   600 tokens. A prefix stays in the processor's cache between siblings as it is;
 - sequences that read equally many keys gathered side by side for one call: a decode step of 64 sequences takes 1.6
-  (context 1000) to 1.8 times as long (200), and 1.0 to 1.3 times with 2048 keys a call: a sequence's keys are used while
-  they are in the cache only if they are gathered for that call alone. The loop over sequences is not what costs.
+  (context 1000) to 1.8 times as long (200), and 1.0 to 1.3 times with 2048 keys a call. Keys gathered for one sequence
+  are used while they are in the cache; the loop over sequences is not what costs.
 
 Batch invariance: the query at absolute position p always sits in tile p // TILE_ROWS at row p % TILE_ROWS, and that
 tile always reads its keys padded to the same multiple of BAND: the shapes a query meets depend on its position and on

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from adjudge.kernels.dispatch import kernel_backend
+
 
 @dataclass(frozen=True)
 class PagedKV:
@@ -94,9 +96,19 @@ class PagedBatch:
 
 def write_kv(key_THD: torch.Tensor, value_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch) -> None:
     """Store the batch's keys and values ([T, KV heads, D]) at their slots."""
+    if kernel_backend(key_THD.device) == "triton":
+        from adjudge.kernels.kv_write_triton import triton_write_kv
+
+        triton_write_kv(key_THD, value_THD, cache, batch)
+    else:
+        torch_write_kv(key_THD, value_THD, cache, batch)
+
+
+def torch_write_kv(key_THD: torch.Tensor, value_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch) -> None:
+    """`write_kv` in plain torch."""
     finite = key_THD.isfinite().flatten(1).all(1) & value_THD.isfinite().flatten(1).all(1)
     cache.bad.index_copy_(0, batch.write_slots, ~finite.index_select(0, batch.write_rows))
-    if not finite.all():
+    if key_THD.is_cuda or not finite.all():  # on CUDA, asking would wait for the device
         key_THD, value_THD = (states.masked_fill(~finite[:, None, None], 0) for states in (key_THD, value_THD))
     for source, target in ((key_THD, cache.key), (value_THD, cache.value)):
         target.flatten(0, 1).index_copy_(0, batch.write_slots, source.index_select(0, batch.write_rows))

@@ -12,6 +12,8 @@ memory reads each row of the union once as long as the union (its size times D) 
 import triton
 import triton.language as tl
 
+from adjudge.kernels.triton_math import norm_scale, soft_capped
+
 
 @triton.jit
 def set_row_kernel(
@@ -159,12 +161,6 @@ def _norm_scale(hidden, hidden_stride, norm_weight, eps, width, WIDTH_BLOCK: tl.
 
 
 @triton.jit
-def norm_scale(mean_square, eps):
-    """1 / root mean square; NaN where the squares overflow, since zeros in their place look plausible."""
-    return tl.where(mean_square < float("inf"), tl.rsqrt(mean_square + eps), float("nan"))
-
-
-@triton.jit
 def _is_finite(hidden, hidden_stride, norm_weight, scale, width, WIDTH_BLOCK: tl.constexpr):
     bad = tl.zeros([WIDTH_BLOCK], tl.int32)
     for d0 in range(0, width, WIDTH_BLOCK):
@@ -206,11 +202,3 @@ def _variants(token_logits, groups, token_count, label, start, BLOCK: tl.constex
     logit = tl.load(token_logits + token, mask=token < token_count, other=-float("inf"))
     group = tl.load(groups + token, mask=token < token_count, other=-1)
     return tl.where(label[:, None] == group[None, :], logit[None, :], -float("inf"))
-
-
-@triton.jit
-def soft_capped(logits, softcap):
-    """softcap · tanh(logits / softcap)."""
-    decay = tl.exp(-2.0 * tl.abs(logits / softcap))
-    size = softcap * (1.0 - decay) / (1.0 + decay)
-    return tl.where(logits < 0, -size, size)

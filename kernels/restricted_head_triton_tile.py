@@ -14,7 +14,7 @@ that is 16 % on top for bf16, where one row a program would read K times the hid
 import triton
 import triton.language as tl
 
-from adjudge.kernels.restricted_head_triton_row import norm_scale, soft_capped
+from adjudge.kernels.triton_math import norm_scale, soft_capped
 
 
 @triton.jit

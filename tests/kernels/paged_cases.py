@@ -1,0 +1,121 @@
+"""Batches of sequences in a paged cache, for every back end of attention, and the dense float64 oracle."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
+
+BLOCKS = 200
+
+
+def oracle(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int, window: int | None, softcap: float | None
+) -> torch.Tensor:
+    """Dense causal attention of queries at start .. start + T over keys 0 .. start + T, in the inputs' dtype."""
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scores = torch.einsum("thd,lhd->htl", q, k) * q.shape[-1] ** -0.5
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    query, key = torch.arange(start, start + q.shape[0])[:, None], torch.arange(k.shape[0])
+    hidden = key > query
+    if window is not None:
+        hidden |= key <= query - window
+    return torch.einsum("htl,lhd->thd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+
+
+class Case:
+    """Sequences with random states, laid out in shuffled blocks of a pool that is poisoned wherever nobody has
+    written.
+
+    The first `shared` positions of all sequences hold the same states; `run` may keep them in the same blocks.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        heads: int,
+        kv_heads: int,
+        width: int,
+        value_width: int,
+        dtype: torch.dtype,
+        seed: int = 0,
+        shared: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.shared, self.device = shared, device
+
+        def states(length: int, heads: int, width: int) -> torch.Tensor:
+            return torch.randn(length, heads, width, generator=generator).to(dtype)
+
+        self.q = [states(n, heads, width) for n in lengths]
+        self.k = [states(n, kv_heads, width) for n in lengths]
+        self.v = [states(n, kv_heads, value_width) for n in lengths]
+        for states_of in (self.q, self.k, self.v):
+            for sequence in states_of[1:]:
+                sequence[:shared] = states_of[0][:shared]
+
+    def run(
+        self,
+        attend: Callable[..., torch.Tensor],
+        chunks: Sequence[Sequence[tuple[int, int, int]]],
+        block_size: int,
+        layout: int = 0,
+        siblings: bool = False,
+        **how: Any,
+    ) -> list[torch.Tensor]:
+        """Outputs by sequence, computed in steps of (sequence, start, length) chunks.
+
+        Siblings keep the whole blocks of what they share in the first sequence's blocks, and start after them.
+        """
+        free = list(range(1, BLOCKS))
+        random.Random(layout).shuffle(free)
+        blocks = [[free.pop() for _ in range(-(-q.shape[0] // block_size))] for q in self.q]
+        if siblings:
+            common = self.shared // block_size
+            blocks = [blocks[0][:common] + own[common:] for own in blocks]
+        cache = PagedKV.empty(BLOCKS, block_size, self.k[0].to(self.device), self.v[0].to(self.device))
+        cache.key[1:], cache.value[1:] = torch.nan, torch.nan
+        output = [
+            torch.full((*q.shape[:2], v.shape[2]), torch.nan, dtype=q.dtype)
+            for q, v in zip(self.q, self.v, strict=True)
+        ]
+        for step in chunks:
+            rows = sum(length for _, _, length in step) + 5  # padding
+            packed = [
+                torch.cat([torch.cat([states[s][a : a + n] for s, a, n in step]), states[0][:1].expand(5, -1, -1)])
+                for states in (self.q, self.k, self.v)
+            ]
+            sequences, slots, row = [], [], 0
+            for s, start, length in step:
+                sequences.append(PagedSequence(row, length, start, blocks[s]))
+                slots += [
+                    blocks[s][p // block_size] * block_size + p % block_size for p in range(start, start + length)
+                ]
+                row += length
+            write_rows, write_slots = torch.arange(row).to(self.device), torch.tensor(slots).to(self.device)
+            batch = PagedBatch(tuple(sequences), block_size, rows, write_rows, write_slots)
+            query, key, value = (states.to(self.device) for states in packed)
+            write_kv(key, value, cache, batch)
+            query = query.transpose(0, 1).contiguous().transpose(0, 1)  # rows are not contiguous
+            result = attend(query, cache, batch, **how).cpu()
+            assert torch.equal(result[row:], torch.zeros_like(result[row:]))
+            for (s, start, length), sequence in zip(step, sequences, strict=True):
+                output[s][start : start + length] = result[sequence.row : sequence.row + length]
+        return output
+
+    def assert_near_the_oracle(
+        self, outputs: Sequence[torch.Tensor], window: int | None = None, softcap: float | None = None
+    ) -> None:
+        """No sequence's error may exceed twice that of dense torch in the same dtype, and a few roundings."""
+        for q, k, v, output in zip(self.q, self.k, self.v, outputs, strict=True):
+            exact = oracle(q.double(), k.double(), v.double(), 0, window, softcap)
+            dense = oracle(q, k, v, 0, window, softcap)
+            error, usual = ((x.double() - exact).abs().max() for x in (output, dense))
+            assert error <= 2 * usual + 4 * torch.finfo(q.dtype).eps, (error, usual)

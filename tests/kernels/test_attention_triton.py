@@ -1,0 +1,235 @@
+"""The Triton attention and key/value write, in Triton's interpreter and on a GPU.
+
+Run as a script, this file does the parts that its arguments name: Triton decides once, when it is imported,
+whether it interprets, so they run in processes of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, torch_write_kv
+from tests.kernels.paged_cases import Case
+
+ROOT = Path(__file__).parents[2]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (3, 1, 20, 20), (4, 4, 24, 16), (2, 2, 8, 8), (71, 1, 16, 16)]
+HOW: list[dict[str, Any]] = [{}, {"sliding_window": 7}, {"softcap": 5.0}, {"sliding_window": 30, "softcap": 2.0}]
+LENGTHS = (1, 33, 75)
+CHUNKED = [[(s, start, min(13, n - start)) for s, n in enumerate(LENGTHS) if start < n] for start in range(0, 75, 13)]
+SPLIT = 32  # many splits in short sequences, each a part of a tile's usual keys
+
+
+def whole(*lengths: int) -> list[list[tuple[int, int, int]]]:
+    return [[(s, 0, n) for s, n in enumerate(lengths)]]
+
+
+def python(*parts: str, **environment: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    done = subprocess.run([sys.executable, __file__, *parts], env=environment, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_triton_attention_in_the_interpreter() -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    assert python(*PARTS, TRITON_INTERPRET="1").split() == list(PARTS)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("part", ["oracle", "company", "splits", "cascade", "rounds", "bad", "write", "dispatch"])
+def test_triton_attention_on_cuda(part: str) -> None:
+    PARTS[part]("cuda")
+
+
+# ---- the parts
+
+
+def check_oracle(device: str) -> None:
+    """As near the float64 oracle as dense torch: every dtype with every way, and odd shapes and block sizes."""
+    from adjudge.kernels.attention_triton import triton_attention
+
+    for dtype in DTYPES:
+        for how in HOW:
+            case = Case((3, 70), 3, 1, 16, 16, dtype, device=device)
+            outputs = case.run(triton_attention, whole(3, 70), 16, split_keys=64, **how)
+            case.assert_near_the_oracle(outputs, how.get("sliding_window"), how.get("softcap"))
+    for index, shape in enumerate(SHAPES):
+        case = Case((5, 50), *shape, DTYPES[index % 3], device=device)
+        case.assert_near_the_oracle(case.run(triton_attention, whole(5, 50), 16 * (1 + index % 3), split_keys=SPLIT))
+
+
+def check_company(device: str) -> None:
+    """A row is the same bits in chunks, alone, in other blocks, in another order and with tiles shared or not."""
+    from adjudge.kernels.attention_triton import triton_attention
+
+    alone = [[(s, 0, n)] for s, n in reversed(list(enumerate(LENGTHS)))]
+    single = [[(s, LENGTHS[s] - 1, 1) for s in (2, 1)]]  # decode: one token each, after their chunks
+    for dtype, how in (
+        (torch.bfloat16, {}),
+        (torch.float32, {"sliding_window": 30}),
+        (torch.float16, {"softcap": 2.0}),
+    ):
+        case = Case(LENGTHS, 3, 1, 16, 16, dtype, device=device)
+
+        def run(
+            chunks: Any, block_size: int = 16, layout: int = 0, case: Case = case, **how: Any
+        ) -> list[torch.Tensor]:
+            return case.run(triton_attention, chunks, block_size, layout, split_keys=SPLIT, **how)
+
+        expected = run(whole(*LENGTHS), **how)
+        for chunks, block_size, layout in ((CHUNKED, 16, 1), (alone, 32, 2), (whole(*LENGTHS), 48, 3)):
+            assert all(map(torch.equal, run(chunks, block_size, layout, **how), expected))
+        decoded = run(whole(*LENGTHS) + single, **how)
+        assert all(map(torch.equal, decoded, expected))
+
+
+def check_splits(device: str) -> None:
+    """Contexts that end just before, at and after a split, and windows that reach just into one."""
+    from adjudge.kernels.attention_triton import triton_attention
+
+    lengths = (31, 32, 33, 65)
+    case = Case(lengths, 4, 1, 16, 16, torch.float32, device=device)
+    one_split = case.run(triton_attention, whole(*lengths), 16)
+    for window in (None, 1, 2, 32, 33, 34):
+        outputs = case.run(triton_attention, whole(*lengths), 16, split_keys=SPLIT, sliding_window=window)
+        case.assert_near_the_oracle(outputs, window)
+        if window is None:  # rows inside the first split know nothing of splits
+            pairs = zip(outputs, one_split, strict=True)
+            assert all(torch.equal(ours[:SPLIT], theirs[:SPLIT]) for ours, theirs in pairs)
+    tail = case.run(triton_attention, [[(3, 0, 64)], [(3, 64, 1)]], 16, split_keys=SPLIT)
+    assert torch.equal(tail[3], case.run(triton_attention, [[(3, 0, 65)]], 16, split_keys=SPLIT)[3])
+
+
+def check_cascade(device: str) -> None:
+    """Siblings that share tiles for their common splits get the bits they get alone; fewer tiles do the work."""
+    from adjudge.kernels.attention_triton import triton_attention
+
+    tiles = []
+
+    def counted(query: torch.Tensor, cache: PagedKV, batch: PagedBatch, **how: Any) -> torch.Tensor:
+        result = triton_attention(query, cache, batch, **how)
+        tiles.append(sum(len(work.items) for works in batch.plans.values() for work in works))
+        return result
+
+    case = Case((90, 100, 75, 80), 3, 1, 16, 16, torch.bfloat16, shared=70, device=device)
+    chunk = [[(0, 0, 90)], [(1, 64, 36), (2, 64, 11), (3, 64, 16)]]
+    decode = [[(0, 0, 90)], [(1, 64, 35), (2, 64, 10), (3, 64, 15)], [(1, 99, 1), (2, 74, 1), (3, 79, 1)]]
+    for chunks, window in ((chunk, 40), (decode, None)):
+        results = []
+        for cascade in (True, False):
+            tiles.clear()
+            how: dict[str, Any] = {"split_keys": SPLIT, "sliding_window": window, "cascade": cascade}
+            results.append(case.run(counted, chunks, 16, siblings=True, **how))
+            if chunks is decode:
+                assert tiles[-1] == (6 if cascade else 10)  # two splits of each are common, and four are not
+        whole_sequences = case.run(
+            triton_attention, whole(90, 100, 75, 80), 16, split_keys=SPLIT, sliding_window=window
+        )
+        for shared, plain, alone in zip(*results, whole_sequences, strict=True):
+            own = slice(0 if shared.isfinite().all() else 64, None)  # what the siblings did not compute is left NaN
+            assert torch.equal(shared[own], plain[own]) and torch.equal(shared[own], alone[own])
+
+
+def check_rounds(device: str) -> None:
+    """A batch whose partial results are kept a few at a time gives the same bits."""
+    from adjudge.kernels import attention_plan
+    from adjudge.kernels.attention_triton import triton_attention
+
+    lengths = (70, 50)
+    case = Case(lengths, 2, 2, 16, 16, torch.float32, device=device)
+    expected = case.run(triton_attention, whole(*lengths), 16, split_keys=SPLIT)
+    usual = attention_plan.MAX_PARTS
+    try:
+        attention_plan.MAX_PARTS = 25
+        few = case.run(triton_attention, whole(*lengths), 16, split_keys=SPLIT)
+    finally:
+        attention_plan.MAX_PARTS = usual
+    assert all(map(torch.equal, few, expected))
+
+
+def check_bad(device: str) -> None:
+    """What is not finite reaches the rows that see it and no others."""
+    from adjudge.kernels.attention_triton import triton_attention
+
+    case = Case((50, 50), 4, 2, 16, 16, torch.float32, device=device)
+    expected = case.run(triton_attention, whole(50, 50), 16, split_keys=SPLIT)
+    case.k[0][20, 1, 3] = torch.nan
+    case.v[0][40, 0, 0] = torch.inf
+    for chunks in (whole(50, 50), [[(0, 0, 33), (1, 0, 10)], [(0, 33, 17), (1, 10, 40)]]):
+        first, second = case.run(triton_attention, chunks, 16, split_keys=SPLIT)
+        assert torch.equal(first[:20], expected[0][:20]) and first[20:].isnan().all()
+        assert torch.equal(second, expected[1])
+    windowed = case.run(triton_attention, [[(0, 0, 50)]], 16, sliding_window=4, split_keys=SPLIT)[0]
+    assert [i for i, row in enumerate(windowed) if row.isnan().all()] == [20, 21, 22, 23, 40, 41, 42, 43]
+    assert windowed.isnan().sum() == 8 * 4 * 16
+
+
+def check_write(device: str) -> None:
+    """The write is torch's, for any strides, several slots of one row, and what is not finite."""
+    from adjudge.kernels.kv_write_triton import triton_write_kv
+
+    generator = torch.Generator().manual_seed(0)
+    for dtype in DTYPES:
+        for heads, width, value_width in ((2, 16, 16), (3, 20, 8), (40, 64, 64)):
+            key = torch.randn(heads, 6, width, generator=generator).to(dtype).to(device).transpose(0, 1)
+            value = torch.randn(6, heads, 2 * value_width, generator=generator).to(dtype).to(device)[:, :, ::2]
+            key[1, -1, 3], value[2, 0, 1], key[3, 0, 0] = torch.nan, torch.inf, -torch.inf
+            rows = torch.tensor([0, 1, 2, 3, 3, 4, 0], device=device)
+            slots = torch.tensor([17, 16, 40, 31, 33, 60, 47], device=device)
+            batch = PagedBatch((), 16, 6, rows, slots)
+            caches = [PagedKV.empty(4, 16, key, value) for _ in range(2)]
+            for cache, write in zip(caches, (triton_write_kv, torch_write_kv), strict=True):
+                cache.key[1:], cache.value[1:], cache.bad[16:] = 7, 7, True
+                write(key, value, cache, batch)
+            for name in ("key", "value", "bad"):
+                assert torch.equal(*(getattr(cache, name) for cache in caches)), name
+            assert caches[0].bad[slots].tolist() == [False, True, True, True, True, False, False]
+    triton_write_kv(key, value, caches[0], PagedBatch((), 16, 6, rows[:0], slots[:0]))
+
+
+# ---- ahead of time
+
+
+# dtype, D, Dv, H, KV heads, block size, window, softcap
+def check_dispatch(device: str) -> None:
+    """Through the one call, the back end that is named gives what it gives by itself, near what the other gives."""
+    from adjudge.kernels.attention import paged_attention
+    from adjudge.kernels.attention_triton import triton_attention
+
+    case = Case(LENGTHS, 3, 1, 16, 16, torch.float32, device=device)
+    outputs = {}
+    for name in ("torch", "triton"):
+        os.environ["ADJUDGE_ATTENTION"] = name
+        outputs[name] = case.run(paged_attention, whole(*LENGTHS), 16)
+    assert all(map(torch.equal, outputs["triton"], case.run(triton_attention, whole(*LENGTHS), 16)))
+    assert not all(map(torch.equal, outputs["triton"], outputs["torch"]))  # two implementations, not one
+    for ours, other in zip(outputs["triton"], outputs["torch"], strict=True):
+        assert torch.allclose(ours, other, rtol=1e-5, atol=1e-6)
+
+
+PARTS: dict[str, Callable[[str], None]] = {
+    "oracle": check_oracle,
+    "company": check_company,
+    "splits": check_splits,
+    "cascade": check_cascade,
+    "rounds": check_rounds,
+    "bad": check_bad,
+    "write": check_write,
+    "dispatch": check_dispatch,
+}
+
+if __name__ == "__main__":
+    torch.use_deterministic_algorithms(True, warn_only=True)  # memory that nobody wrote is NaN
+    for name in sys.argv[1:]:
+        PARTS[name]("cpu")
+        print(name, flush=True)
