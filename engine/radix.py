@@ -88,6 +88,24 @@ class RadixCache:
             self._remove(node)
             node = parent
 
+    def fork(self, node: Node) -> Node:
+        """A node after `node`, whose path is locked, for tokens to come: nobody else finds it, and `drop` ends it."""
+        return Node((), node.end, node, [], head_ready=node.end % self.pool.block_size == 0)
+
+    def extend(self, node: Node, token: int) -> None:
+        """Append a token to a node of `fork`; raises OutOfBlocks when it needs a block and none can be freed."""
+        size = self.pool.block_size
+        if node.end // size == node.start // size + len(node.blocks):
+            if not self.pool.free:
+                self._evict(1)
+            node.blocks += self.pool.take(1)
+        node.tokens += (token,)
+
+    def drop(self, node: Node) -> None:
+        """Free the blocks of a node of `fork`."""
+        self.pool.give_back(node.blocks)
+        node.blocks = []
+
     def table(self, node: Node) -> list[int]:
         """The blocks of positions 0 .. node.end."""
         table: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from adjudge.engine.blocks import OutOfBlocks
 from adjudge.engine.radix import RadixCache
@@ -12,9 +13,10 @@ from adjudge.engine.step import Request, Step
 class Scheduler:
     """First come, first served under a token budget; long prompts are computed in chunks.
 
-    A request is admitted when its whole path fits in the KV pool, so admitted requests always end. Requests that
-    share a prefix should follow each other (`trie.order`): the first computes it, in this step or an earlier one, the
-    rest read it.
+    A request is admitted when its whole path fits in the KV pool. One that goes on and finds no block for its next
+    token sends those admitted last back to the queue, to be computed again later, so the first always ends. Requests
+    that share a prefix should follow each other (`trie.order`): the first computes it, in this step or an earlier one,
+    the rest read it.
     """
 
     def __init__(self, cache: RadixCache, max_batch_tokens: int) -> None:
@@ -22,6 +24,7 @@ class Scheduler:
         self.max_batch_tokens = max_batch_tokens
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self.preempted = 0
 
     def has_work(self) -> bool:
         """Whether any request is unanswered."""
@@ -32,9 +35,9 @@ class Scheduler:
         self.waiting.append(request)
 
     def schedule(self) -> Step:
-        """Fill a step with chunks of running requests, then of waiting ones, until the budget or the pool is spent."""
+        """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones."""
         step = Step(self.cache)
-        for request in self.running:
+        for request in sorted(self.running, key=lambda request: request.own is None):
             self._advance(request, step)
         while self.waiting and step.size < self.max_batch_tokens and self._admit(self.waiting[0]):
             self.running.append(self.waiting.popleft())
@@ -42,26 +45,48 @@ class Scheduler:
         return step
 
     def complete(self, step: Step) -> None:
-        """Let go of the requests that the step has answered."""
-        answered = {id(request) for request, _ in step.finished}
-        self.running = [request for request in self.running if id(request) not in answered]
+        """Let go of the answered requests that are done, and add the next token to the others."""
         for request, _ in step.finished:
-            assert request.leaf is not None
-            self.cache.release(request.leaf, request.keep)
+            if request.done:
+                self._leave(request)
+        for request, _ in step.finished:
+            if not request.done:
+                self._grow(request)
 
-    def cancel(self) -> None:
-        """Drop every unanswered request between two steps; what is computed stays in the cache."""
-        for request in self.running:
-            assert request.leaf is not None
-            self.cache.release(request.leaf, request.keep)
-        self.running.clear()
-        self.waiting.clear()
+    def cancel(self, requests: Collection[Request]) -> None:
+        """Drop requests between two steps; what is computed of them stays in the cache."""
+        gone = set(map(id, requests))
+        for request in [request for request in self.running if id(request) in gone]:
+            self._leave(request)
+        self.waiting = deque(request for request in self.waiting if id(request) not in gone)
 
     def abort(self) -> None:
         """Drop every request and everything computed: what a failed step leaves behind cannot be trusted."""
         self.waiting.clear()
         self.running.clear()
         self.cache.clear()
+
+    def _grow(self, request: Request) -> None:
+        """Add the next token, if need be in the place of those admitted last, the request itself among them."""
+        request.tokens += (request.next_token,)
+        while request.leaf is not None:
+            if request.own is None:
+                request.own = self.cache.fork(request.leaf)
+            try:
+                return self.cache.extend(request.own, request.next_token)
+            except OutOfBlocks:
+                last = self.running[-1]
+                self._leave(last)
+                self.waiting.appendleft(last)
+                self.preempted += 1
+
+    def _leave(self, request: Request) -> None:
+        self.running.remove(request)
+        assert request.leaf is not None
+        if request.own is not None:
+            self.cache.drop(request.own)
+        self.cache.release(request.leaf, request.keep)
+        request.leaf = request.own = None
 
     def _admit(self, request: Request) -> bool:
         try:
@@ -75,8 +100,7 @@ class Scheduler:
 
     def _advance(self, request: Request, step: Step) -> None:
         """Schedule what the request's path still misses, parents first, and its answer once nothing is missing."""
-        assert request.leaf is not None
-        for node in request.leaf.path():
+        for node in request.end.path():
             if count := min(node.missing, self.max_batch_tokens - step.size):
                 step.compute(node, count)
             if node.missing:

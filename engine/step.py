@@ -12,11 +12,25 @@ from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 
 @dataclass(eq=False)
 class Request:
-    """A token sequence whose hidden state after the last token is wanted; `keep` of its tokens stay in the cache."""
+    """A token sequence whose hidden state after the last token is wanted; `keep` of its tokens stay in the cache.
+
+    While it is admitted, `leaf` is where its tokens end in the cache, and `own` the node of those it has added since.
+    A request that is not `done` once answered goes on, with `next_token` added.
+    """
 
     tokens: Tokens
     keep: int
     leaf: Node | None = None
+    own: Node | None = None
+    done: bool = True
+    next_token: int = -1
+
+    @property
+    def end(self) -> Node:
+        """The node that holds the last token of an admitted request."""
+        node = self.own or self.leaf
+        assert node is not None
+        return node
 
 
 @dataclass
@@ -52,9 +66,8 @@ class Step:
 
     def finish(self, request: Request, room: int) -> None:
         """Note the row of the request's last token; one from an earlier step is computed again, if there is `room`."""
-        assert request.leaf is not None
-        table = self.cache.table(request.leaf)
-        last = request.leaf.end - 1
+        table = self.cache.table(request.end)
+        last = request.end.end - 1
         row = self._row_of_slot.get(self._slot(table, last))
         if row is None:
             if not room:

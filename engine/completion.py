@@ -1,0 +1,38 @@
+"""What the engine returns for one generated text."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "non_finite", "too_long", "timeout", "cancelled"]
+"""Why a text ends: at an end token or stop string; at `max_tokens` or the context's end; or why there is none."""
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """A chosen token, its log-probability under the model, and the most probable tokens there with theirs."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """A generated text: the `sample`-th for prompt number `prompt`.
+
+    `token_ids` are all that were generated, the end token and those of a stop string included; `text` has neither.
+    """
+
+    prompt: int
+    sample: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_tokens: int = 0
+
+    @property
+    def logprob(self) -> float:
+        """Log-probability of the whole text under the model."""
+        return sum(token.logprob for token in self.logprobs)

@@ -1,0 +1,88 @@
+"""How the next token is chosen from logits: one row at a time, so that nothing depends on the rest of the batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import torch
+
+from adjudge.engine.errors import PromptError
+
+MAX_ALTERNATIVES = 20
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """How to generate.
+
+    `temperature` 0 takes the most probable token. `top_k` 0, `top_p` 1 and `min_p` 0 leave every token in; `min_p` is
+    relative to the most probable one. `repetition_penalty` above 1 makes tokens of the prompt and the answer less
+    likely (Keskar et al. 2019). `stop` strings end the text before they appear in it. `seed` None draws fresh numbers.
+    `n` answers are generated for a prompt. `allowed_token_ids` leaves no others. `logprobs` is how many alternatives to
+    report at each place. Log-probabilities are the model's own, before any of this.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    n: int = 1
+    allowed_token_ids: tuple[int, ...] | None = None
+    logprobs: int = 0
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        for name, good, what in (
+            ("max_tokens", self.max_tokens >= 1, "at least 1"),
+            ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
+            ("top_k", self.top_k >= 0, "0 (all) or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
+            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0"),
+            ("n", self.n >= 1, "at least 1"),
+            ("logprobs", 0 <= self.logprobs <= MAX_ALTERNATIVES, f"between 0 and {MAX_ALTERNATIVES}"),
+        ):
+            if not good:
+                raise PromptError(f"{name} is {getattr(self, name)}: give {what}")
+        if any(not stop for stop in self.stop):
+            raise PromptError("stop holds an empty string: every text would end before it begins")
+        if self.allowed_token_ids is not None and not self.allowed_token_ids:
+            raise PromptError("allowed_token_ids is empty: give at least one, or None for all")
+
+
+def choose(logits_V: torch.Tensor, sampling: Sampling, before: Sequence[int], draw: float) -> int:
+    """The next token after the tokens `before`, given a uniform number `draw` in [0, 1); logits in float32 on CPU."""
+    logits = logits_V.double()
+    if sampling.repetition_penalty != 1.0 and before:
+        seen = torch.tensor(sorted(set(before)))
+        some = logits[seen]
+        logits[seen] = torch.where(some > 0, some / sampling.repetition_penalty, some * sampling.repetition_penalty)
+    if sampling.allowed_token_ids is not None:
+        allowed = torch.tensor(sampling.allowed_token_ids)
+        logits = torch.full_like(logits, -torch.inf).index_copy_(0, allowed, logits[allowed])
+    if sampling.temperature == 0:
+        return int(logits.argmax())
+    logits = logits / sampling.temperature
+    if 0 < sampling.top_k < len(logits):
+        logits = logits.masked_fill(logits < logits.topk(sampling.top_k).values[-1], -torch.inf)
+    probs = torch.softmax(logits, 0)
+    if sampling.top_p < 1:
+        ordered, places = probs.sort(descending=True, stable=True)
+        beyond = ordered.cumsum(0) - ordered >= sampling.top_p  # the mass before a token is enough already
+        probs[places[beyond]] = 0
+    if sampling.min_p > 0:
+        probs[probs < sampling.min_p * probs.max()] = 0
+    reached = probs.cumsum(0)
+    token = int(torch.searchsorted(reached, draw * reached[-1], right=True))
+    return min(token, int(probs.nonzero()[-1]))  # a draw next to 1 may round to the whole
+
+
+def uniform(seed: int, place: int) -> float:
+    """The number in [0, 1) for the `place`-th token of a stream: a function of the two and of nothing else."""
+    return float(np.random.Generator(np.random.Philox(key=seed, counter=place)).random())

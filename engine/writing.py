@@ -1,0 +1,74 @@
+"""Requests that end in a text: one token more each time they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
+from adjudge.engine.sampling import Sampling, choose, uniform
+from adjudge.engine.step import Request
+
+
+@dataclass(eq=False, kw_only=True)
+class Writer(Request):
+    """A text being generated: the `sample`-th for prompt number `prompt`, in at most `room` tokens."""
+
+    prompt: int
+    sample: int
+    prompt_tokens: int
+    sampling: Sampling
+    seed: tuple[int, int]
+    room: int
+    end_ids: frozenset[int]
+    decode: Callable[[Sequence[int]], str]
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    text: str | None = None
+    finish_reason: FinishReason | None = None
+
+    @property
+    def generated(self) -> list[int]:
+        """The tokens written so far."""
+        return [token.token_id for token in self.logprobs]
+
+    def write(self, logits_V: torch.Tensor) -> Completion | None:
+        """Choose the next token from the model's logits (float32, on CPU); the completion if it was the last."""
+        log_sum = logits_V.logsumexp(0)
+        if not log_sum.isfinite():
+            return self.finish("non_finite")
+        token = choose(logits_V, self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)))
+        self.logprobs.append(self._logprob(logits_V, log_sum, token))
+        self.next_token = token
+        if token in self.end_ids and not self.sampling.ignore_eos:
+            return self.finish("stop")
+        if self.sampling.stop and (place := self._stop()) is not None:
+            self.text = self.decode(self.generated)[:place]
+            return self.finish("stop")
+        return self.finish("length") if len(self.logprobs) >= self.room else None
+
+    def finish(self, reason: FinishReason) -> Completion:
+        """End here."""
+        self.done = True
+        self.finish_reason = reason
+        ids = self.generated
+        if self.text is None:
+            ended = ids and ids[-1] in self.end_ids and reason == "stop"
+            self.text = self.decode(ids[:-1] if ended else ids)
+        return Completion(
+            self.prompt, self.sample, self.text, tuple(ids), reason, tuple(self.logprobs), self.prompt_tokens
+        )
+
+    def _stop(self) -> int | None:
+        """Where in the text the first stop string begins; a token may hold its end and more."""
+        text = self.decode(self.generated)
+        places = [place for stop in self.sampling.stop if (place := text.find(stop)) >= 0]
+        return min(places, default=None)
+
+    def _logprob(self, logits_V: torch.Tensor, log_sum: torch.Tensor, token: int) -> TokenLogprob:
+        top: tuple[tuple[int, float], ...] = ()
+        if self.sampling.logprobs:
+            best = logits_V.topk(self.sampling.logprobs)
+            top = tuple(zip(best.indices.tolist(), (best.values - log_sum).tolist(), strict=True))
+        return TokenLogprob(token, float(logits_V[token] - log_sum), top)

@@ -1,0 +1,37 @@
+"""Logits over the whole vocabulary, for the few rows whose next token is sampled."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from adjudge.kernels.linear import padded_rows, tiled_linear
+from adjudge.kernels.restricted_head_arguments import Head, check_head
+from adjudge.kernels.restricted_head_torch import final_rows
+
+
+@torch.no_grad()
+def vocabulary_logits(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    *,
+    norm_weight: Tensor | None = None,
+    eps: float = 1e-6,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
+    temperature: float = 1.0,
+) -> Tensor:
+    """Logits [N, V] in float32, with the arguments of `restricted_logprobs`.
+
+    On CPU a row's bits do not depend on the other rows; on CUDA they are the matrix library's.
+    """
+    head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
+    check_head(hidden_ND, head)
+    n = len(hidden_ND)
+    x_PD = final_rows(hidden_ND, torch.arange(n, device=hidden_ND.device), head).to(weight_VD.dtype)
+    if hidden_ND.device.type == "cpu":
+        logits_NV = tiled_linear(F.pad(x_PD, (0, 0, 0, padded_rows(n) - len(x_PD))), weight_VD)[:n].float()
+    else:
+        logits_NV = F.linear(x_PD[:n], weight_VD).float()
+    return head.logits(logits_NV, None if bias is None else bias.float())
