@@ -128,6 +128,42 @@ def bench_judge(
     run(pairs, model=model, limit=limit, repeats=repeats, output=output, device=device, dtype=dtype)
 
 
+@bench.command("kernels")
+def bench_kernels(
+    kernels: Annotated[Literal["all", "head", "attention"], typer.Option(help="What to measure.")] = "all",
+    sizes: Annotated[
+        Literal["auto", "small", "full"], typer.Option(help="auto: small on CPU (two minutes), full on GPU.")
+    ] = "auto",
+    rounds: Annotated[int, typer.Option(help="Batches of calls of each variant; the median counts.", min=5)] = 9,
+    compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Also time torch.compile.")] = True,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also write CSV here, and a plot beside it.")
+    ] = None,
+    predict: Annotated[
+        Literal["h100", "h200"] | None, typer.Option(help="Measure nothing: what bytes and FLOPs say for this GPU.")
+    ] = None,
+    earlier: Annotated[
+        Path | None, typer.Option("--from", help="Measure nothing: print and plot this CSV of an earlier run.")
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Check the kernels against float64, then time them beside their peers and the limits of this machine."""
+    from adjudge.bench.kernels import bench_kernels as run
+
+    run(
+        kernels=kernels,
+        sizes=sizes,
+        device=device,
+        dtype=dtype,
+        rounds=rounds,
+        compiled=compiled,
+        output=output,
+        predict=predict,
+        earlier=earlier,
+    )
+
+
 @bench.command("compile")
 def bench_compile() -> None:
     """Compile every Triton kernel for GPUs that are not here: registers, spilled bytes, shared memory."""

@@ -12,10 +12,22 @@ import torch
 
 
 def describe_machine() -> str:
-    """One line: processor or GPU, cores, versions, and the commit where there is one."""
+    """One line: processor or GPU, cores, torch's threads, versions, and the commit where there is one."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
-    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "transformers"))
-    return f"{device}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}, {versions}{_commit()}"
+    threads = torch.get_num_threads()
+    counts = f"{len(os.sched_getaffinity(0))} cores, {threads} torch thread{'s' * (threads > 1)}"
+    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "triton", "transformers"))
+    at = f", commit {found}" if (found := commit()) else ""
+    return f"{device}, {counts}, Python {platform.python_version()}, {versions}{at}"
+
+
+def commit() -> str:
+    """The commit of the source, or nothing."""
+    command = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _processor() -> str:
@@ -32,12 +44,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "absent"
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return f", commit {found}"

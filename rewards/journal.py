@@ -17,6 +17,9 @@ from adjudge.engine.errors import AdjudgeError
 SCHEMA = "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL)"
 
 
+WAL_ATTEMPTS = 200
+
+
 def content_key(**content: Any) -> str:
     """A key for everything that decides a verdict: equal content, equal key, whatever the order of the names."""
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
@@ -32,11 +35,22 @@ class Journal:
         self.path = Path(path)
         try:
             self._db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            self._enter_wal()
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute(SCHEMA)
         except sqlite3.Error as error:
             raise AdjudgeError(f"cannot use {self.path} as a journal ({error}): name another with --journal") from error
+
+    def _enter_wal(self) -> None:
+        """SQLite does not wait for a lock here as it does elsewhere: two processes that make the file would clash."""
+        for attempt in range(WAL_ATTEMPTS):
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == WAL_ATTEMPTS - 1:
+                    raise
+                time.sleep(0.05)
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
         """The stored verdicts (JSON) of those keys that have one."""

@@ -108,7 +108,7 @@ def stored(journal: Path) -> dict[str, tuple[bytes, float]]:
 
 
 def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "pairs.jsonl", 200)
+    write_pairs(tmp_path / "pairs.jsonl", 2000)
     command = [sys.executable, "-m", "adjudge", "judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
@@ -116,7 +116,7 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate()
     assert process.returncode == 130
-    assert "of 200 verdicts are kept; run again with --resume" in stderr and "Traceback" not in stderr
+    assert "of 2000 verdicts are kept; run again with --resume" in stderr and "Traceback" not in stderr
 
 
 def test_a_mistyped_model_costs_no_earlier_verdicts(run: Run, tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""The most memory that a call needs beyond what was there before it."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes of tensors made under it: alive now, and at most at one time."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.alive = 0
+        self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        known = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and (storage := tensor.untyped_storage()).data_ptr() not in known:
+                self.alive += storage.nbytes()
+                self.peak = max(self.peak, self.alive)
+                weakref.finalize(storage, self._forget, storage.nbytes())
+        return result
+
+    def _forget(self, size: int) -> None:
+        self.alive -= size
+
+
+def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
+    """Run once and tell the most bytes of tensors it held, its result included."""
+    if device.type != "cuda":
+        with PeakMemory() as memory:
+            run()
+        peak: int = memory.peak
+        return peak
+    torch.cuda.synchronize(device)
+    before: int = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    run()
+    torch.cuda.synchronize(device)
+    most: int = torch.cuda.max_memory_allocated(device)
+    return most - before
+
+
+def free_bytes(device: torch.device) -> int:
+    """What can still be allocated."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
