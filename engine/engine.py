@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import bisect
+import secrets
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 import msgspec
 import torch
 
 from adjudge.engine import trie
 from adjudge.engine.blocks import BlockPool
-from adjudge.engine.errors import AdjudgeError, LabelError
+from adjudge.engine.call import Call
+from adjudge.engine.completion import Completion
+from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_labels
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.radix import RadixCache, Tokens
+from adjudge.engine.reading import Reader, ScoreJob
 from adjudge.engine.runner import Runner
+from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
 from adjudge.engine.sources import open_source, resolve
-from adjudge.engine.step import Request, Step
+from adjudge.engine.step import Step
 from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.writing import Writer
 
 GPU_BATCH_TOKENS = 8192
 CPU_BATCH_TOKENS = 2048
 """Larger steps are no faster on a CPU: their temporaries leave its caches."""
+ROWS_OF_LOGITS = 64
+"""Rows whose logits over the vocabulary are in memory at once."""
 
 AnyPrompt = Prompt | str | Sequence[int]
 AnyLabels = Labels | Sequence[str]
@@ -42,18 +51,6 @@ class Stats(msgspec.Struct):
     def sharing(self) -> float:
         """How many times more tokens were asked for than computed."""
         return self.prompt_tokens / self.tokens_computed if self.tokens_computed else 1.0
-
-
-class _Job(msgspec.Struct):
-    """One prompt under way: its labels and the readings that have come in."""
-
-    labels: LabelSet
-    prompt_tokens: int
-    readings: dict[int, Sequence[float]] = {}
-
-
-Wanted = dict[Tokens, list[tuple[int, int]]]
-"""Which readings (job, place in its label set) each token sequence is computed for."""
 
 
 class Engine:
@@ -98,7 +95,8 @@ class Engine:
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt that fits: the model's context or the KV cache, whichever is smaller."""
-        return min(self.runner.max_context, self.cache.pool.usable * self.cache.pool.block_size)
+        # A text that grows from inside a block has its own copy of that block.
+        return min(self.runner.max_context, max(1, self.cache.pool.usable - 1) * self.cache.pool.block_size)
 
     def score(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> list[Score]:
         """The distribution over `labels` (one set for all prompts, or one each) after each prompt.
@@ -116,38 +114,114 @@ class Engine:
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        if self.scheduler.has_work():
-            raise AdjudgeError("this engine is in the middle of another score call: finish that one first")
-        jobs: list[_Job] = []
-        wanted: Wanted = {}
-        too_long: list[int] = []
-        for index, (prompt, label_set) in enumerate(self._pairs(prompts, labels)):
+        call = Call()
+        readers: dict[Tokens, Reader] = {}
+        for place, (prompt, label_set) in enumerate(self._pairs(prompts, labels)):
             tokens = self.tokenizer.prompt(prompt)
-            job = _Job(self._compile(prompt, label_set), len(tokens))
-            jobs.append(job)
+            job = ScoreJob(call, place, self._compile(prompt, label_set), len(tokens))
+            call.open += 1
             if len(tokens) + job.labels.depth > self.max_prompt_tokens:
-                too_long.append(index)
+                call.answer(place, Score.abstained(job.labels.labels, "too_long", len(tokens)))
                 continue
-            self.stats.prompts += 1
-            self.stats.prompt_tokens += len(tokens)
-            for place, read in enumerate(job.labels.reads):
-                wanted.setdefault(tokens + read.path, []).append((index, place))
-        sequences = list(wanted)
-        for item, shared in trie.order(sequences):
-            self.scheduler.add(Request(sequences[item], keep=shared))
+            self._count(tokens)
+            for number, read in enumerate(job.labels.reads):
+                path = tokens + read.path
+                readers.setdefault(path, Reader(path, keep=0)).reads.append((job, number))
+        call.requests += self._ordered(list(readers.values()))
+        yield from self._answers(call)
+
+    def generate(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        **options: Any,
+    ) -> list[Completion]:
+        """Continue each prompt: `sampling`, or its fields as options (`max_tokens=…, temperature=…, stop=…`).
+
+        Returns `n` completions for each prompt, those of a prompt together. `seeds` gives each prompt its own seed;
+        with one `seed` for all, equal prompts get equal texts. A completion does not depend on what else is in the
+        call. A prompt that leaves no room for a token gives one that ended "too_long". Raises PromptError.
+        """
+        completions = sorted(self.generate_iter(prompts, sampling, seeds=seeds, **options), key=lambda pair: pair[0])
+        return [completion for _, completion in completions]
+
+    def generate_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]]:
+        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+        sampling = _sampling(sampling, options, self.tokenizer.vocab_size)
+        if seeds is not None and len(seeds) != len(prompts):
+            raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
+        call = Call()
+        samples = [(index, sample) for index in range(len(prompts)) for sample in range(sampling.n)]
+        tokens = [self.tokenizer.prompt(prompt) for prompt in prompts]
+        for place, (index, sample) in enumerate(samples):
+            seed = seeds[index] if seeds is not None else sampling.seed
+            writer = Writer(
+                tokens[index],
+                keep=len(tokens[index]),
+                done=False,
+                call=call,
+                place=place,
+                prompt=index,
+                sample=sample,
+                prompt_tokens=len(tokens[index]),
+                sampling=sampling,
+                seed=(secrets.randbits(64) if seed is None else seed % (1 << 64), sample),
+                room=min(sampling.max_tokens, self.max_prompt_tokens - len(tokens[index])),
+                end_ids=self.runner.end_ids,
+                decode=self.tokenizer.decode,
+            )
+            call.open += 1
+            if writer.room < 1:
+                writer.finish("too_long")
+                continue
+            self._count(tokens[index])
+            call.requests.append(writer)
+        yield from self._answers(call)
+
+    def step(self) -> None:
+        """One step of continuous batching: what comes next of all calls under way is computed and answered."""
+        step = self.scheduler.schedule()
+        hidden = self.runner.forward(step)
+        self._answer(step, hidden)
+
+    def _answers(self, call: Call) -> Iterator[tuple[int, Any]]:
+        """Run the call's requests, among those of other calls, and yield its answers as they come in."""
+        for request in call.requests:
+            self.scheduler.add(request)
         try:
-            for index in too_long:
-                yield index, Score.abstained(jobs[index].labels.labels, "too_long", jobs[index].prompt_tokens)
-            while self.scheduler.has_work():
-                step = self.scheduler.schedule()
-                hidden = self.runner.forward(step)
-                yield from self._answer(step, hidden, jobs, wanted)
+            while call.open or call.answers:
+                while call.answers:
+                    yield call.answers.popleft()
+                if call.open and not self.scheduler.has_work():
+                    raise AdjudgeError("a step of another call on this engine failed and took this one with it")
+                if call.open:
+                    self.step()
         except GeneratorExit:  # the reader stopped, which it can only do between two steps
-            self.scheduler.cancel()
+            self.scheduler.cancel(call.requests)
             raise
         except BaseException:
             self.scheduler.abort()
             raise
+
+    def _ordered(self, readers: list[Reader]) -> list[Reader]:
+        """Those that share a prefix as neighbours; what several share will stay in the cache."""
+        places = trie.order([reader.tokens for reader in readers])
+        for item, shared in places:
+            readers[item].keep = shared
+        return [readers[item] for item, _ in places]
+
+    def _count(self, tokens: Tokens) -> None:
+        self.stats.prompts += 1
+        self.stats.prompt_tokens += len(tokens)
 
     def label_ids(self, prompt: AnyPrompt, labels: AnyLabels) -> list[int]:
         """The token ids of labels of one token each at the end of a prompt; raises LabelError for longer ones."""
@@ -210,29 +284,45 @@ class Engine:
             text, trusted = self.tokenizer.decode(list(prompt)[-16:]), True
         return self._compile_labels(labels, text[-CONTEXT_CHARACTERS:], trusted)
 
-    def _answer(
-        self, step: Step, hidden: torch.Tensor, jobs: list[_Job], wanted: Wanted
-    ) -> Iterator[tuple[int, Score]]:
-        """Read the label distributions at the step's answered rows, and yield the scores that are complete."""
+    def _answer(self, step: Step, hidden: torch.Tensor) -> None:
+        """Read label distributions and write tokens at the step's answered rows."""
         self.stats.steps += 1
         self.stats.tokens_computed += step.size
-        reads = [
-            (row, index, place)
-            for row, (request, _) in enumerate(step.finished)
-            for index, place in wanted.pop(request.tokens)
-        ]
-        token_ids = [jobs[index].labels.reads[place].token_ids for _, index, place in reads]
-        logprobs = self.runner.head.logprobs(hidden[[row for row, _, _ in reads]], token_ids)
-        done: list[int] = []
-        for (_, index, place), reading in zip(reads, logprobs, strict=True):
-            jobs[index].readings[place] = reading
-            if len(jobs[index].readings) == len(jobs[index].labels.reads):
-                done.append(index)
+        reads: list[tuple[int, ScoreJob, int]] = []
+        writers: list[tuple[int, Writer]] = []
+        for row, (request, _) in enumerate(step.finished):
+            if isinstance(request, Reader):
+                reads += [(row, job, number) for job, number in request.reads]
+            elif isinstance(request, Writer):
+                writers.append((row, request))
+        token_ids = [job.labels.reads[number].token_ids for _, job, number in reads]
+        readings = self.runner.head.logprobs(hidden[[row for row, _, _ in reads]], token_ids)
+        for (_, job, number), reading in zip(reads, readings, strict=True):
+            job.read(number, reading)
+        for some in _chunks(writers, ROWS_OF_LOGITS):
+            logits_NV = self.runner.head.vocabulary_logits(hidden[[row for row, _ in some]]).cpu()
+            for (_, writer), logits_V in zip(some, logits_NV, strict=True):
+                writer.write(logits_V)
         self.scheduler.complete(step)
-        for index in sorted(done):
-            job = jobs[index]
-            readings = [job.readings.pop(place) for place in range(len(job.labels.reads))]
-            yield index, job.labels.score(readings, job.prompt_tokens)
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _sampling(sampling: Sampling | None, options: dict[str, Any], vocabulary: int) -> Sampling:
+    """The sampling asked for, either way; its token ids checked."""
+    if sampling is not None and options:
+        raise PromptError(f"give either sampling or its fields, not both ({', '.join(sorted(options))})")
+    if isinstance(stop := options.get("stop"), str):
+        options["stop"] = (stop,)
+    if unknown := sorted(options.keys() - set(Sampling.__struct_fields__)):
+        raise PromptError(f"{unknown[0]} is no field of Sampling: choose from {', '.join(Sampling.__struct_fields__)}")
+    tuples = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+    sampling = sampling or Sampling(**(options | tuples))
+    if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
+        raise PromptError(f"allowed_token_ids holds {bad[0]}, outside the vocabulary of {vocabulary}")
+    return sampling
 
 
 def _device(name: str) -> str:

@@ -12,6 +12,7 @@ from torch import nn
 
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.kernels import restricted_logprobs
+from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,18 @@ class Head:
                 f" (log-probabilities differ by {error:.3g}): choose another model"
             )
         return head
+
+    def vocabulary_logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
+        """Logits [N, V] over the whole vocabulary in float32: for rows whose next token is sampled."""
+        return vocabulary_logits(
+            hidden_ND,
+            self.weight,
+            norm_weight=self.norm_weight,
+            eps=self.eps,
+            bias=self.bias,
+            softcap=self.softcap,
+            temperature=self.temperature,
+        )
 
     def logprobs(self, hidden_ND: torch.Tensor, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities under the whole vocabulary of each row's own tokens; NaN for rows that are not finite."""

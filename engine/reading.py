@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from adjudge.engine.call import Call
 from adjudge.engine.labels import LabelSet
-from adjudge.engine.score import Score
 from adjudge.engine.step import Request
 
 
 @dataclass(eq=False)
 class ScoreJob:
-    """One prompt under way: its place in the call, its labels, and the readings that have come in."""
+    """One prompt under way: its place in its call, its labels, and the readings that have come in."""
 
-    index: int
+    call: Call
+    place: int
     labels: LabelSet
     prompt_tokens: int
     readings: dict[int, Sequence[float]] = field(default_factory=dict)
 
-    def read(self, place: int, reading: Sequence[float]) -> Score | None:
-        """Note a reading; the score once all are there."""
+    def read(self, place: int, reading: Sequence[float]) -> None:
+        """Note a reading, and answer once all are there."""
         self.readings[place] = reading
-        if len(self.readings) < len(self.labels.reads):
-            return None
-        readings = [self.readings.pop(place) for place in range(len(self.labels.reads))]
-        return self.labels.score(readings, self.prompt_tokens)
+        if len(self.readings) == len(self.labels.reads):
+            readings = [self.readings[place] for place in range(len(self.readings))]
+            self.call.answer(self.place, self.labels.score(readings, self.prompt_tokens))
 
 
 @dataclass(eq=False)

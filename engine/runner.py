@@ -36,6 +36,7 @@ class Runner:
         self.decoder: nn.Module = model.get_decoder()
         self.config: Any = model.config.get_text_config()
         self.max_context = int(getattr(self.config, "max_position_embeddings", None) or 1 << 30)
+        self.end_ids = _end_ids(model)
         self._layers: dict[int, PagedKV] = {}
         self._calls = 0
         self._windows: set[int | None] = set()
@@ -213,6 +214,14 @@ def _fix_rope(model: Any) -> None:
             raise ModelUnsupported(
                 f"{type(model).__name__} changes its rope factors by layer and by length: choose another model"
             )
+
+
+def _end_ids(model: Any) -> frozenset[int]:
+    """The tokens that end a text, as the model's files name them."""
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if ends is None:
+        ends = getattr(model.config.get_text_config(), "eos_token_id", None)
+    return frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
 
 
 def _cache_bytes(kv_cache_gb: float | None, device: torch.device) -> int:

@@ -83,6 +83,7 @@ def choose(logits_V: torch.Tensor, sampling: Sampling, before: Sequence[int], dr
     return min(token, int(probs.nonzero()[-1]))  # a draw next to 1 may round to the whole
 
 
-def uniform(seed: int, place: int) -> float:
+def uniform(seed: tuple[int, int], place: int) -> float:
     """The number in [0, 1) for the `place`-th token of a stream: a function of the two and of nothing else."""
-    return float(np.random.Generator(np.random.Philox(key=seed, counter=place)).random())
+    key = np.array(seed, dtype=np.uint64)
+    return float(np.random.Generator(np.random.Philox(key=key, counter=place)).random())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.sampling import Sampling, choose, uniform
 from adjudge.engine.step import Request
@@ -14,8 +15,10 @@ from adjudge.engine.step import Request
 
 @dataclass(eq=False, kw_only=True)
 class Writer(Request):
-    """A text being generated: the `sample`-th for prompt number `prompt`, in at most `room` tokens."""
+    """A text being generated: the `sample`-th for prompt number `prompt` of its call, in at most `room` tokens."""
 
+    call: Call
+    place: int
     prompt: int
     sample: int
     prompt_tokens: int
@@ -26,15 +29,14 @@ class Writer(Request):
     decode: Callable[[Sequence[int]], str]
     logprobs: list[TokenLogprob] = field(default_factory=list)
     text: str | None = None
-    finish_reason: FinishReason | None = None
 
     @property
     def generated(self) -> list[int]:
         """The tokens written so far."""
         return [token.token_id for token in self.logprobs]
 
-    def write(self, logits_V: torch.Tensor) -> Completion | None:
-        """Choose the next token from the model's logits (float32, on CPU); the completion if it was the last."""
+    def write(self, logits_V: torch.Tensor) -> None:
+        """Choose the next token from the model's logits (float32, on CPU), and answer if it was the last."""
         log_sum = logits_V.logsumexp(0)
         if not log_sum.isfinite():
             return self.finish("non_finite")
@@ -46,19 +48,20 @@ class Writer(Request):
         if self.sampling.stop and (place := self._stop()) is not None:
             self.text = self.decode(self.generated)[:place]
             return self.finish("stop")
-        return self.finish("length") if len(self.logprobs) >= self.room else None
+        if len(self.logprobs) >= self.room:
+            self.finish("length")
 
-    def finish(self, reason: FinishReason) -> Completion:
-        """End here."""
+    def finish(self, reason: FinishReason) -> None:
+        """End here, and answer."""
         self.done = True
-        self.finish_reason = reason
         ids = self.generated
         if self.text is None:
             ended = ids and ids[-1] in self.end_ids and reason == "stop"
             self.text = self.decode(ids[:-1] if ended else ids)
-        return Completion(
+        completion = Completion(
             self.prompt, self.sample, self.text, tuple(ids), reason, tuple(self.logprobs), self.prompt_tokens
         )
+        self.call.answer(self.place, completion)
 
     def _stop(self) -> int | None:
         """Where in the text the first stop string begins; a token may hold its end and more."""

@@ -205,8 +205,7 @@ def test_an_engine_goes_on_after_a_step_that_failed_and_after_a_reader_that_stop
             engine.score(prompts, DIGITS)
     reader = engine.score_iter(prompts, DIGITS)
     next(reader)
-    with pytest.raises(AdjudgeError, match="in the middle"):
-        engine.score(prompts, DIGITS)
+    assert engine.score(prompts, DIGITS) == expected  # two calls under way at once
     reader.close()
     assert all(node.users == 0 for node in engine.cache.nodes())
     assert any(node.computed for node in engine.cache.nodes())  # a reader that stops costs no cache

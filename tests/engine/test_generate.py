@@ -1,0 +1,270 @@
+"""Generated texts against plain transformers, and against themselves in other company."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from adjudge.engine.completion import Completion
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, PromptError
+from adjudge.engine.labels import Labels
+from adjudge.engine.sampling import Sampling, choose, uniform
+from tests.engine.reference import open_reference
+
+TINY = "dummy:tiny-llama"
+DIGITS = Labels(("1", "2", "3", "4", "5"))
+
+
+def random_prompts(count: int, seed: int = 0) -> list[list[int]]:
+    source = random.Random(seed)
+    stems = [[source.randrange(256) for _ in range(n)] for n in (1, 17, 40)]
+    return [source.choice(stems) + [source.randrange(256) for _ in range(source.randint(1, 30))] for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05)
+
+
+@pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2", "dummy:tiny-qwen3"])
+def test_greedy_texts_are_those_of_plain_transformers(model: str) -> None:
+    engine, reference = Engine(model, kv_cache_gb=0.05), open_reference(model)
+    prompts = random_prompts(6)
+    completions = engine.generate(prompts, max_tokens=20, temperature=0.0, ignore_eos=True)
+    for prompt, completion in zip(prompts, completions, strict=True):
+        tokens = list(prompt)
+        for token in completion.logprobs:
+            with torch.inference_mode():
+                logits = reference(torch.tensor([tokens]), use_cache=False).logits[0, -1].double()
+            assert token.token_id == int(logits.argmax())
+            assert token.logprob == pytest.approx(float(logits.log_softmax(0)[token.token_id]), abs=1e-4)
+            tokens.append(token.token_id)
+        assert completion.finish_reason == "length" and len(completion.token_ids) == 20
+
+
+def test_the_real_model_says_what_transformers_has_it_say(smollm2: str) -> None:
+    engine, reference = Engine(smollm2, kv_cache_gb=0.2), open_reference(smollm2)
+    prompt = engine.tokenizer.prompt("The capital of France is")
+    [completion] = engine.generate([prompt], max_tokens=12, temperature=0.0)
+    expected = reference.generate(torch.tensor([list(prompt)]), max_new_tokens=12, do_sample=False)[0, len(prompt) :]
+    assert completion.token_ids == tuple(expected.tolist())
+    assert "Paris" in completion.text
+
+
+CREATIVE: dict[str, Any] = {"max_tokens": 24, "temperature": 0.9, "top_p": 0.95, "ignore_eos": True}
+
+
+def test_texts_are_the_same_tokens_however_the_batch_is_cut() -> None:
+    prompts = random_prompts(12)
+    seeds = list(range(len(prompts)))
+    expected = Engine(TINY, kv_cache_gb=0.05).generate(prompts, seeds=seeds, **CREATIVE)
+    assert len({completion.token_ids for completion in expected}) > len(prompts) // 2
+
+    one_by_one = Engine(TINY, kv_cache_gb=0.05)
+    alone = [one_by_one.generate([p], seeds=[s], **CREATIVE)[0] for p, s in zip(prompts, seeds, strict=True)]
+    assert_same(alone, expected)
+
+    small_steps = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=7)
+    order = list(range(len(prompts)))
+    random.Random(1).shuffle(order)
+    shuffled = small_steps.generate([prompts[i] for i in order], seeds=[seeds[i] for i in order], **CREATIVE)
+    assert_same([shuffled[order.index(i)] for i in range(len(prompts))], expected)
+    computed = small_steps.stats.tokens_computed
+    assert_same(small_steps.generate(prompts, seeds=seeds, **CREATIVE), expected)  # warm
+    assert small_steps.stats.tokens_computed < 2 * computed
+
+    tiny_pool = Engine(TINY, kv_cache_gb=pool_gb(TINY, 9))
+    assert_same(tiny_pool.generate(prompts, seeds=seeds, **CREATIVE), expected)
+    assert tiny_pool.scheduler.preempted > 0
+    tiny_pool.cache.clear()
+    assert tiny_pool.cache.pool.free == tiny_pool.cache.pool.usable
+
+
+def assert_same(ours: list[Completion], expected: list[Completion]) -> None:
+    assert [c.token_ids for c in ours] == [c.token_ids for c in expected]
+    assert [c.logprobs for c in ours] == [c.logprobs for c in expected]  # to the last bit
+
+
+def pool_gb(model: str, blocks: int) -> float:
+    """A cache size that gives so many blocks besides the padding's."""
+    engine = Engine(model, kv_cache_gb=0.05)
+    return 0.05 * blocks / engine.cache.pool.usable * 1.001
+
+
+def test_samples_of_a_prompt_share_its_tokens_and_differ() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    prompt = random_prompts(1)[0]
+    completions = engine.generate([prompt], n=5, seed=3, **CREATIVE)
+    assert [(c.prompt, c.sample) for c in completions] == [(0, k) for k in range(5)]
+    assert len({c.token_ids for c in completions}) == 5
+    assert engine.stats.tokens_computed == len(prompt) + 5 * (CREATIVE["max_tokens"] - 1)  # the last is not fed back
+    assert_same(engine.generate([prompt], n=5, seed=3, **CREATIVE), completions)
+    assert engine.generate([prompt], n=5, **CREATIVE) != engine.generate([prompt], n=5, **CREATIVE)  # fresh seeds
+
+
+def test_a_short_text_and_a_score_that_come_later_end_before_a_long_text(engine: Engine) -> None:
+    nearly_full = [1] * (engine.max_prompt_tokens - 2)
+    long = engine.generate_iter([nearly_full, [1, 2, 3]], max_tokens=150, temperature=0.0, ignore_eos=True)
+    assert next(long)[1].prompt == 0  # the other text is under way from here on
+    expected = Engine(TINY, kv_cache_gb=0.05).generate([[1, 2, 4]], max_tokens=3, temperature=0.0, ignore_eos=True)
+    assert_same(engine.generate([[1, 2, 4]], max_tokens=3, temperature=0.0, ignore_eos=True), expected)
+    assert engine.score([[5, 6]], DIGITS)[0].reason is None
+    assert engine.scheduler.has_work()
+    [(_, completion)] = long
+    assert len(completion.token_ids) == 150
+
+
+def test_end_tokens_and_stop_strings_end_a_text_and_stay_out_of_it(smollm2: str) -> None:
+    engine = Engine(smollm2, kv_cache_gb=0.2)
+    chat = engine.chat([message("Say the word blue and nothing else.")])
+    [whole] = engine.generate([chat], max_tokens=60, temperature=0.0)
+    assert whole.finish_reason == "stop" and "<|im_end|>" not in whole.text
+    assert engine.tokenizer.decode(whole.token_ids).endswith("<|im_end|>")
+    [longer] = engine.generate([chat], max_tokens=len(whole.token_ids) + 5, temperature=0.0, ignore_eos=True)
+    assert longer.finish_reason == "length" and longer.token_ids[: len(whole.token_ids)] == whole.token_ids
+    stop = whole.text[3:6]
+    [cut] = engine.generate([chat], max_tokens=60, temperature=0.0, stop=stop)
+    assert cut.finish_reason == "stop" and cut.text == whole.text[: whole.text.index(stop)]
+    [none] = engine.generate([chat], max_tokens=60, temperature=0.0, stop=[whole.text[:2]])
+    assert none.text == "" and none.token_ids
+
+
+def message(text: str) -> Any:
+    from adjudge.engine.prompt import Message, Prompt, Segment
+
+    return Message("user", Prompt((Segment(text, trusted=True),)))
+
+
+def test_allowed_tokens_are_the_only_ones(engine: Engine) -> None:
+    completions = engine.generate(
+        random_prompts(3), max_tokens=30, allowed_token_ids=[49, 50], temperature=2.0, seed=1, ignore_eos=True
+    )
+    assert {token for completion in completions for token in completion.token_ids} == {49, 50}
+
+
+def test_alternatives_are_reported_best_first(engine: Engine) -> None:
+    [completion] = engine.generate([[1, 2, 3]], max_tokens=4, temperature=0.0, logprobs=3, ignore_eos=True)
+    for token in completion.logprobs:
+        assert len(token.top) == 3 and token.top[0][0] == token.token_id
+        assert token.top[0][1] == pytest.approx(token.logprob)
+        assert [lp for _, lp in token.top] == sorted((lp for _, lp in token.top), reverse=True)
+    assert completion.logprob == pytest.approx(sum(token.logprob for token in completion.logprobs))
+
+
+def test_a_prompt_without_room_is_an_answer_and_the_context_bounds_the_text(engine: Engine) -> None:
+    limit = engine.max_prompt_tokens
+    full, nearly = [1] * limit, [1] * (limit - 3)
+    over, short = engine.generate([full, nearly], max_tokens=1 << 30, temperature=0.0, ignore_eos=True)
+    assert over.finish_reason == "too_long" and over.token_ids == ()
+    assert short.finish_reason == "length" and len(short.token_ids) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"temperature": -1.0}, "temperature is -1"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"top_p": 0.0}, "top_p is 0"),
+        ({"n": 0}, "n is 0"),
+        ({"logprobs": 21}, "logprobs is 21"),
+        ({"stop": ["a", ""]}, "empty string"),
+        ({"allowed_token_ids": []}, "allowed_token_ids is empty"),
+        ({"allowed_token_ids": [1, 10**6]}, "allowed_token_ids holds 1000000"),
+        ({"temprature": 1.0}, "temprature is no field of Sampling"),
+        ({"sampling": Sampling(), "n": 2}, "not both"),
+        ({"seeds": [1, 2]}, "2 seeds for 1 prompts"),
+    ],
+)
+def test_each_mistake_is_named(engine: Engine, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(PromptError, match=reason):
+        engine.generate([[1, 2]], **options)
+
+
+def test_logits_that_are_not_finite_end_that_text_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = engine.runner.head.vocabulary_logits
+
+    def spoiled(hidden_ND: torch.Tensor) -> torch.Tensor:
+        found = logits(hidden_ND)
+        found[0, 7] = torch.nan
+        return found
+
+    prompts = random_prompts(2)
+    expected = engine.generate(prompts, max_tokens=5, temperature=0.0, ignore_eos=True)
+    monkeypatch.setattr(type(engine.runner.head), "vocabulary_logits", lambda self, hidden_ND: spoiled(hidden_ND))
+    first, second = engine.generate(prompts, max_tokens=5, temperature=0.0, ignore_eos=True)
+    assert first.finish_reason == "non_finite" and first.token_ids == ()
+    monkeypatch.undo()
+    assert second.finish_reason in ("non_finite", "length")
+    assert_same(engine.generate(prompts, max_tokens=5, temperature=0.0, ignore_eos=True), expected)
+
+
+def test_a_reader_that_stops_leaves_the_engine_as_it_was(engine: Engine) -> None:
+    call = engine.generate_iter(random_prompts(8), max_tokens=30, temperature=0.0, ignore_eos=True)
+    next(call)
+    call.close()
+    assert not engine.scheduler.has_work()
+    assert len(engine.generate([[1, 2]], max_tokens=2, temperature=0.0)) == 1
+
+
+def test_a_step_that_fails_takes_the_calls_under_way_and_no_later_one(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(step: object) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    other = engine.generate_iter([[1], [2]], max_tokens=50, temperature=0.0, n=2, ignore_eos=True)
+    monkeypatch.setattr(engine.runner, "forward", broken)
+    with pytest.raises(RuntimeError):
+        next(other)
+    monkeypatch.undo()
+    assert not engine.scheduler.has_work() and engine.cache.pool.free == engine.cache.pool.usable
+    with pytest.raises((AdjudgeError, StopIteration)):
+        next(other)
+    assert engine.generate([[1]], max_tokens=2, temperature=0.0, ignore_eos=True)[0].finish_reason == "length"
+
+
+# ---- choosing a token
+
+
+def counts(sampling: Sampling, logits: torch.Tensor, draws: int = 4000) -> torch.Tensor:
+    found = torch.zeros(len(logits))
+    for place in range(draws):
+        found[choose(logits, sampling, (), uniform((5, 0), place))] += 1
+    return found / draws
+
+
+def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -30.0])
+    for temperature in (0.5, 1.0, 2.0):
+        expected = torch.softmax(logits / temperature, 0)
+        assert torch.allclose(counts(Sampling(temperature=temperature), logits), expected, atol=0.03)
+
+
+def test_filters_leave_out_what_they_say_and_no_more() -> None:
+    logits = torch.tensor([0.0, 3.0, 1.0, 2.0, -1.0])  # probabilities .032 .636 .086 .234 .012
+    for options, kept in (
+        ({"top_k": 2}, [1, 3]),
+        ({"top_p": 0.5}, [1]),
+        ({"top_p": 0.7}, [1, 3]),
+        ({"top_p": 0.9}, [1, 2, 3]),
+        ({"min_p": 0.2}, [1, 3]),
+        ({"top_k": 3, "min_p": 0.2}, [1, 3]),
+    ):
+        assert counts(Sampling(**options), logits, 2000).nonzero().flatten().tolist() == kept, options  # type: ignore[arg-type]
+
+
+def test_a_draw_next_to_one_takes_no_token_that_is_out() -> None:
+    logits = torch.tensor([0.0, 0.0, -torch.inf])
+    assert choose(logits, Sampling(top_k=2), (), 1.0 - 2**-53) == 1
+
+
+def test_repetition_penalty_is_that_of_the_paper() -> None:
+    logits = torch.tensor([2.0, 1.9, -1.0])
+    assert choose(logits, Sampling(temperature=0.0), (0,), 0.5) == 0
+    assert choose(logits, Sampling(temperature=0.0, repetition_penalty=1.2), (0, 0), 0.5) == 1
+    assert choose(torch.tensor([-1.0, -1.1]), Sampling(temperature=0.0, repetition_penalty=1.2), (0,), 0.5) == 1
