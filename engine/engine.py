@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import bisect
-import secrets
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import msgspec
 import torch
 
 from adjudge.engine import trie
+from adjudge.engine.answers import AnswerFormat, find_answers
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
+from adjudge.engine.fitting import fit
 from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_labels
-from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.engine.reading import Reader, ScoreJob
 from adjudge.engine.runner import Runner
@@ -26,8 +26,9 @@ from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
 from adjudge.engine.sources import open_source, resolve
 from adjudge.engine.step import Step
+from adjudge.engine.token_bytes import byte_table
 from adjudge.engine.tokenizer import Tokenizer
-from adjudge.engine.writing import Writer
+from adjudge.engine.writing import Writer, writers
 
 GPU_BATCH_TOKENS = 8192
 CPU_BATCH_TOKENS = 2048
@@ -91,6 +92,7 @@ class Engine:
         self.scheduler = Scheduler(self.cache, max_batch_tokens)
         self.stats = Stats()
         self._compile_labels = lru_cache(maxsize=1024)(partial(compile_labels, tokenizer=self.tokenizer))
+        self._byte_table = cache(lambda: byte_table(opened.tokenizer, self.tokenizer.vocab_size))
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -156,36 +158,42 @@ class Engine:
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
-        sampling = _sampling(sampling, options, self.tokenizer.vocab_size)
+        sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
         if seeds is not None and len(seeds) != len(prompts):
             raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
         call = Call()
-        samples = [(index, sample) for index in range(len(prompts)) for sample in range(sampling.n)]
         tokens = [self.tokenizer.prompt(prompt) for prompt in prompts]
-        for place, (index, sample) in enumerate(samples):
-            seed = seeds[index] if seeds is not None else sampling.seed
-            writer = Writer(
-                tokens[index],
-                keep=len(tokens[index]),
-                done=False,
-                call=call,
-                place=place,
-                prompt=index,
-                sample=sample,
-                prompt_tokens=len(tokens[index]),
-                sampling=sampling,
-                seed=(secrets.randbits(64) if seed is None else seed % (1 << 64), sample),
-                room=min(sampling.max_tokens, self.max_prompt_tokens - len(tokens[index])),
-                end_ids=self.runner.end_ids,
-                decode=self.tokenizer.decode,
-            )
-            call.open += 1
+        for writer in writers(call, tokens, sampling, seeds, self.runner.end_ids, self.tokenizer.decode):
+            writer.room = min(writer.room, self.max_prompt_tokens - writer.prompt_tokens)
             if writer.room < 1:
                 writer.finish("too_long")
-                continue
-            self._count(tokens[index])
-            call.requests.append(writer)
+            else:
+                self._count(writer.tokens)
+                call.requests.append(writer)
         yield from self._answers(call)
+
+    def read_answers(
+        self,
+        prompts: Sequence[AnyPrompt],
+        completions: Sequence[Completion],
+        labels: AnyLabels,
+        form: AnswerFormat | None = None,
+    ) -> list[Score]:
+        """The distribution over `labels` where each completion wrote its score: read there, not from what was drawn.
+
+        `prompts` are those that `generate` was given. A completion without a readable score gives one with reason
+        "unparsable"; see `AnswerFormat` for how a score is written.
+        """
+        label_set = Labels.of(labels)
+        table = self._byte_table()
+        before = find_answers(completions, label_set.labels, form or AnswerFormat(), table)
+        places = [place for place, tokens in enumerate(before) if tokens is not None]
+        wanted = [self.tokenizer.prompt(prompts[completions[place].prompt]) + (before[place] or ()) for place in places]
+        scores = dict(zip(places, self.score(wanted, label_set), strict=True))
+        return [
+            scores.get(place) or Score.abstained(label_set.labels, "unparsable", completion.prompt_tokens)
+            for place, completion in enumerate(completions)
+        ]
 
     def step(self) -> None:
         """One step of continuous batching: what comes next of all calls under way is computed and answered."""
@@ -235,31 +243,8 @@ class Engine:
         return self.tokenizer.chat(messages, answer)
 
     def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
-        """The prompts, their untrusted segments shortened alike until each prompt fits; and whether any was.
-
-        Every segment may keep the same number of tokens, the largest with which all prompts fit (less `reserve` for the
-        labels); trusted segments and segments cut "never" stay whole. Where that is not enough, prompts come back too
-        long.
-        """
-        limit = self.max_prompt_tokens - reserve
-        lengths = [[len(self.tokenizer.segment(segment)) for segment in prompt.segments] for prompt in prompts]
-        if all(sum(row) <= limit for row in lengths):
-            return list(prompts), False
-
-        def fits(cap: int) -> bool:
-            return all(
-                sum(min(n, cap) if _is_cuttable(s) else n for s, n in zip(prompt.segments, row, strict=True)) <= limit
-                for prompt, row in zip(prompts, lengths, strict=True)
-            )
-
-        cap = bisect.bisect_left(range(1, limit + 1), True, key=lambda n: not fits(n))
-        fitted = [Prompt(tuple(_limited(segment, cap) for segment in prompt.segments)) for prompt in prompts]
-        cut = any(
-            n > cap and _is_cuttable(s)
-            for prompt, row in zip(prompts, lengths, strict=True)
-            for s, n in zip(prompt.segments, row, strict=True)
-        )
-        return fitted, cut
+        """The prompts, shortened alike to what fits less `reserve` for the labels, and whether any was: see `fit`."""
+        return fit(prompts, self.tokenizer, self.max_prompt_tokens - reserve)
 
     def _pairs(
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]
@@ -289,17 +274,17 @@ class Engine:
         self.stats.steps += 1
         self.stats.tokens_computed += step.size
         reads: list[tuple[int, ScoreJob, int]] = []
-        writers: list[tuple[int, Writer]] = []
+        writes: list[tuple[int, Writer]] = []
         for row, (request, _) in enumerate(step.finished):
             if isinstance(request, Reader):
                 reads += [(row, job, number) for job, number in request.reads]
             elif isinstance(request, Writer):
-                writers.append((row, request))
+                writes.append((row, request))
         token_ids = [job.labels.reads[number].token_ids for _, job, number in reads]
         readings = self.runner.head.logprobs(hidden[[row for row, _, _ in reads]], token_ids)
         for (_, job, number), reading in zip(reads, readings, strict=True):
             job.read(number, reading)
-        for some in _chunks(writers, ROWS_OF_LOGITS):
+        for some in _chunks(writes, ROWS_OF_LOGITS):
             logits_NV = self.runner.head.vocabulary_logits(hidden[[row for row, _ in some]]).cpu()
             for (_, writer), logits_V in zip(some, logits_NV, strict=True):
                 writer.write(logits_V)
@@ -308,21 +293,6 @@ class Engine:
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _sampling(sampling: Sampling | None, options: dict[str, Any], vocabulary: int) -> Sampling:
-    """The sampling asked for, either way; its token ids checked."""
-    if sampling is not None and options:
-        raise PromptError(f"give either sampling or its fields, not both ({', '.join(sorted(options))})")
-    if isinstance(stop := options.get("stop"), str):
-        options["stop"] = (stop,)
-    if unknown := sorted(options.keys() - set(Sampling.__struct_fields__)):
-        raise PromptError(f"{unknown[0]} is no field of Sampling: choose from {', '.join(Sampling.__struct_fields__)}")
-    tuples = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
-    sampling = sampling or Sampling(**(options | tuples))
-    if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
-        raise PromptError(f"allowed_token_ids holds {bad[0]}, outside the vocabulary of {vocabulary}")
-    return sampling
 
 
 def _device(name: str) -> str:
@@ -346,11 +316,3 @@ def _dtype(name: str) -> torch.dtype:
         raise AdjudgeError(f'dtype is "{name}": choose auto, float32, bfloat16 or float16')
     dtype: torch.dtype = getattr(torch, name)
     return dtype
-
-
-def _is_cuttable(segment: Segment) -> bool:
-    return not segment.trusted and segment.cut != "never"
-
-
-def _limited(segment: Segment, cap: int) -> Segment:
-    return msgspec.structs.replace(segment, limit=cap) if _is_cuttable(segment) else segment

@@ -101,8 +101,17 @@ class RadixCache:
             node.blocks += self.pool.take(1)
         node.tokens += (token,)
 
+    def adopt(self, node: Node) -> None:
+        """End a node of `fork` as one that others may find; where another begins with the same token, drop it."""
+        assert node.parent is not None
+        if node.tokens[0] in node.parent.children:
+            self.drop(node)
+        else:
+            node.parent.children[node.tokens[0]] = node
+            node.last_used = self._clock
+
     def drop(self, node: Node) -> None:
-        """Free the blocks of a node of `fork`."""
+        """End a node of `fork` and free its blocks."""
         self.pool.give_back(node.blocks)
         node.blocks = []
 

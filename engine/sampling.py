@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -54,6 +55,22 @@ class Sampling(msgspec.Struct, frozen=True):
             raise PromptError("stop holds an empty string: every text would end before it begins")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise PromptError("allowed_token_ids is empty: give at least one, or None for all")
+
+    @staticmethod
+    def of(sampling: Sampling | None, options: dict[str, Any], vocabulary: int) -> Sampling:
+        """What was asked for, as `sampling` or as its fields; raises PromptError where that makes no sense."""
+        if sampling is not None and options:
+            raise PromptError(f"give either sampling or its fields, not both ({', '.join(sorted(options))})")
+        if unknown := sorted(options.keys() - set(Sampling.__struct_fields__)):
+            fields = ", ".join(Sampling.__struct_fields__)
+            raise PromptError(f"{unknown[0]} is no field of Sampling: choose from {fields}")
+        if isinstance(stop := options.get("stop", ()), str):
+            options = options | {"stop": (stop,)}
+        lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+        sampling = sampling or Sampling(**(options | lists))
+        if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
+            raise PromptError(f"allowed_token_ids holds {bad[0]}, outside the vocabulary of {vocabulary}")
+        return sampling
 
 
 def choose(logits_V: torch.Tensor, sampling: Sampling, before: Sequence[int], draw: float) -> int:

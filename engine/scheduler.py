@@ -48,7 +48,7 @@ class Scheduler:
         """Let go of the answered requests that are done, and add the next token to the others."""
         for request, _ in step.finished:
             if request.done:
-                self._leave(request)
+                self._leave(request, keep=True)
         for request, _ in step.finished:
             if not request.done:
                 self._grow(request)
@@ -62,6 +62,9 @@ class Scheduler:
 
     def abort(self) -> None:
         """Drop every request and everything computed: what a failed step leaves behind cannot be trusted."""
+        for request in self.running:
+            if request.own is not None:
+                self.cache.drop(request.own)
         self.waiting.clear()
         self.running.clear()
         self.cache.clear()
@@ -80,11 +83,12 @@ class Scheduler:
                 self.waiting.appendleft(last)
                 self.preempted += 1
 
-    def _leave(self, request: Request) -> None:
+    def _leave(self, request: Request, keep: bool = False) -> None:
+        """Stop running a request; `keep` what it has added, for whoever goes on from there."""
         self.running.remove(request)
         assert request.leaf is not None
         if request.own is not None:
-            self.cache.drop(request.own)
+            (self.cache.adopt if keep else self.cache.drop)(request.own)
         self.cache.release(request.leaf, request.keep)
         request.leaf = request.own = None
 

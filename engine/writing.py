@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
+from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling, choose, uniform
 from adjudge.engine.step import Request
 
@@ -75,3 +77,33 @@ class Writer(Request):
             best = logits_V.topk(self.sampling.logprobs)
             top = tuple(zip(best.indices.tolist(), (best.values - log_sum).tolist(), strict=True))
         return TokenLogprob(token, float(logits_V[token] - log_sum), top)
+
+
+def writers(
+    call: Call,
+    prompts: Sequence[Tokens],
+    sampling: Sampling,
+    seeds: Sequence[int] | None,
+    end_ids: frozenset[int],
+    decode: Callable[[Sequence[int]], str],
+) -> Iterator[Writer]:
+    """The texts that a call wants, `sampling.n` for each prompt, those of a prompt together."""
+    for prompt, tokens in enumerate(prompts):
+        seed = seeds[prompt] if seeds is not None else sampling.seed
+        for sample in range(sampling.n):
+            call.open += 1
+            yield Writer(
+                tokens,
+                keep=len(tokens),
+                done=False,
+                call=call,
+                place=prompt * sampling.n + sample,
+                prompt=prompt,
+                sample=sample,
+                prompt_tokens=len(tokens),
+                sampling=sampling,
+                seed=(secrets.randbits(64) if seed is None else seed % (1 << 64), sample),
+                room=sampling.max_tokens,
+                end_ids=end_ids,
+                decode=decode,
+            )
