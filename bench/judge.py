@@ -83,6 +83,8 @@ def bench_judge(
                 variant.seconds.append(time.perf_counter() - started)
                 variant.error = max(variant.error, _difference(rows, expected))
                 progress.advance(task)
+    for peer in peers:
+        peer.close()
     _print(variants, len(pairs), prompts)
     if output is not None:
         _save(output, variants, len(pairs))

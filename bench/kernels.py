@@ -43,7 +43,7 @@ class Conditions:
     dtype: torch.dtype
     ceilings: Ceilings
     rounds: int = 9
-    budget: float = 2.0
+    budget: float = 3.0
     """Seconds that a variant may take for a case; what cannot do LEAST_ROUNDS in that time is left out."""
     compiled: bool = True
     beyond: int | None = None
@@ -80,7 +80,7 @@ def bench_kernels(
             number_type,
             measure_ceilings(where, number_type),
             rounds,
-            float("inf") if sizes == "full" or where.type == "cuda" else 2.0,
+            float("inf") if sizes == "full" or where.type == "cuda" else 3.0,
             compiled,
         )
         console.print(f"{describe_machine()}\n{conditions.ceilings}, both measured now", highlight=False)

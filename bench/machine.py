@@ -22,8 +22,9 @@ def describe_machine() -> str:
 
 
 def commit() -> str:
-    """The commit of the source, or nothing."""
-    command = ["git", "-C", str(Path(__file__).resolve().parent), "rev-parse", "--short", "HEAD"]
+    """The commit of the source, "-dirty" where the source has moved on from it, or nothing."""
+    git = ["git", "-C", str(Path(__file__).resolve().parent)]
+    command = [*git, "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -39,6 +39,10 @@ class Peer(ABC):
     def run(self) -> tuple[list[list[float]], int]:
         """Log-probabilities of the labels by prompt, and how many tokens were computed (padding included)."""
 
+    def close(self) -> None:
+        """Let go of what the peer holds outside Python."""
+        return None
+
 
 class Transformers(Peer):
     """A model as transformers opens it, with its SDPA attention."""
@@ -167,6 +171,10 @@ class LlamaCpp(Peer):
             tokens += len(prompt) - shared
             before = prompt
         return rows, tokens
+
+    def close(self) -> None:
+        """Free the model while its log still has somewhere to go."""
+        self.model.close()
 
 
 class VLLM(Peer):

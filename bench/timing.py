@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -72,8 +73,10 @@ class Times:
 
 
 def time_variants(variants: Sequence[Variant], device: torch.device, rounds: int, budget: float) -> list[Times]:
-    """Time variants that have run before: a batch of calls each, in rotating order, `rounds` times.
+    """Time variants that have run before: a batch of calls each, `rounds` times.
 
+    The order is another in each round: where it only rotated, a variant would always follow the same one, and find the
+    caches and the allocator as that one leaves them. For the same reason a batch of several begins with a call untimed.
     A variant whose rounds would take longer than `budget` seconds has fewer, but at least LEAST_ROUNDS.
     """
     hosts, calls, planned = [], [], []
@@ -88,11 +91,13 @@ def time_variants(variants: Sequence[Variant], device: torch.device, rounds: int
         calls.append(count)
         planned.append(max(LEAST_ROUNDS, int(min(rounds, budget / (count * seconds)))))
     times: list[list[float]] = [[] for _ in variants]
+    shuffled = random.Random(0)
     for turn in range(max(planned, default=0)):
-        for place in range(len(variants)):
-            i = (place + turn) % len(variants)
+        for i in shuffled.sample(range(len(variants)), len(variants)):
             if turn < planned[i]:
                 with variants[i].set_up():
+                    if calls[i] > 1:
+                        variants[i].run((turn + 1) * calls[i])
                     times[i].append(_batch(variants[i].run, turn * calls[i], calls[i], device, hosts[i]))
     return [Times(t, host if device.type == "cuda" else None) for t, host in zip(times, hosts, strict=True)]
 
