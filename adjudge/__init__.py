@@ -13,10 +13,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from adjudge.engine.answers import AnswerFormat
+    from adjudge.engine.completion import Completion
     from adjudge.engine.engine import Engine
     from adjudge.engine.errors import AdjudgeError
     from adjudge.engine.labels import Labels
     from adjudge.engine.prompt import Message, Prompt, Segment
+    from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
     from adjudge.rewards.aspects import HANNA, STORYER, Aspect
     from adjudge.rewards.journal import Journal
@@ -26,10 +29,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "adjudge.engine.answers": ("AnswerFormat",),
+    "adjudge.engine.completion": ("Completion",),
     "adjudge.engine.engine": ("Engine",),
     "adjudge.engine.errors": ("AdjudgeError",),
     "adjudge.engine.labels": ("Labels",),
     "adjudge.engine.prompt": ("Message", "Prompt", "Segment"),
+    "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
     "adjudge.rewards.aspects": ("HANNA", "STORYER", "Aspect"),
     "adjudge.rewards.journal": ("Journal",),
@@ -42,8 +48,10 @@ __all__ = [
     "HANNA",
     "STORYER",
     "AdjudgeError",
+    "AnswerFormat",
     "Aspect",
     "AspectVerdict",
+    "Completion",
     "Engine",
     "Journal",
     "Labels",
@@ -52,6 +60,7 @@ __all__ = [
     "PairVerdict",
     "PairwiseJudge",
     "Prompt",
+    "Sampling",
     "Score",
     "Segment",
 ]
