@@ -16,6 +16,7 @@ from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.fitting import fit
+from adjudge.engine.grammar import Grammars
 from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_labels
 from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.radix import RadixCache, Tokens
@@ -92,6 +93,7 @@ class Engine:
         self.scheduler = Scheduler(self.cache, max_batch_tokens)
         self.stats = Stats()
         self._compile_labels = lru_cache(maxsize=1024)(partial(compile_labels, tokenizer=self.tokenizer))
+        self._grammars = Grammars(opened.tokenizer, self.runner.head.weight.shape[0], self.runner.end_ids)
         self._byte_table = cache(lambda: byte_table(opened.tokenizer, self.tokenizer.vocab_size))
 
     @property
@@ -163,7 +165,8 @@ class Engine:
             raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
         call = Call()
         tokens = [self.tokenizer.prompt(prompt) for prompt in prompts]
-        for writer in writers(call, tokens, sampling, seeds, self.runner.end_ids, self.tokenizer.decode):
+        end_ids, decode = self.runner.end_ids, self.tokenizer.decode
+        for writer in writers(call, tokens, sampling, seeds, end_ids, decode, self._grammars):
             writer.room = min(writer.room, self.max_prompt_tokens - writer.prompt_tokens)
             if writer.room < 1:
                 writer.finish("too_long")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,8 @@ class Sampling(msgspec.Struct, frozen=True):
     relative to the most probable one. `repetition_penalty` above 1 makes tokens of the prompt and the answer less
     likely (Keskar et al. 2019). `stop` strings end the text before they appear in it. `seed` None draws fresh numbers.
     `n` answers are generated for a prompt. `allowed_token_ids` leaves no others. `logprobs` is how many alternatives to
-    report at each place. Log-probabilities are the model's own, before any of this.
+    report at each place. Log-probabilities are the model's own, before any of this. At most one of `json_schema` (a
+    schema, or its text), `choices` and `regex` gives the text a form; one that is cut short ends with "length".
     """
 
     max_tokens: int = 256
@@ -37,6 +39,9 @@ class Sampling(msgspec.Struct, frozen=True):
     allowed_token_ids: tuple[int, ...] | None = None
     logprobs: int = 0
     ignore_eos: bool = False
+    json_schema: str | None = None
+    choices: tuple[str, ...] | None = None
+    regex: str | None = None
 
     def __post_init__(self) -> None:
         for name, good, what in (
@@ -53,8 +58,12 @@ class Sampling(msgspec.Struct, frozen=True):
                 raise PromptError(f"{name} is {getattr(self, name)}: give {what}")
         if any(not stop for stop in self.stop):
             raise PromptError("stop holds an empty string: every text would end before it begins")
-        if self.allowed_token_ids is not None and not self.allowed_token_ids:
-            raise PromptError("allowed_token_ids is empty: give at least one, or None for all")
+        for name in ("allowed_token_ids", "choices"):
+            if getattr(self, name) == ():
+                raise PromptError(f"{name} is empty: give at least one, or None for all")
+        forms = ("json_schema", "choices", "regex", "allowed_token_ids")
+        if len(given := [name for name in forms if getattr(self, name) is not None]) > 1:
+            raise PromptError(f"{' and '.join(given)} do not go together: give one of them")
 
     @staticmethod
     def of(sampling: Sampling | None, options: dict[str, Any], vocabulary: int) -> Sampling:
@@ -66,6 +75,8 @@ class Sampling(msgspec.Struct, frozen=True):
             raise PromptError(f"{unknown[0]} is no field of Sampling: choose from {fields}")
         if isinstance(stop := options.get("stop", ()), str):
             options = options | {"stop": (stop,)}
+        if isinstance(schema := options.get("json_schema"), dict):
+            options = options | {"json_schema": json.dumps(schema)}
         lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
         sampling = sampling or Sampling(**(options | lists))
         if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
@@ -73,8 +84,17 @@ class Sampling(msgspec.Struct, frozen=True):
         return sampling
 
 
-def choose(logits_V: torch.Tensor, sampling: Sampling, before: Sequence[int], draw: float) -> int:
-    """The next token after the tokens `before`, given a uniform number `draw` in [0, 1); logits in float32 on CPU."""
+def choose(
+    logits_V: torch.Tensor,
+    sampling: Sampling,
+    before: Sequence[int],
+    draw: float,
+    allowed_V: torch.Tensor | None = None,
+) -> int:
+    """The next token after the tokens `before`, given a uniform number `draw` in [0, 1).
+
+    `logits_V` are the model's, float32 on CPU; `allowed_V` (bool) leaves out tokens besides what `sampling` says.
+    """
     logits = logits_V.double()
     if sampling.repetition_penalty != 1.0 and before:
         seen = torch.tensor(sorted(set(before)))
@@ -83,6 +103,8 @@ def choose(logits_V: torch.Tensor, sampling: Sampling, before: Sequence[int], dr
     if sampling.allowed_token_ids is not None:
         allowed = torch.tensor(sampling.allowed_token_ids)
         logits = torch.full_like(logits, -torch.inf).index_copy_(0, allowed, logits[allowed])
+    if allowed_V is not None:
+        logits = logits.masked_fill(~allowed_V, -torch.inf)
     if sampling.temperature == 0:
         return int(logits.argmax())
     logits = logits / sampling.temperature

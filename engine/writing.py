@@ -10,6 +10,7 @@ import torch
 
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
+from adjudge.engine.grammar import Form, Grammars
 from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling, choose, uniform
 from adjudge.engine.step import Request
@@ -29,6 +30,7 @@ class Writer(Request):
     room: int
     end_ids: frozenset[int]
     decode: Callable[[Sequence[int]], str]
+    form: Form | None
     logprobs: list[TokenLogprob] = field(default_factory=list)
     text: str | None = None
 
@@ -42,10 +44,13 @@ class Writer(Request):
         log_sum = logits_V.logsumexp(0)
         if not log_sum.isfinite():
             return self.finish("non_finite")
-        token = choose(logits_V, self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)))
+        allowed_V = self.form.allowed() if self.form else None
+        token = choose(logits_V, self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)), allowed_V)
         self.logprobs.append(self._logprob(logits_V, log_sum, token))
         self.next_token = token
         if token in self.end_ids and not self.sampling.ignore_eos:
+            return self.finish("stop")
+        if self.form and self.form.take(token):
             return self.finish("stop")
         if self.sampling.stop and (place := self._stop()) is not None:
             self.text = self.decode(self.generated)[:place]
@@ -86,6 +91,7 @@ def writers(
     seeds: Sequence[int] | None,
     end_ids: frozenset[int],
     decode: Callable[[Sequence[int]], str],
+    grammars: Grammars,
 ) -> Iterator[Writer]:
     """The texts that a call wants, `sampling.n` for each prompt, those of a prompt together."""
     for prompt, tokens in enumerate(prompts):
@@ -106,4 +112,5 @@ def writers(
                 room=sampling.max_tokens,
                 end_ids=end_ids,
                 decode=decode,
+                form=grammars.form(sampling),
             )

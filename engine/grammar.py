@@ -1,0 +1,69 @@
+"""Texts that must have a form: a JSON schema, one of some choices, or a regular expression; by llguidance."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+
+from adjudge.engine.errors import PromptError
+from adjudge.engine.sampling import Sampling
+
+
+class Form:
+    """What may come next in one text."""
+
+    def __init__(self, matcher: Any, size: int) -> None:
+        self._matcher, self._size = matcher, size
+
+    def allowed(self) -> torch.Tensor:
+        """[V] bool: the tokens with which the text can still come to its form."""
+        return torch.frombuffer(bytearray(self._matcher.compute_logit_bias()), dtype=torch.uint8)[: self._size] > 0
+
+    def take(self, token: int) -> bool:
+        """Go on by a token; whether the text is complete and nothing may follow."""
+        self._matcher.consume_token(token)
+        return bool(self._matcher.is_stopped())
+
+
+class Grammars:
+    """Forms for texts of one tokenizer; `size` is the width of the model's head."""
+
+    def __init__(self, tokenizer: Any, size: int, end_ids: frozenset[int]) -> None:
+        self._inner, self._size, self._end_ids = tokenizer, size, end_ids
+        self._compiled = lru_cache(maxsize=64)(self._compile)
+
+    def form(self, sampling: Sampling) -> Form | None:
+        """A fresh form of the kind asked for, None for none; raises PromptError for one that makes no sense."""
+        if (grammar := _grammar(sampling)) is None:
+            return None
+        return Form(self._compiled(grammar).deep_copy(), self._size)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from llguidance.hf import from_tokenizer
+
+        return from_tokenizer(self._inner, n_vocab=self._size, eos_token=sorted(self._end_ids) or None)
+
+    def _compile(self, grammar: str) -> Any:
+        from llguidance import LLMatcher
+
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
+        if matcher.is_error():
+            raise PromptError(f"the form asked for cannot be had: {matcher.get_error().splitlines()[0]}")
+        return matcher
+
+
+def _grammar(sampling: Sampling) -> str | None:
+    from llguidance import LLMatcher
+
+    if sampling.json_schema is not None:
+        try:
+            return LLMatcher.grammar_from_json_schema(sampling.json_schema)
+        except ValueError as error:
+            raise PromptError(f"json_schema is no JSON schema ({error})") from error
+    if sampling.choices is not None:
+        return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, sampling.choices)))
+    return None if sampling.regex is None else LLMatcher.grammar_from_regex(sampling.regex)
