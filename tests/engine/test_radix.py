@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -46,9 +47,10 @@ class Memory:
         return [(request, prefix_of_row[row]) for request, row in step.finished]
 
 
-def check_memory(cache: RadixCache) -> None:
+def check_memory(cache: RadixCache, running: Sequence[Request] = ()) -> None:
     """Every block is held by exactly the nodes that list it; the rest are free."""
-    held = Counter(block for node in cache.nodes() for block in node.blocks)
+    own = [request.own for request in running if request.own is not None]
+    held = Counter(block for node in (*cache.nodes(), *own) for block in node.blocks)
     assert all(cache.pool._holders[block] == count for block, count in held.items())
     assert cache.pool.free == cache.pool.usable - len(held)
     assert 0 not in held
@@ -76,6 +78,65 @@ def test_every_request_ends_with_its_own_prefix_computed_whatever_budget_pool_an
             check_memory(cache)
         assert sorted(request.tokens for request, _ in answered) == sorted(batch)
         assert all(request.tokens == prefix for request, prefix in answered)
+    assert all(node.users == 0 for node in cache.nodes())
+    cache.clear()
+    assert cache.pool.free == cache.pool.usable
+
+
+arrivals = st.lists(
+    st.tuples(
+        st.integers(0, 30),  # the step before which it comes
+        st.lists(st.integers(0, 1), min_size=1, max_size=20).map(tuple),
+        st.integers(1, 15),  # tokens to add
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def next_token(tokens: Tokens) -> int:
+    return (sum(tokens) * 7 + len(tokens) // 3) % 2
+
+
+@given(arrivals, st.integers(1, 9), st.sampled_from([1, 2, 4, 16]), st.integers(0, 8))
+def test_requests_that_go_on_all_end_as_they_would_alone_whenever_they_come_and_however_small_the_pool(
+    arrivals: list[tuple[int, Tokens, int]], budget: int, block_size: int, spare: int
+) -> None:
+    needed = max(-(-(len(tokens) + more) // block_size) + 1 for _, tokens, more in arrivals)
+    cache = RadixCache(BlockPool(1 + needed + spare, block_size))
+    scheduler = Scheduler(cache, budget)
+    memory = Memory()
+    coming = sorted(arrivals, key=lambda arrival: arrival[0])
+    goals: dict[int, tuple[Request, int]] = {}
+    ended: list[Request] = []
+    steps = 0
+    while coming or scheduler.has_work():
+        while coming and (coming[0][0] <= steps or not scheduler.has_work()):
+            _, tokens, more = coming.pop(0)
+            request = Request(tokens, keep=len(tokens), done=False)
+            goals[id(request)] = request, len(tokens) + more
+            scheduler.add(request)
+        step = scheduler.schedule()
+        assert 0 < step.size <= budget
+        for request, prefix in memory.run(step):
+            assert request.tokens == prefix
+            request.next_token = next_token(prefix)
+            if len(prefix) + 1 >= goals[id(request)][1]:
+                request.done = True
+                request.tokens += (request.next_token,)
+                ended.append(request)
+        scheduler.complete(step)
+        check_memory(cache, scheduler.running)
+        steps += 1
+        assert steps < 100_000 // budget  # nobody waits for ever
+    assert len(ended) == len(arrivals)
+    for request, (_, tokens, more) in zip(
+        (request for request, _ in goals.values()), sorted(arrivals, key=lambda a: a[0]), strict=True
+    ):
+        alone = tokens
+        while len(alone) < len(tokens) + more:
+            alone += (next_token(alone),)
+        assert request.tokens == alone
     assert all(node.users == 0 for node in cache.nodes())
     cache.clear()
     assert cache.pool.free == cache.pool.usable
