@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -60,7 +61,8 @@ class Engine:
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`. `device` and
     `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step
-    (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache (4 GiB on CPU, most of the free memory on a GPU).
+    (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache (4 GiB on CPU, most of the free memory on a GPU),
+    `max_queue` how many requests may wait (default: any number); a call that would exceed it raises QueueFull.
 
     On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on
     what is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
@@ -74,6 +76,7 @@ class Engine:
         dtype: str = "auto",
         max_batch_tokens: int | None = None,
         kv_cache_gb: float | None = None,
+        max_queue: int | None = None,
     ) -> None:
         device = _device(device)
         if max_batch_tokens is None:
@@ -90,7 +93,7 @@ class Engine:
         self.tokenizer = Tokenizer(opened.tokenizer)
         self.runner = Runner(opened.model, kv_cache_gb)
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
-        self.scheduler = Scheduler(self.cache, max_batch_tokens)
+        self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)
         self.stats = Stats()
         self._compile_labels = lru_cache(maxsize=1024)(partial(compile_labels, tokenizer=self.tokenizer))
         self._grammars = Grammars(opened.tokenizer, self.runner.head.weight.shape[0], self.runner.end_ids)
@@ -102,20 +105,33 @@ class Engine:
         # A text that grows from inside a block has its own copy of that block.
         return min(self.runner.max_context, max(1, self.cache.pool.usable - 1) * self.cache.pool.block_size)
 
-    def score(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> list[Score]:
+    def score(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> list[Score]:
         """The distribution over `labels` (one set for all prompts, or one each) after each prompt.
 
         A plain string is untrusted as a whole: special-token strings in it are plain characters. A prompt that does
-        not fit gives a score with reason "too_long", one whose hidden states overflow "non_finite".
-        Raises LabelError and PromptError before anything is computed.
+        not fit gives a score with reason "too_long", one whose hidden states overflow "non_finite", one that is not
+        scored within `timeout` seconds "timeout". Lower `priority` comes first where several calls are under way.
+        Raises LabelError, PromptError and QueueFull before anything is computed.
         """
         scores: list[Score | None] = [None] * len(prompts)
-        for index, score in self.score_iter(prompts, labels):
+        for index, score in self.score_iter(prompts, labels, priority=priority, timeout=timeout):
             scores[index] = score
         return [score for score in scores if score is not None]
 
     def score_iter(
-        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
         call = Call()
@@ -132,7 +148,7 @@ class Engine:
                 path = tokens + read.path
                 readers.setdefault(path, Reader(path, keep=0)).reads.append((job, number))
         call.requests += self._ordered(list(readers.values()))
-        yield from self._answers(call)
+        yield from self._answers(call, priority, timeout)
 
     def generate(
         self,
@@ -140,15 +156,19 @@ class Engine:
         sampling: Sampling | None = None,
         *,
         seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
         **options: Any,
     ) -> list[Completion]:
         """Continue each prompt: `sampling`, or its fields as options (`max_tokens=…, temperature=…, stop=…`).
 
         Returns `n` completions for each prompt, those of a prompt together. `seeds` gives each prompt its own seed;
         with one `seed` for all, equal prompts get equal texts. A completion does not depend on what else is in the
-        call. A prompt that leaves no room for a token gives one that ended "too_long". Raises PromptError.
+        call. A prompt that leaves no room for a token gives one that ended "too_long"; a text that is not done within
+        `timeout` seconds ends there, with "timeout". Raises PromptError and QueueFull before anything is computed.
         """
-        completions = sorted(self.generate_iter(prompts, sampling, seeds=seeds, **options), key=lambda pair: pair[0])
+        how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout}
+        completions = sorted(self.generate_iter(prompts, sampling, **how, **options), key=lambda pair: pair[0])
         return [completion for _, completion in completions]
 
     def generate_iter(
@@ -157,6 +177,8 @@ class Engine:
         sampling: Sampling | None = None,
         *,
         seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
@@ -173,7 +195,7 @@ class Engine:
             else:
                 self._count(writer.tokens)
                 call.requests.append(writer)
-        yield from self._answers(call)
+        yield from self._answers(call, priority, timeout)
 
     def read_answers(
         self,
@@ -201,13 +223,17 @@ class Engine:
     def step(self) -> None:
         """One step of continuous batching: what comes next of all calls under way is computed and answered."""
         step = self.scheduler.schedule()
-        hidden = self.runner.forward(step)
-        self._answer(step, hidden)
+        for request in step.expired:
+            request.give_up()
+        if step.size:
+            self._answer(step, self.runner.forward(step))
 
-    def _answers(self, call: Call) -> Iterator[tuple[int, Any]]:
+    def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         """Run the call's requests, among those of other calls, and yield its answers as they come in."""
+        deadline = math.inf if timeout is None else self.scheduler.clock() + timeout
         for request in call.requests:
-            self.scheduler.add(request)
+            request.priority, request.deadline = priority, deadline
+        self.scheduler.add(*call.requests)
         try:
             while call.open or call.answers:
                 while call.answers:

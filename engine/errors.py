@@ -27,6 +27,10 @@ class PromptError(AdjudgeError, ValueError):
     """A prompt without tokens, or one whose trusted part alone does not fit."""
 
 
+class QueueFull(AdjudgeError):
+    """More requests than the engine was told to keep waiting; none of the call's was taken."""
+
+
 def reason(error: BaseException) -> str:
     """The first line of another library's error, short enough to stand inside a sentence."""
     lines = str(error).strip().splitlines()

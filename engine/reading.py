@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from adjudge.engine.call import Call
 from adjudge.engine.labels import LabelSet
+from adjudge.engine.score import Score
 from adjudge.engine.step import Request
 
 
@@ -19,13 +20,20 @@ class ScoreJob:
     labels: LabelSet
     prompt_tokens: int
     readings: dict[int, Sequence[float]] = field(default_factory=dict)
+    answered: bool = False
 
     def read(self, place: int, reading: Sequence[float]) -> None:
         """Note a reading, and answer once all are there."""
         self.readings[place] = reading
         if len(self.readings) == len(self.labels.reads):
             readings = [self.readings[place] for place in range(len(self.readings))]
-            self.call.answer(self.place, self.labels.score(readings, self.prompt_tokens))
+            self.answer(self.labels.score(readings, self.prompt_tokens))
+
+    def answer(self, score: Score) -> None:
+        """Hand out the score, once."""
+        if not self.answered:
+            self.answered = True
+            self.call.answer(self.place, score)
 
 
 @dataclass(eq=False)
@@ -33,3 +41,8 @@ class Reader(Request):
     """A token sequence, and which readings (job, place in its label set) are taken after it."""
 
     reads: list[tuple[ScoreJob, int]] = field(default_factory=list)
+
+    def give_up(self) -> None:
+        """Answer that the deadline has passed."""
+        for job, _ in self.reads:
+            job.answer(Score.abstained(job.labels.labels, "timeout", job.prompt_tokens))

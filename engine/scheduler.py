@@ -2,46 +2,72 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+import heapq
+import itertools
+import math
+import time
+from collections.abc import Callable, Collection
 
 from adjudge.engine.blocks import OutOfBlocks
+from adjudge.engine.errors import QueueFull
 from adjudge.engine.radix import RadixCache
 from adjudge.engine.step import Request, Step
 
 
 class Scheduler:
-    """First come, first served under a token budget; long prompts are computed in chunks.
+    """By priority, then first come, first served, under a token budget; long prompts are computed in chunks.
 
     A request is admitted when its whole path fits in the KV pool. One that goes on and finds no block for its next
-    token sends those admitted last back to the queue, to be computed again later, so the first always ends. Requests
+    token sends those that rank last back to the queue, to be computed again later, so the first always ends. Requests
     that share a prefix should follow each other (`trie.order`): the first computes it, in this step or an earlier one,
-    the rest read it.
+    the rest read it. `clock` gives seconds.
     """
 
-    def __init__(self, cache: RadixCache, max_batch_tokens: int) -> None:
+    def __init__(
+        self,
+        cache: RadixCache,
+        max_batch_tokens: int,
+        max_queue: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.cache = cache
         self.max_batch_tokens = max_batch_tokens
-        self.waiting: deque[Request] = deque()
+        self.max_queue = max_queue
+        self.clock = clock
         self.running: list[Request] = []
         self.preempted = 0
+        self._waiting: list[tuple[int, int, Request]] = []  # a heap by rank
+        self._arrivals = itertools.count()
+        self._hurried = False  # whether some request has a deadline
 
     def has_work(self) -> bool:
         """Whether any request is unanswered."""
-        return bool(self.waiting or self.running)
+        return bool(self._waiting or self.running)
 
-    def add(self, request: Request) -> None:
-        """Queue a request, which must fit in the pool when nothing else is there."""
-        self.waiting.append(request)
+    def add(self, *requests: Request) -> None:
+        """Queue requests, each of which must fit in the pool when nothing else is there.
+
+        Raises QueueFull, and queues none, when there would be more than `max_queue` waiting.
+        """
+        waiting = len(self._waiting)
+        if self.max_queue is not None and waiting + len(requests) > self.max_queue:
+            raise QueueFull(
+                f"{waiting} requests wait and {len(requests)} more would make it over {self.max_queue}: try again later"
+            )
+        for request in requests:
+            request.arrival = next(self._arrivals)
+            self._hurried |= request.deadline < math.inf
+            self._wait(request)
 
     def schedule(self) -> Step:
         """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones."""
-        step = Step(self.cache)
-        for request in sorted(self.running, key=lambda request: request.own is None):
+        step = Step(self.cache, expired=self._expire())
+        for request in sorted(self.running, key=lambda request: (request.own is None, *_rank(request))):
             self._advance(request, step)
-        while self.waiting and step.size < self.max_batch_tokens and self._admit(self.waiting[0]):
-            self.running.append(self.waiting.popleft())
-            self._advance(self.running[-1], step)
+        while self._waiting and step.size < self.max_batch_tokens and self._admit(self._waiting[0][-1]):
+            request = heapq.heappop(self._waiting)[-1]
+            self.running.append(request)
+            self._advance(request, step)
         return step
 
     def complete(self, step: Step) -> None:
@@ -58,16 +84,31 @@ class Scheduler:
         gone = set(map(id, requests))
         for request in [request for request in self.running if id(request) in gone]:
             self._leave(request)
-        self.waiting = deque(request for request in self.waiting if id(request) not in gone)
+        self._waiting = [entry for entry in self._waiting if id(entry[-1]) not in gone]
+        heapq.heapify(self._waiting)
 
     def abort(self) -> None:
         """Drop every request and everything computed: what a failed step leaves behind cannot be trusted."""
         for request in self.running:
             if request.own is not None:
                 self.cache.drop(request.own)
-        self.waiting.clear()
+        self._waiting.clear()
         self.running.clear()
         self.cache.clear()
+
+    def _wait(self, request: Request) -> None:
+        heapq.heappush(self._waiting, (*_rank(request), request))
+
+    def _expire(self) -> list[Request]:
+        """Drop the requests whose deadline has passed."""
+        if not self._hurried:
+            return []
+        now = self.clock()
+        everyone = [*self.running, *(entry[-1] for entry in self._waiting)]
+        expired = [request for request in everyone if request.deadline <= now]
+        self._hurried = any(now < request.deadline < math.inf for request in everyone)
+        self.cancel(expired)
+        return expired
 
     def _grow(self, request: Request) -> None:
         """Add the next token, if need be in the place of those admitted last, the request itself among them."""
@@ -78,9 +119,9 @@ class Scheduler:
             try:
                 return self.cache.extend(request.own, request.next_token)
             except OutOfBlocks:
-                last = self.running[-1]
+                last = max(self.running, key=_rank)
                 self._leave(last)
-                self.waiting.appendleft(last)
+                self._wait(last)
                 self.preempted += 1
 
     def _leave(self, request: Request, keep: bool = False) -> None:
@@ -110,3 +151,7 @@ class Scheduler:
             if node.missing:
                 return
         step.finish(request, self.max_batch_tokens - step.size)
+
+
+def _rank(request: Request) -> tuple[int, int]:
+    return request.priority, request.arrival

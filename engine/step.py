@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -15,7 +16,8 @@ class Request:
     """A token sequence whose hidden state after the last token is wanted; `keep` of its tokens stay in the cache.
 
     While it is admitted, `leaf` is where its tokens end in the cache, and `own` the node of those it has added since.
-    A request that is not `done` once answered goes on, with `next_token` added.
+    A request that is not `done` once answered goes on, with `next_token` added. Lower `priority` comes first, and what
+    is not answered by its `deadline` (seconds of the scheduler's clock) is given up.
     """
 
     tokens: Tokens
@@ -24,6 +26,9 @@ class Request:
     own: Node | None = None
     done: bool = True
     next_token: int = -1
+    priority: int = 0
+    deadline: float = math.inf
+    arrival: int = -1
 
     @property
     def end(self) -> Node:
@@ -31,6 +36,10 @@ class Request:
         node = self.own or self.leaf
         assert node is not None
         return node
+
+    def give_up(self) -> None:
+        """Answer that the deadline has passed."""
+        return None
 
 
 @dataclass
@@ -44,6 +53,7 @@ class Step:
     writes: list[tuple[int, int]] = field(default_factory=list)  # (row, slot)
     copies: list[tuple[int, int]] = field(default_factory=list)  # (slot computed earlier, slot)
     finished: list[tuple[Request, int]] = field(default_factory=list)  # (request, its last token's row)
+    expired: list[Request] = field(default_factory=list)  # given up before this step
     _row_of_slot: dict[int, int] = field(default_factory=dict)
     _origin: dict[int, int] = field(default_factory=dict)  # a copied slot's source
 

@@ -70,6 +70,10 @@ class Writer(Request):
         )
         self.call.answer(self.place, completion)
 
+    def give_up(self) -> None:
+        """Answer with what is written so far: the deadline has passed."""
+        self.finish("timeout")
+
     def _stop(self) -> int | None:
         """Where in the text the first stop string begins; a token may hold its end and more."""
         text = self.decode(self.generated)

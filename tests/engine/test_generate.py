@@ -12,7 +12,7 @@ import torch
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, PromptError
+from adjudge.engine.errors import AdjudgeError, PromptError, QueueFull
 from adjudge.engine.labels import Labels
 from adjudge.engine.sampling import Sampling, choose, uniform
 from tests.engine.reference import open_reference
@@ -228,6 +228,50 @@ def test_a_step_that_fails_takes_the_calls_under_way_and_no_later_one(
     with pytest.raises((AdjudgeError, StopIteration)):
         next(other)
     assert engine.generate([[1]], max_tokens=2, temperature=0.0, ignore_eos=True)[0].finish_reason == "length"
+
+
+class Clock:
+    """A clock that goes on by a second each time it is asked."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_what_is_not_done_in_time_is_given_up_and_the_rest_goes_on() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=8)
+    engine.scheduler.clock = Clock()
+    prompts = [[1, 2, 3], [4, 5]]
+    patient = engine.generate_iter([[1] * (engine.max_prompt_tokens - 2), [6]], max_tokens=40, temperature=0.0)
+    texts = engine.generate(prompts, max_tokens=100, temperature=0.0, ignore_eos=True, timeout=12.0)
+    assert [text.finish_reason for text in texts] == ["timeout"] * 2
+    assert 0 < len(texts[0].token_ids) < 100
+    scores = engine.score([[7] * 100, [8]], DIGITS, timeout=4.0)
+    assert "timeout" in [score.reason for score in scores]
+    assert len(list(patient)) == 2
+    assert engine.score([[7] * 100], DIGITS, timeout=1e6)[0].reason is None
+    engine.cache.clear()
+    assert engine.cache.pool.free == engine.cache.pool.usable
+
+
+def test_a_call_of_lower_priority_number_comes_first() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=4)
+    later = engine.score_iter([[1, 2, 3, n] for n in range(8)], DIGITS, priority=5)
+    next(later)
+    engine.score([[9, 9, n] for n in range(4)], DIGITS, priority=-1)
+    assert engine.scheduler.has_work()  # the others still wait
+    assert len(list(later)) == 7
+
+
+def test_a_full_queue_is_an_error_and_takes_nothing() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_queue=3)
+    with pytest.raises(QueueFull, match="4 more would make it over 3"):
+        engine.score([[n, 1] for n in range(4)], DIGITS)
+    assert not engine.scheduler.has_work()
+    assert len(engine.score([[n, 1] for n in range(3)], DIGITS)) == 3
 
 
 # ---- choosing a token
