@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from adjudge.bench.limits import AttentionCase
 from adjudge.bench.timing import Variant, cache_bytes
-from adjudge.kernels import attention, dispatch
+from adjudge.kernels import attention
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 
 BACKENDS = {"torch": "ours, torch", "triton": "ours, Triton", "flash": "flash-attn", "varlen": "torch varlen"}
@@ -82,18 +82,12 @@ def exact_attention(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
 
 def attention_variants(inputs: AttentionInputs) -> list[Variant]:
     """Ours first; back ends that cannot run here say so when they are run."""
-    backends = list(BACKENDS) if _dispatches() else ["torch"]
-    variants = [_paged(inputs, backend) for backend in backends]
+    variants = [_paged(inputs, backend) for backend in BACKENDS]
     variants.append(Variant("SDPA, a sequence at a time", _one_by_one(inputs), _itself))
     variants.append(Variant("SDPA, padded batch", _padded(inputs), _itself))
     if inputs.query.is_cuda:
         variants.append(Variant("torch varlen, keys gathered", _varlen(inputs), _itself))
     return variants
-
-
-def _dispatches() -> bool:
-    """Whether `paged_attention` looks at ADJUDGE_ATTENTION."""
-    return any(hasattr(module, "attention_backend") for module in (attention, dispatch))
 
 
 def _paged(inputs: AttentionInputs, backend: str) -> Variant:
@@ -107,7 +101,7 @@ def _paged(inputs: AttentionInputs, backend: str) -> Variant:
         copy = call % len(caches)
         return attention.paged_attention(inputs.query[copy], caches[copy], batch)
 
-    environment = {"ADJUDGE_ATTENTION": backend} if _dispatches() else {}
+    environment = {"ADJUDGE_ATTENTION": backend}
     return Variant(BACKENDS[backend], run, _itself, environment=environment)
 
 

@@ -89,15 +89,14 @@ def _head_launches() -> Launches:
                 ("a set a row, all features", "set", True, True),
                 ("both, all features", "both", True, False),
             ):
-                run = _head_launch(width, vocabulary, count, normalizer, everything, per_row)  # type: ignore[arg-type]
+                run = head_launch(width, vocabulary, count, normalizer, everything, per_row)  # type: ignore[arg-type]
                 yield f"bf16, {size}: {what}", run, (restricted_head_triton,)
 
 
-def _head_launch(
-    width: int, vocabulary: int, count: int, normalizer: Normalizer, everything: bool, per_row: bool
+def head_launch(
+    width: int, vocabulary: int, count: int, normalizer: Normalizer, everything: bool, per_row: bool, n: int = 4096
 ) -> Callable[[], object]:
     """A call of the restricted head on tensors without memory."""
-    n = 4096
 
     def floats(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device="meta")

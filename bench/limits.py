@@ -77,7 +77,14 @@ class HeadCase:
         n, d, v, k = self.n, self.d, self.v, self.k
         match variant.removesuffix(COMPILED):
             case "ours" | "ours, labels checked before":
-                return (self.limit(itemsize),)
+                # Each tile of rows reads the label rows again (from the L2 cache, counted as if from memory).
+                answers = n * (4 * k + STATISTICS)
+                labels = Work((n + -(-n // 32) * k) * d * itemsize + answers, 2.0 * n * k * d)
+                if self.normalizer == "set":
+                    return (labels,)
+                partial_sums = n * -(-v // 512) * 8
+                product = Work((n + v) * d * itemsize + partial_sums, 2.0 * n * v * d)
+                return labels, product, Work(partial_sums + 3 * answers)
             case "index + matmul":
                 gather = Work(2 * k * d * itemsize)
                 matmul = Work(((n + k) * d + n * k) * itemsize, 2.0 * n * k * d)

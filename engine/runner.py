@@ -12,7 +12,7 @@ from adjudge.engine.errors import ModelUnsupported
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import keep_freed_memory
 from adjudge.engine.step import Step
-from adjudge.kernels.attention import attention_block_size, paged_attention
+from adjudge.kernels.attention import attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.linear import make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
@@ -40,8 +40,9 @@ class Runner:
         self._layers: dict[int, PagedKV] = {}
         self._calls = 0
         self._windows: set[int | None] = set()
-        width = getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
-        self.block_size = attention_block_size(self.device, self.dtype, width, width)
+        heads = self.config.num_attention_heads
+        self.head_width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // heads)
+        self.block_size = attention_block_size(self.device, self.dtype, self.head_width, self.head_width)
         self.blocks = 16  # enough for the self-check
         model.set_attn_implementation(ATTENTION)
         _fix_rope(model)
@@ -146,7 +147,10 @@ class Runner:
     def _check_isolation(self) -> None:
         """A sequence must not see its neighbours in the batch; notes whether it is bit-equal without them."""
         alone, packed = self._probe(20)[:20], self._probe(20, 12, 30, 5)[:20]
-        self.batch_invariant = torch.equal(alone, packed)
+        self.batch_invariant = torch.equal(alone, packed) and all(
+            is_batch_invariant(self.device, self.dtype, self.head_width, self.block_size, window)
+            for window in self._windows
+        )
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
             raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from adjudge.engine.radix import Node, RadixCache, Tokens
-from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
+from adjudge.kernels.paged_kv import PagedBatch, PagedSequence, to_device
 
 
 @dataclass(eq=False)
@@ -88,8 +88,9 @@ class Step:
 
     def batch(self, rows: int, device: torch.device) -> PagedBatch:
         """The attention kernel's view, padded to `rows`."""
-        writes = torch.tensor(self.writes, dtype=torch.long, device=device).view(-1, 2)
-        return PagedBatch(tuple(self.sequences), self.cache.pool.block_size, rows, writes[:, 0], writes[:, 1])
+        writes = torch.tensor(self.writes, dtype=torch.long).view(-1, 2).t().contiguous()
+        writes = to_device(writes, device)
+        return PagedBatch(tuple(self.sequences), self.cache.pool.block_size, rows, writes[0], writes[1])
 
     def _append(self, tokens: Tokens, start: int, table: list[int]) -> None:
         self.sequences.append(PagedSequence(self.size, len(tokens), start, table))

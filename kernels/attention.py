@@ -31,7 +31,8 @@ LIBRARIES: dict[str, tuple[LibraryAttention, ...]] = {
     "flash": (FlashAttention3(), FlashAttention2()),
     "varlen": (TorchVarlen(),),
 }
-NAMES = (*LIBRARIES, "triton", "torch")
+INVARIANT = ("triton", "torch")
+NAMES = (*LIBRARIES, *INVARIANT)
 
 Attention = Callable[..., torch.Tensor]
 
@@ -53,7 +54,7 @@ def paged_attention(
     _, block_size, _, value_width = cache.value.shape
     width = query_THD.shape[-1]
     kind = (query_THD.device, query_THD.dtype, width, value_width, block_size, sliding_window, softcap)
-    _, attend = attention_backend(*kind, forced=os.environ.get("ADJUDGE_ATTENTION", ""))
+    _, attend = attention_backend(*kind, forced=os.environ.get("ADJUDGE_ATTENTION", ""), active=active_library())
     if scale is None:
         scale = width**-0.5
     return attend(query_THD, cache, batch, scale=scale, sliding_window=sliding_window, softcap=softcap)
@@ -70,8 +71,12 @@ def attention_backend(
     softcap: float | None = None,
     *,
     forced: str = "",
+    active: str | None = None,
 ) -> tuple[str, Attention]:
-    """The back end for calls of one kind, by name, and the function; raises BackendUnavailable if `forced` cannot."""
+    """The back end for calls of one kind, by name, and the function; raises BackendUnavailable if `forced` cannot.
+
+    `active` is what `active_library` says: the answer may change with it.
+    """
     if forced and forced not in NAMES:
         raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}": set it to {", ".join(NAMES)}, or leave it unset')
     problems: list[str] = []
@@ -95,7 +100,7 @@ def attention_backend(
 
 def attention_block_size(device: torch.device, dtype: torch.dtype, width: int, value_width: int) -> int:
     """Positions a block of the cache should hold: what the back end wants that will serve most calls of this kind."""
-    serving = partial(attention_backend, device, dtype, width, value_width)
+    serving = partial(attention_backend, device, dtype, width, value_width, active=active_library())
     forced = os.environ.get("ADJUDGE_ATTENTION", "")
     if forced == "flash" or not forced:
         for size in (BLOCK_SIZE, FLASH_2_BLOCK_SIZE):
@@ -105,3 +110,18 @@ def attention_block_size(device: torch.device, dtype: torch.dtype, width: int, v
             except BackendUnavailable:
                 continue
     return BLOCK_SIZE
+
+
+def active_library() -> str | None:
+    """The flash attention that torch's own varlen attention runs on at the moment, where this torch tells."""
+    tell = getattr(torch.nn.attention, "current_flash_attention_impl", None)
+    return tell() if tell is not None else None
+
+
+def is_batch_invariant(
+    device: torch.device, dtype: torch.dtype, width: int, block_size: int, sliding_window: int | None
+) -> bool:
+    """Whether the back end that serves such calls gives a row the same bits in any company."""
+    kind = (device, dtype, width, width, block_size, sliding_window)
+    forced = os.environ.get("ADJUDGE_ATTENTION", "")
+    return attention_backend(*kind, forced=forced, active=active_library())[0] in INVARIANT

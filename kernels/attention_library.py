@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from adjudge.kernels.paged_kv import PagedBatch, PagedKV
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, to_device
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -239,7 +239,7 @@ def _row_places(batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:
     for index, run in enumerate(batch.sequences):
         sequence[run.row : run.row + run.length] = index
         position[run.row : run.row + run.length] = torch.arange(run.start, run.start + run.length)
-    return sequence.to(batch.device), position.to(batch.device)
+    return to_device(sequence, batch.device), to_device(position, batch.device)
 
 
 def _finish(output: torch.Tensor, cache: PagedKV, batch: PagedBatch, sliding_window: int | None) -> torch.Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
+from adjudge.kernels.paged_kv import PagedBatch, PagedSequence, to_device
 
 SPLIT_KEYS = 1024
 """Keys a split. A row with several splits writes each one's partial result and reads it again: 8 bytes a value against
@@ -126,7 +126,7 @@ def _round(
     merged = parts > 0
 
     def tensor(*columns: Integers) -> torch.Tensor:
-        return torch.from_numpy(np.stack(columns, 1).astype(np.int32)).to(batch.device)
+        return to_device(torch.from_numpy(np.stack(columns, 1).astype(np.int32)), batch.device)
 
     return Round(
         tensor(first_query, count, band_table[band], split_start + skipped, end),

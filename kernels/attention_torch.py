@@ -8,6 +8,9 @@ Ladder (2 cores, 9 query heads on 3 KV heads of 64, context 1024; GFLOP/s of use
 2. torch's fused CPU attention, one query tile a call: 116;
 3. query heads of one KV head packed into the rows of a tile, all tiles of a KV band in one call (this version): 126.
 
+Where it loses (bench/results/kernels-cpu.csv, one thread): plain SDPA, a sequence at a time on gathered keys, is 3 to
+4 % faster in prefill and 1.2 times as fast on a cold judge's batch with 9 heads; its bits depend on the chunks.
+
 Tried and dropped, each slower on the same machine, one thread:
 - shared prefixes cut at multiples of 512 keys, each span read once for all siblings and merged by log-sums: the fused
   calls take 6 % less, merging and copying more than that; 3 to 4 % slower in all on the example pairs and on stories of

@@ -12,6 +12,11 @@ import torch
 from adjudge.kernels.dispatch import kernel_backend
 
 
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy from the host that does not wait for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 @dataclass(frozen=True)
 class PagedKV:
     """One layer's cache: keys [blocks, block_size, KV heads, D] and values [blocks, block_size, KV heads, Dv].
@@ -71,13 +76,13 @@ class PagedBatch:
     def query_offsets(self) -> torch.Tensor:
         """[S + 1] int32: where each sequence's rows begin in the packed batch; sequences lie one after the other."""
         ends = [sequence.row + sequence.length for sequence in self.sequences]
-        return torch.tensor([0, *ends], dtype=torch.int32, device=self.device)
+        return to_device(torch.tensor([0, *ends], dtype=torch.int32), self.device)
 
     @cached_property
     def context_lengths(self) -> torch.Tensor:
         """[S] int32: positions 0 .. length of each sequence have keys and values, those of this step included."""
         lengths = [sequence.start + sequence.length for sequence in self.sequences]
-        return torch.tensor(lengths, dtype=torch.int32, device=self.device)
+        return to_device(torch.tensor(lengths, dtype=torch.int32), self.device)
 
     @cached_property
     def block_table(self) -> torch.Tensor:
@@ -86,7 +91,7 @@ class PagedBatch:
         table = torch.zeros(len(counts), max(counts, default=0), dtype=torch.int32)
         for row, (sequence, count) in enumerate(zip(self.sequences, counts, strict=True)):
             table[row, :count] = torch.as_tensor(sequence.blocks[:count], dtype=torch.int32)
-        return table.to(self.device)
+        return to_device(table, self.device)
 
     @property
     def device(self) -> torch.device:

@@ -1,6 +1,6 @@
 """Scores over a few labels straight from hidden states, with no row of vocabulary logits in memory.
 
-Ladder, naive to fast. Milliseconds for N = 256 rows, D = 576, V = 49152, K = 5, float32, on two busy CPU cores:
+Ladder, naive to fast. Milliseconds for N = 256, D = 576, V = 49152, K = 5, float32, two busy threads of an AMD EPYC:
 1. the whole head, log_softmax, pick the labels                          134   1 x; stores [N, V] logits
 2. "both" (and "full"), torch: log-sum-exp over chunks of the vocabulary 118   1.1 x; stores one chunk of 32 rows
 3. "set", torch: multiply-and-sum with the label rows of the weight      0.6   220 x
@@ -10,15 +10,18 @@ Microseconds for N = 4096, D = 3584, V = 152064, K = 5:
 4. the whole head and log_softmax: 4.5 TFLOP and three passes over 1.2 GB of logits           7,000
 5. index, matmul, log_softmax: 29 MB, and three launches                                      6 + the launches
 6. "set", a row a program (…_row): 29 MB, and K rows of weights a row from the L2 cache       6 to 30
-7. "set", a tile of rows a program (…_tile), the labels staged once a tile; one launch        7
-8. "full" and "both" (…_full): 4.5 TFLOP and no logits                                        6,400
+7. "set", a tile of rows a program (…_tile), the labels staged once a tile; one launch        7 to 8
+8. "full" and "both" (…_full): 4.5 TFLOP and no logits; its tiles' reads of the L2 cache may double that  6,400
 
 Every position of long texts: `rows` and a label or token each, K = 1 with "full" for the log-probabilities of a text's
-own tokens. Memory beyond the arguments is that of the scores (rows times K) and one tile (the Triton path, where rows
-are gathered or normed for "full", also holds them once in the model's dtype).
+own tokens. Memory beyond the arguments is that of the scores (rows times K) and one tile. The Triton path adds for
+"full" two floats a chunk of the vocabulary for 8,192 rows at most and, where rows are gathered or normed, the rows
+themselves in the model's dtype.
 
-Where it loses: index, matmul and log_softmax alone take 0.05 ms on the CPU (no statistics, and bits that depend on the
-batch), and "both" for a single row takes 2.3 x the plain head, which is the price of its padding to 32 rows.
+Where it loses (bench/results/kernels-cpu.csv, one thread): "set" takes 5 to 39 times as long on a CPU as index, matmul
+and log_softmax (no statistics, and bits that depend on the batch); "both" for a single row takes 3.5 times the plain
+head, the price of its padding to 32 rows. On CUDA the checks of the label arguments wait for the device, once for
+shared labels and up to eight times with sets, groups, rows and targets: what has one launch is the scoring itself.
 """
 
 from dataclasses import dataclass

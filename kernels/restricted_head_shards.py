@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adjudge.kernels.dispatch import kernel_backend
 from adjudge.kernels.restricted_head import RestrictedScores, assemble
 from adjudge.kernels.restricted_head_arguments import (
     Head,
@@ -74,26 +75,29 @@ def shard_scores(
     local_ids = torch.where(owned, ids - first_id, 0)
     labels = lay_out(hidden_ND, len(weight_VD), n, local_ids, label_offsets, None, None, None)
 
-    # Pairs of a row and a token: each token for all rows where the labels are shared, else each for its own row.
-    if labels.shared:
-        row_of_pair = torch.arange(n, device=ids.device).repeat_interleave(len(ids))
-        token_of_pair = torch.arange(len(ids), device=ids.device).repeat(n)
-    else:
-        row_of_pair = torch.arange(n, device=ids.device).repeat_interleave(labels.token_offsets.diff())
-        token_of_pair = torch.arange(len(ids), device=ids.device)
-    flat = hidden_ND.new_empty(len(row_of_pair), dtype=torch.float32)
     finite = hidden_ND.new_empty(n, dtype=torch.bool)
-    for start in range(0, len(flat), TILE):
-        tile = slice(start, start + TILE)
-        row_T = row_of_pair[tile]
+
+    def read(row_T: Tensor, ids_TK: Tensor) -> Tensor:
         x_TD = final_rows(hidden_ND, row_T if rows is None else rows[row_T], head)[: len(row_T)]
-        flat[tile] = token_logits(x_TD, head, local_ids[token_of_pair[tile], None])[:, 0]
         finite[row_T] = x_TD.abs().amax(-1) < torch.inf
-    flat.masked_fill_(~owned[token_of_pair], -torch.inf)
+        return token_logits(x_TD, head, ids_TK)
+
+    every_row = torch.arange(n, device=ids.device)
+    if labels.shared:
+        logits = hidden_ND.new_empty(n, len(ids), dtype=torch.float32)
+        for start in range(0, n, TILE):
+            logits[start : start + TILE] = read(every_row[start : start + TILE], local_ids[None])
+    else:
+        logits = hidden_ND.new_empty(len(ids), dtype=torch.float32)
+        row_of_token = every_row.repeat_interleave(labels.token_offsets.diff())
+        for start in range(0, len(ids), TILE):
+            tile = slice(start, start + TILE)
+            logits[tile] = read(row_of_token[tile], local_ids[tile, None])[:, 0]
+    logits.masked_fill_(~owned, -torch.inf)
     return ShardScores(
-        token_logits=flat.view(n, len(ids)) if labels.shared else flat,
+        token_logits=logits,
         owned=owned,
-        log_sum=vocabulary_log_sum(hidden_ND, rows, n, head) if n else flat,
+        log_sum=_log_sum(hidden_ND, rows, n, head),
         finite=finite,
     )
 
@@ -132,3 +136,14 @@ def combine_shards(
         log_full = torch.stack([part.log_sum for part in shards]).logsumexp(0)
         scores = with_full(scores, log_full, labels, replace=normalizer == "full")
     return assemble(scores, labels)
+
+
+def _log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
+    """Log-sum-exp [N] over the rank's vocabulary rows."""
+    if n == 0:
+        return hidden_ND.new_empty(0, dtype=torch.float32)
+    if kernel_backend(hidden_ND.device) == "torch":
+        return vocabulary_log_sum(hidden_ND, rows, n, head)
+    from adjudge.kernels.restricted_head_triton import triton_log_sum
+
+    return triton_log_sum(hidden_ND, rows, n, head)

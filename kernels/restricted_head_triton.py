@@ -6,7 +6,8 @@
 | one a row, or larger | restricted_head_triton_row: a row a program |
 | "full" and "both" | restricted_head_triton_full on top: two more launches (three with `rows` or a norm) |
 
-The choice depends on K, D, V, dtype and device, never on N: a row takes the same way whatever surrounds it.
+The choice depends on K, D, V, dtype and device, never on N: a row takes the same way whatever surrounds it. The tiles
+are chosen by what compiles without spilling (`adjudge bench compile`) and by byte counts; no GPU has timed them yet.
 """
 
 from typing import Any
@@ -26,6 +27,8 @@ LARGEST_TILE = 128  # tokens of a shared set
 ROW_TOKENS = 8
 ROW_WIDTH = 256
 VOCABULARY_CHUNK = 512
+ROWS_AT_ONCE = 8192
+"""Rows whose sums over the vocabulary's chunks are in memory at once (20 MB for V = 152064); a multiple of any tile."""
 
 
 def triton_scores(
@@ -37,8 +40,23 @@ def triton_scores(
     if rows is not None or head.norm_weight_D is not None:
         hidden_ND, rows, head = _final_rows(hidden_ND, rows, n, head), None, head.without_norm()
     scores = _set_scores(hidden_ND, rows, n, head, labels)
-    peaks, sums = _vocabulary_sums(hidden_ND, n, head)
-    return _full_scores(scores, peaks, sums, labels, replace=normalizer == "full")
+    scores |= {name: torch.empty_like(scores["log_z"]) for name in ("log_mass", "mass")}
+    scores["full_logprobs"] = torch.empty_like(scores["logprobs"])
+    for start in range(0, n, ROWS_AT_ONCE):
+        peaks, sums = _vocabulary_sums(hidden_ND[start : start + ROWS_AT_ONCE], head)
+        _finish(scores, start, peaks, sums, labels, replace=normalizer == "full")
+    return scores
+
+
+def triton_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
+    """Log-sum-exp over the vocabulary [N]: the one part that the ranks of a cut vocabulary have to exchange."""
+    if rows is not None or head.norm_weight_D is not None:
+        hidden_ND, head = _final_rows(hidden_ND, rows, n, head), head.without_norm()
+    log_sums = []
+    for start in range(0, n, ROWS_AT_ONCE):
+        peaks, sums = _vocabulary_sums(hidden_ND[start : start + ROWS_AT_ONCE], head)
+        log_sums.append((peaks + sums.log()).logsumexp(1))
+    return torch.cat(log_sums)
 
 
 def _set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
@@ -123,8 +141,9 @@ def _final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> T
     return final_ND
 
 
-def _vocabulary_sums(hidden_ND: Tensor, n: int, head: Head) -> tuple[Tensor, Tensor]:
+def _vocabulary_sums(hidden_ND: Tensor, head: Head) -> tuple[Tensor, Tensor]:
     """Maximum and sum of exponentials [N, C] over each chunk of the vocabulary."""
+    n = len(hidden_ND)
     vocabulary, width = head.weight_VD.shape
     chunks = triton.cdiv(vocabulary, VOCABULARY_CHUNK)
     peaks, sums = (hidden_ND.new_empty(n, chunks, dtype=torch.float32) for _ in range(2))
@@ -160,28 +179,29 @@ def _vocabulary_tile(hidden_ND: Tensor) -> dict[str, int]:
     return {"ROWS": 128, "COLUMNS": columns, "WIDTH_BLOCK": 64, "num_warps": 8, "num_stages": 3}
 
 
-def _full_scores(scores: Scores, peaks: Tensor, sums: Tensor, labels: Labels, *, replace: bool) -> Scores:
+def _finish(scores: Scores, start: int, peaks: Tensor, sums: Tensor, labels: Labels, *, replace: bool) -> None:
+    """Add what the vocabulary tells to the scores of the rows from `start` on."""
     n, chunks = peaks.shape
-    scores |= {name: torch.empty_like(scores["log_z"]) for name in ("log_mass", "mass")}
-    scores["full_logprobs"] = torch.empty_like(scores["logprobs"])
+    rows = {name: value[start : start + n] for name, value in scores.items()}
+    if not labels.shared:  # flat per label: found through the offsets
+        rows |= {name: scores[name] for name in ("logprobs", "full_logprobs")}
     names = ("best", "best_logprob", "expected", "variance", "entropy", "margin", "keep", "valid")
     full_scores_kernel[(n,)](
         peaks=peaks,
         sums=sums,
-        label_offsets=labels.label_offsets,
-        logprobs=scores["logprobs"],
-        full_logprobs=scores["full_logprobs"],
-        log_z_in=scores["log_z"],
-        log_mass_out=scores["log_mass"],
-        mass_out=scores["mass"],
-        **{f"{name}_io": scores.get(name) for name in names},
+        label_offsets=labels.label_offsets if labels.shared else labels.label_offsets[start:],
+        logprobs=rows["logprobs"],
+        full_logprobs=rows["full_logprobs"],
+        log_z_in=rows["log_z"],
+        log_mass_out=rows["log_mass"],
+        mass_out=rows["mass"],
+        **{f"{name}_io": rows.get(name) for name in names},
         chunks=chunks,
         SHARED=labels.shared,
         REPLACE=replace,
         CHUNKS=triton.next_power_of_2(chunks),
         BLOCK=32,
     )
-    return scores
 
 
 def interpreted() -> bool:

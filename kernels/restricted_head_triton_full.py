@@ -45,7 +45,8 @@ def final_row_kernel(
         tl.store(final + row * width + d, x, mask=d < width)
 
 
-@triton.jit
+# How many rows there are must not make another kernel.
+@triton.jit(do_not_specialize=["n", "row_tiles"])
 def vocabulary_kernel(
     hidden,
     hidden_row_stride,

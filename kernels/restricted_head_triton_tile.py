@@ -17,7 +17,8 @@ import triton.language as tl
 from adjudge.kernels.triton_math import norm_scale, soft_capped
 
 
-@triton.jit
+# How many rows there are must not make another kernel.
+@triton.jit(do_not_specialize=["n"])
 def set_tile_kernel(
     hidden,
     hidden_row_stride,

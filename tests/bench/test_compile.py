@@ -8,6 +8,19 @@ import pytest
 from rich.console import Console
 
 
+def test_how_many_rows_there_are_makes_no_other_kernel() -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    from adjudge.bench.compile import head_launch
+    from adjudge.kernels import restricted_head_triton
+    from adjudge.kernels.ahead_of_time import record
+
+    kinds = []
+    for n in (1, 16, 33):
+        launches = record(head_launch(576, 49152, 5, "both", True, False, n), 90, restricted_head_triton)
+        kinds.append([(launch.kernel.__name__, launch.specialisation()) for launch in launches])
+    assert kinds[0] == kinds[1] == kinds[2]
+
+
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="Triton interprets in this process")
 def test_every_kernel_compiles_for_each_target_and_spills_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("triton", reason="triton is not installed")

@@ -80,7 +80,7 @@ def test_a_peer_s_kernels_do_at_least_what_the_case_needs(case: HeadCase) -> Non
         stages = case.stages(variant, 2)
         assert sum(stage.flops for stage in stages) >= case.limit(2).flops
         assert sum(stage.bytes for stage in stages) > inputs
-    assert case.stages(OURS, 2) == case.stages(UNCHECKED, 2) == (case.limit(2),)
+    assert case.stages(OURS, 2) == case.stages(UNCHECKED, 2)
 
 
 def test_attention_counts_what_rows_see_and_shared_keys_once() -> None:
@@ -106,7 +106,7 @@ def test_predictions_say_that_they_are_and_cover_every_case() -> None:
     assert all("predicted" in m.note and "prediction" in m.machine and m.median_us for m in h200)
     assert all(slow.median_us >= fast.median_us for slow, fast in zip(h100, h200, strict=True))  # type: ignore[operator]
     [ours] = [m for m in h200 if m.case == "set" and m.shape == "N=4096 D=3584 V=152064 K=5" and m.variant == OURS]
-    assert ours.median_us == pytest.approx(6.84, abs=0.01)
+    assert ours.median_us == pytest.approx(7.90, abs=0.01) and ours.limit_us == pytest.approx(6.84, abs=0.01)
     with pytest.raises(AdjudgeError, match="h100, h200"):
         predictions("tpu")
 
@@ -227,7 +227,6 @@ def test_every_attention_back_end_is_asked_for_by_name_and_one_that_is_not_here_
     asked: list[tuple[str, int]] = []
     torch_paged_attention = attention.paged_attention
     monkeypatch.delenv("ADJUDGE_ATTENTION", raising=False)
-    monkeypatch.setattr(attention, "attention_backend", None, raising=False)
     monkeypatch.setattr(attention, "paged_attention", paged)
     [measured] = bench.run_cases([], TOY_ATTENTION[:1], TOY)
     found = {m.variant: m for m in measured}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from adjudge.kernels import RestrictedScores, restricted_logprobs
+from adjudge.kernels import RestrictedScores, combine_shards, restricted_logprobs, shard_scores
 from adjudge.kernels.oracle import restricted_logprobs_oracle, scores_of_logits
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -209,13 +209,50 @@ def check_implementation(device: str) -> None:
             slack = 8.0 if device == "cpu" and dtype == torch.bfloat16 and "norm" in features else 2.0
             problems = [problem(shape, dtype, features, seed) for seed, shape in enumerate(SMALL_SHAPES)]
             assert_as_good_as_plain_torch([one | {"normalizer": "both"} for one in problems], slack, device)
-    arguments = problem((9, 48, 257, 11), torch.float32, "csr groups values targets norm softcap")
-    assert_invariant(moved(arguments, device), [[0], [8], [5, 2, 7]])
-    for features, value in (("softcap", torch.inf), ("softcap", torch.nan), ("norm softcap", 1e30)):
-        arguments = problem((9, 48, 257, 11), torch.float32, f"csr groups values targets {features}")
+    for normalizer in ("set", "both"):
+        for features in (
+            "values targets",
+            "values targets groups norm softcap",
+            "csr groups values targets norm softcap",
+        ):
+            check_company(device, features, normalizer, (35, 48, 600, 11), torch.float32)
+    check_shards(device)
+    small = problem((5, 20, 600, 4), torch.float32, "softcap")
+    small["hidden_ND"] /= 1000  # logits near 0, which a soft cap of 50 must leave as they are
+    assert_as_good_as_plain_torch([small | {"softcap": 50.0, "normalizer": "both"}], device=device)
+    if device != "cpu":
+        for dtype in DTYPES:
+            for width in (576, 3584):
+                check_company(device, "values targets norm", "both", (4096, width, 49152, 5), dtype)
+
+
+def check_shards(device: str) -> None:
+    """Two ranks' parts of a vocabulary make the whole head's scores."""
+    whole = moved(problem((5, 20, 600, 4), torch.float32, "rows norm values"), device)
+    values = whole.pop("label_values")
+    weight = whole.pop("weight_VD")
+    parts = [
+        shard_scores(**whole, weight_VD=weight[first : first + 400], first_id=first) for first in range(0, 600, 400)
+    ]
+    ours = as_dict(combine_shards(parts, label_values=values, normalizer="both"))
+    expected = as_dict(restricted_logprobs(**whole, weight_VD=weight, label_values=values, normalizer="both"))
+    for name, value in ours.items():
+        assert torch.allclose(value.double(), expected[name].double(), rtol=1e-4, atol=1e-5), name
+
+
+def check_company(
+    device: str, features: str, normalizer: str, shape: tuple[int, int, int, int], dtype: torch.dtype
+) -> None:
+    """A row is the same bits in any company, and one that is not finite is invalid and alone in it."""
+    arguments = problem(shape, dtype, features) | {"normalizer": normalizer}
+    last = shape[0] - 1
+    assert_invariant(moved(arguments, device), [[0], [last], [last - 1, 2, 7]])
+    for value in (torch.inf, torch.nan, 1e30):
+        if value == 1e30 and "norm" not in features:
+            continue
         arguments["hidden_ND"][4, 3] = value
         scores = score(moved(arguments, device))
-        assert scores["valid"].tolist() == [row != 4 for row in range(9)]
+        assert scores["valid"].tolist() == [row != 4 for row in range(shape[0])]
         assert scores["best"][4] == -1 and not scores["keep"][4]
         bad = of_row(scores, 4)
         assert all(bad[name].isnan().all() for name in bad if bad[name].is_floating_point())

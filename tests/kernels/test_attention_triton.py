@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -186,7 +187,7 @@ def check_write(device: str) -> None:
             key[1, -1, 3], value[2, 0, 1], key[3, 0, 0] = torch.nan, torch.inf, -torch.inf
             rows = torch.tensor([0, 1, 2, 3, 3, 4, 0], device=device)
             slots = torch.tensor([17, 16, 40, 31, 33, 60, 47], device=device)
-            batch = PagedBatch((), 16, 6, rows, slots)
+            batch = PagedBatch((), 16, 6, *torch.stack([rows, slots], 1).unbind(1))
             caches = [PagedKV.empty(4, 16, key, value) for _ in range(2)]
             for cache, write in zip(caches, (triton_write_kv, torch_write_kv), strict=True):
                 cache.key[1:], cache.value[1:], cache.bad[16:] = 7, 7, True
@@ -197,10 +198,6 @@ def check_write(device: str) -> None:
     triton_write_kv(key, value, caches[0], PagedBatch((), 16, 6, rows[:0], slots[:0]))
 
 
-# ---- ahead of time
-
-
-# dtype, D, Dv, H, KV heads, block size, window, softcap
 def check_dispatch(device: str) -> None:
     """Through the one call, the back end that is named gives what it gives by itself, near what the other gives."""
     from adjudge.kernels.attention import paged_attention
@@ -209,8 +206,8 @@ def check_dispatch(device: str) -> None:
     case = Case(LENGTHS, 3, 1, 16, 16, torch.float32, device=device)
     outputs = {}
     for name in ("torch", "triton"):
-        os.environ["ADJUDGE_ATTENTION"] = name
-        outputs[name] = case.run(paged_attention, whole(*LENGTHS), 16)
+        with patch.dict(os.environ, {"ADJUDGE_ATTENTION": name}):
+            outputs[name] = case.run(paged_attention, whole(*LENGTHS), 16)
     assert all(map(torch.equal, outputs["triton"], case.run(triton_attention, whole(*LENGTHS), 16)))
     assert not all(map(torch.equal, outputs["triton"], outputs["torch"]))  # two implementations, not one
     for ours, other in zip(outputs["triton"], outputs["torch"], strict=True):

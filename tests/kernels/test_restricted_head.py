@@ -1,15 +1,12 @@
 """The restricted head against its float64 oracle, against itself in other company, and against bad input."""
 
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from adjudge.bench.memory import peak_bytes as peak_of
 from adjudge.kernels import LabelSetError, restricted_logprobs
 from tests.kernels.restricted_cases import (
     DTYPES,
@@ -211,33 +208,8 @@ def test_no_output_is_left_unwritten(features: str, poisoned_memory: None) -> No
     assert_as_good_as_plain_torch([problem((33, 48, 3000, 11), torch.float32, features) | {"normalizer": "both"}])
 
 
-class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes of tensors made under it: alive now, and at most at one time."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.alive, self.peak = 0, 0
-        self._seen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        known = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and (storage := tensor.untyped_storage()).data_ptr() not in known:
-                size = storage.nbytes()
-                self.alive += size
-                self.peak = max(self.peak, self.alive)
-                weakref.finalize(storage, self._forget, size)
-        return result
-
-    def _forget(self, size: int) -> None:
-        self.alive -= size
-
-
 def peak_bytes(arguments: dict[str, Any], **more: Any) -> int:
-    with PeakMemory() as memory:
-        restricted_logprobs(**arguments, **more)
-    return memory.peak
+    return peak_of(lambda: restricted_logprobs(**arguments, **more), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("features", ["rows", "csr rows norm"])
