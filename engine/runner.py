@@ -13,6 +13,7 @@ from adjudge.engine.head import Head
 from adjudge.engine.host_memory import keep_freed_memory
 from adjudge.engine.step import Step
 from adjudge.kernels.attention import attention_block_size, is_batch_invariant, paged_attention
+from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.linear import make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
@@ -42,7 +43,7 @@ class Runner:
         self._windows: set[int | None] = set()
         heads = self.config.num_attention_heads
         self.head_width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // heads)
-        self.block_size = attention_block_size(self.device, self.dtype, self.head_width, self.head_width)
+        self.block_size = attention_block_size(self.device, self.dtype, self.head_width)
         self.blocks = 16  # enough for the self-check
         model.set_attn_implementation(ATTENTION)
         _fix_rope(model)
@@ -148,7 +149,9 @@ class Runner:
         """A sequence must not see its neighbours in the batch; notes whether it is bit-equal without them."""
         alone, packed = self._probe(20)[:20], self._probe(20, 12, 30, 5)[:20]
         self.batch_invariant = torch.equal(alone, packed) and all(
-            is_batch_invariant(self.device, self.dtype, self.head_width, self.block_size, window)
+            is_batch_invariant(
+                AttentionKind(self.device, self.dtype, self.head_width, self.head_width, self.block_size, window)
+            )
             for window in self._windows
         )
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):

@@ -16,11 +16,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cache, partial
+from contextlib import suppress
 
 import torch
 
-from adjudge.kernels.attention_library import FlashAttention2, FlashAttention3, LibraryAttention, TorchVarlen
+from adjudge.kernels.attention_library import (
+    AttentionKind,
+    FlashAttention2,
+    FlashAttention3,
+    LibraryAttention,
+    TorchVarlen,
+)
 from adjudge.kernels.attention_torch import torch_attention
 from adjudge.kernels.dispatch import BackendUnavailable, triton_problem
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
@@ -53,42 +59,29 @@ def paged_attention(
     """
     _, block_size, _, value_width = cache.value.shape
     width = query_THD.shape[-1]
-    kind = (query_THD.device, query_THD.dtype, width, value_width, block_size, sliding_window, softcap)
-    _, attend = attention_backend(*kind, forced=os.environ.get("ADJUDGE_ATTENTION", ""), active=active_library())
+    kind = AttentionKind(query_THD.device, query_THD.dtype, width, value_width, block_size, sliding_window, softcap)
+    _, attend = attention_backend(kind)
     if scale is None:
         scale = width**-0.5
     return attend(query_THD, cache, batch, scale=scale, sliding_window=sliding_window, softcap=softcap)
 
 
-@cache
-def attention_backend(
-    device: torch.device,
-    dtype: torch.dtype,
-    width: int,
-    value_width: int,
-    block_size: int,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    *,
-    forced: str = "",
-    active: str | None = None,
-) -> tuple[str, Attention]:
-    """The back end for calls of one kind, by name, and the function; raises BackendUnavailable if `forced` cannot.
+def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
+    """The back end for calls of one kind, by name, and its function.
 
-    `active` is what `active_library` says: the answer may change with it.
+    Raises BackendUnavailable if `ADJUDGE_ATTENTION` names one that cannot serve.
     """
+    forced = os.environ.get("ADJUDGE_ATTENTION", "")
     if forced and forced not in NAMES:
         raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}": set it to {", ".join(NAMES)}, or leave it unset')
     problems: list[str] = []
     for name, libraries in LIBRARIES.items():
         for library in libraries if forced in ("", name) else ():
-            problem = library.available(device, dtype, width, value_width, block_size, sliding_window, softcap)
-            if problem is None:
+            if (problem := library.problem(kind)) is None:
                 return name, library
             problems.append(problem)
-    if forced in ("", "triton"):
-        problem = triton_problem(device) if forced or device.type == "cuda" else "only used on CUDA"
-        if problem is None:
+    if forced == "triton" or (not forced and kind.device.type == "cuda"):
+        if (problem := triton_problem(kind.device)) is None:
             from adjudge.kernels.attention_triton import triton_attention
 
             return "triton", triton_attention
@@ -98,30 +91,15 @@ def attention_backend(
     raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}" but it cannot serve here: {"; ".join(problems)}')
 
 
-def attention_block_size(device: torch.device, dtype: torch.dtype, width: int, value_width: int) -> int:
-    """Positions a block of the cache should hold: what the back end wants that will serve most calls of this kind."""
-    serving = partial(attention_backend, device, dtype, width, value_width, active=active_library())
-    forced = os.environ.get("ADJUDGE_ATTENTION", "")
-    if forced == "flash" or not forced:
-        for size in (BLOCK_SIZE, FLASH_2_BLOCK_SIZE):
-            try:
-                if serving(size, forced=forced)[0] == "flash":
-                    return size
-            except BackendUnavailable:
-                continue
+def attention_block_size(device: torch.device, dtype: torch.dtype, width: int) -> int:
+    """Positions a block of the cache should hold: more than BLOCK_SIZE only where flash-attn 2 would serve for it."""
+    for size in (BLOCK_SIZE, FLASH_2_BLOCK_SIZE):
+        with suppress(BackendUnavailable):
+            if attention_backend(AttentionKind(device, dtype, width, width, size))[0] == "flash":
+                return size
     return BLOCK_SIZE
 
 
-def active_library() -> str | None:
-    """The flash attention that torch's own varlen attention runs on at the moment, where this torch tells."""
-    tell = getattr(torch.nn.attention, "current_flash_attention_impl", None)
-    return tell() if tell is not None else None
-
-
-def is_batch_invariant(
-    device: torch.device, dtype: torch.dtype, width: int, block_size: int, sliding_window: int | None
-) -> bool:
+def is_batch_invariant(kind: AttentionKind) -> bool:
     """Whether the back end that serves such calls gives a row the same bits in any company."""
-    kind = (device, dtype, width, width, block_size, sliding_window)
-    forced = os.environ.get("ADJUDGE_ATTENTION", "")
-    return attention_backend(*kind, forced=forced, active=active_library())[0] in INVARIANT
+    return attention_backend(kind)[0] in INVARIANT

@@ -14,9 +14,12 @@ not finite; nothing here waits for the device.
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -25,20 +28,37 @@ from adjudge.kernels.paged_kv import PagedBatch, PagedKV, to_device
 HALVES = (torch.float16, torch.bfloat16)
 
 
-class LibraryAttention(Protocol):
+@dataclass(frozen=True)
+class AttentionKind:
+    """What decides which back end may serve a call; how many rows it has is not among it."""
+
+    device: torch.device
+    dtype: torch.dtype
+    width: int
+    value_width: int
+    block_size: int
+    sliding_window: int | None = None
+    softcap: float | None = None
+
+
+class LibraryAttention(ABC):
     """A back end of `paged_attention`."""
 
-    def available(
+    @abstractmethod
+    def problem(self, kind: AttentionKind) -> str | None:
+        """Why it cannot serve calls of a kind, or None if it can."""
+
+    @abstractmethod
+    def attend(
         self,
-        device: torch.device,
-        dtype: torch.dtype,
-        width: int,
-        value_width: int,
-        block_size: int,
-        sliding_window: int | None,
+        query_THD: torch.Tensor,
+        cache: PagedKV,
+        batch: PagedBatch,
+        scale: float | None,
+        window: tuple[int, int],
         softcap: float | None,
-    ) -> str | None:
-        """Why it cannot serve, or None if it can."""
+    ) -> torch.Tensor:
+        """The library's call; `window` as the libraries count it."""
 
     def __call__(
         self,
@@ -50,46 +70,42 @@ class LibraryAttention(Protocol):
         sliding_window: int | None = None,
         softcap: float | None = None,
     ) -> torch.Tensor:
-        """As `paged_attention`."""
+        """As `paged_attention`: NaN where a row saw what was not finite, zeros in padding, which no library writes."""
+        # The libraries count the keys to the left of a query's own, and -1 means all.
+        window = (-1 if sliding_window is None else sliding_window - 1, 0)
+        output = self.attend(query_THD, cache, batch, scale, window, softcap)
+        output.masked_fill_(seen_bad(cache, batch, sliding_window)[:, None, None], torch.nan)
+        output[max((run.row + run.length for run in batch.sequences), default=0) :] = 0
+        return output
 
 
-class FlashAttention2:
+class FlashAttention2(LibraryAttention):
     """`flash_attn.flash_attn_varlen_func` (compute capability 8.0 and later; blocks of a multiple of 256)."""
 
-    def available(
-        self,
-        device: torch.device,
-        dtype: torch.dtype,
-        width: int,
-        value_width: int,
-        block_size: int,
-        sliding_window: int | None,
-        softcap: float | None,
-    ) -> str | None:
-        """Why it cannot serve, or None if it can."""
-        needed = ["block_table", "window_size"] + (["softcap"] if softcap is not None else [])
-        return (
-            _unfit(device, dtype, width, value_width, capability=8)
-            or (f"flash-attn 2 wants blocks of a multiple of 256, not {block_size}" if block_size % 256 else None)
-            or _lacks("flash_attn", "flash_attn_varlen_func", needed)
-        )
+    def problem(self, kind: AttentionKind) -> str | None:
+        """Why it cannot serve calls of a kind, or None if it can."""
+        needed = ["block_table", "window_size"] + (["softcap"] if kind.softcap is not None else [])
+        if problem := _unfit(kind, capability=8):
+            return problem
+        if kind.block_size % 256:
+            return f"flash-attn 2 wants blocks of a multiple of 256, not {kind.block_size}"
+        return _lacks("flash_attn", "flash_attn_varlen_func", *needed)
 
-    def __call__(
+    def attend(
         self,
         query_THD: torch.Tensor,
         cache: PagedKV,
         batch: PagedBatch,
-        *,
-        scale: float | None = None,
-        sliding_window: int | None = None,
-        softcap: float | None = None,
+        scale: float | None,
+        window: tuple[int, int],
+        softcap: float | None,
     ) -> torch.Tensor:
-        """As `paged_attention`."""
+        """The library's call."""
         attend = import_module("flash_attn").flash_attn_varlen_func
         more: dict[str, float] = {"num_splits": 1} if "num_splits" in _parameters(attend) else {}
         if softcap is not None:
             more["softcap"] = softcap
-        output = attend(
+        output: torch.Tensor = attend(
             query_THD,
             cache.key,
             cache.value,
@@ -99,47 +115,37 @@ class FlashAttention2:
             max_seqlen_k=_longest_context(batch),
             softmax_scale=scale,
             causal=True,
-            window_size=_window(sliding_window),
+            window_size=window,
             block_table=batch.block_table,
             **more,
         )
-        return _finish(output, cache, batch, sliding_window)
+        return output
 
 
-class FlashAttention3:
+class FlashAttention3(LibraryAttention):
     """flash-attn 3, `flash_attn_interface.flash_attn_with_kvcache` (compute capability 9.0; any block size).
 
     Its varlen function takes no block table; the one for caches does, and packed queries with it.
     """
 
-    def available(
-        self,
-        device: torch.device,
-        dtype: torch.dtype,
-        width: int,
-        value_width: int,
-        block_size: int,
-        sliding_window: int | None,
-        softcap: float | None,
-    ) -> str | None:
-        """Why it cannot serve, or None if it can."""
+    def problem(self, kind: AttentionKind) -> str | None:
+        """Why it cannot serve calls of a kind, or None if it can."""
         needed = ["page_table", "cu_seqlens_q", "cache_seqlens", "num_splits", "window_size", "softcap"]
-        return _unfit(device, dtype, width, value_width, capability=9, only=True) or _lacks(
-            "flash_attn_interface", "flash_attn_with_kvcache", needed
+        return _unfit(kind, capability=9, only=True) or _lacks(
+            "flash_attn_interface", "flash_attn_with_kvcache", *needed
         )
 
-    def __call__(
+    def attend(
         self,
         query_THD: torch.Tensor,
         cache: PagedKV,
         batch: PagedBatch,
-        *,
-        scale: float | None = None,
-        sliding_window: int | None = None,
-        softcap: float | None = None,
+        scale: float | None,
+        window: tuple[int, int],
+        softcap: float | None,
     ) -> torch.Tensor:
-        """As `paged_attention`."""
-        output = import_module("flash_attn_interface").flash_attn_with_kvcache(
+        """The library's call."""
+        output: torch.Tensor = import_module("flash_attn_interface").flash_attn_with_kvcache(
             query_THD,
             cache.key,
             cache.value,
@@ -149,56 +155,44 @@ class FlashAttention3:
             max_seqlen_q=_longest_query(batch),
             softmax_scale=scale,
             causal=True,
-            window_size=_window(sliding_window),
+            window_size=window,
             softcap=0.0 if softcap is None else softcap,
             num_splits=1,
         )
-        return _finish(output, cache, batch, sliding_window)
+        return output
 
 
-class TorchVarlen:
+class TorchVarlen(LibraryAttention):
     """`torch.nn.attention.varlen.varlen_attn` (a block table from torch 2.12 on; no softcap).
 
     Torch hands a block table to flash-attn 3 (9.0) or 4 (10.0), whichever `activate_flash_attention_impl` has chosen.
     """
 
-    def available(
-        self,
-        device: torch.device,
-        dtype: torch.dtype,
-        width: int,
-        value_width: int,
-        block_size: int,
-        sliding_window: int | None,
-        softcap: float | None,
-    ) -> str | None:
-        """Why it cannot serve, or None if it can."""
-        if softcap is not None:
+    def problem(self, kind: AttentionKind) -> str | None:
+        """Why it cannot serve calls of a kind, or None if it can."""
+        if kind.softcap is not None:
             return "torch's varlen attention has no softcap"
         needed = ["block_table", "seqused_k", "num_splits", "enable_gqa", "window_size"]
-        problem = _unfit(device, dtype, width, value_width, capability=9) or _lacks(
-            "torch.nn.attention.varlen", "varlen_attn", needed
-        )
+        problem = _unfit(kind, capability=9) or _lacks("torch.nn.attention.varlen", "varlen_attn", *needed)
         if problem:
             return problem
-        wanted = {9: "FA3", 10: "FA4"}.get(torch.cuda.get_device_capability(device)[0])
+        wanted = {9: "FA3", 10: "FA4"}.get(torch.cuda.get_device_capability(kind.device)[0])
         active = torch.nn.attention.current_flash_attention_impl()
         if wanted is None or active != wanted:
             return f"torch reads a block table through {wanted or 'FA3 or FA4'} here, and {active or 'none'} is active"
         return None
 
-    def __call__(
+    def attend(
         self,
         query_THD: torch.Tensor,
         cache: PagedKV,
         batch: PagedBatch,
-        *,
-        scale: float | None = None,
-        sliding_window: int | None = None,
-        softcap: float | None = None,
+        scale: float | None,
+        window: tuple[int, int],
+        softcap: float | None,
     ) -> torch.Tensor:
-        """As `paged_attention`."""
-        output = import_module("torch.nn.attention.varlen").varlen_attn(
+        """The library's call."""
+        output: torch.Tensor = import_module("torch.nn.attention.varlen").varlen_attn(
             query_THD,
             cache.key,
             cache.value,
@@ -207,13 +201,13 @@ class TorchVarlen:
             _longest_query(batch),
             _longest_context(batch),
             scale=scale,
-            window_size=_window(sliding_window),
+            window_size=window,
             enable_gqa=True,
             seqused_k=batch.context_lengths,
             block_table=batch.block_table,
             num_splits=1,
         )
-        return _finish(output, cache, batch, sliding_window)
+        return output
 
 
 def seen_bad(cache: PagedKV, batch: PagedBatch, sliding_window: int | None) -> torch.Tensor:
@@ -242,18 +236,6 @@ def _row_places(batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:
     return to_device(sequence, batch.device), to_device(position, batch.device)
 
 
-def _finish(output: torch.Tensor, cache: PagedKV, batch: PagedBatch, sliding_window: int | None) -> torch.Tensor:
-    """Rows that saw what was not finite become NaN; padding, which no library writes, zeros."""
-    output.masked_fill_(seen_bad(cache, batch, sliding_window)[:, None, None], torch.nan)
-    output[max((run.row + run.length for run in batch.sequences), default=0) :] = 0
-    return output
-
-
-def _window(sliding_window: int | None) -> tuple[int, int]:
-    """The libraries count the keys to the left of a query's own, and -1 means all."""
-    return (-1 if sliding_window is None else sliding_window - 1, 0)
-
-
 def _key_offsets(batch: PagedBatch) -> torch.Tensor:
     return torch.nn.functional.pad(batch.context_lengths.cumsum(0), (1, 0)).to(torch.int32)
 
@@ -266,25 +248,24 @@ def _longest_context(batch: PagedBatch) -> int:
     return max(run.start + run.length for run in batch.sequences)
 
 
-def _unfit(
-    device: torch.device, dtype: torch.dtype, width: int, value_width: int, capability: int, only: bool = False
-) -> str | None:
-    """Why heads of this kind on this device are not for flash attention; `only`: the capability and no later one."""
-    if device.type != "cuda":
-        return f"needs CUDA, and the tensors are on {device.type}"
-    if dtype not in HALVES:
-        return f"needs float16 or bfloat16, not {dtype}"
-    if width != value_width:
-        return f"keys of {width} and values of {value_width} differ"
-    if width % 8 or width > 256:
-        return f"head width {width} is not a multiple of 8 up to 256"
-    major = torch.cuda.get_device_capability(device)[0]
+def _unfit(kind: AttentionKind, capability: int, only: bool = False) -> str | None:
+    """Why calls of a kind are not for flash attention; `only`: on devices of that capability and no later one."""
+    if kind.device.type != "cuda":
+        return f"needs CUDA, and the tensors are on {kind.device.type}"
+    if kind.dtype not in HALVES:
+        return f"needs float16 or bfloat16, not {kind.dtype}"
+    if kind.width != kind.value_width:
+        return f"keys of {kind.width} and values of {kind.value_width} differ"
+    if kind.width % 8 or kind.width > 256:
+        return f"head width {kind.width} is not a multiple of 8 up to 256"
+    major = torch.cuda.get_device_capability(kind.device)[0]
     if major < capability or (only and major != capability):
         return f"needs compute capability {capability}.0{'' if only else ' or later'}, and the device has {major}"
     return None
 
 
-def _lacks(module: str, function: str, needed: list[str]) -> str | None:
+@cache
+def _lacks(module: str, function: str, *needed: str) -> str | None:
     """What is missing from an installation, judged by the function's signature."""
     try:
         found = getattr(import_module(module), function)

@@ -14,7 +14,13 @@ import pytest
 import torch
 
 from adjudge.kernels import attention_library
-from adjudge.kernels.attention_library import FlashAttention2, FlashAttention3, LibraryAttention, TorchVarlen
+from adjudge.kernels.attention_library import (
+    AttentionKind,
+    FlashAttention2,
+    FlashAttention3,
+    LibraryAttention,
+    TorchVarlen,
+)
 from tests.kernels.paged_cases import Case
 
 CUDA = torch.device("cuda")
@@ -125,6 +131,7 @@ def fake_module(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) ->
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fakes in the libraries' places, on a make-believe H100."""
+    monkeypatch.setattr(attention_library, "_lacks", attention_library._lacks.__wrapped__)  # what it found before
     fake_module(monkeypatch, "flash_attn", flash_attn_varlen_func=fake_flash_attn_varlen_func)
     fake_module(monkeypatch, "flash_attn_interface", flash_attn_with_kvcache=fake_flash_attn_with_kvcache)
     fake_module(monkeypatch, "torch.nn.attention.varlen", varlen_attn=fake_varlen_attn)
@@ -138,7 +145,7 @@ def test_the_arguments_given_to_a_fake_library_say_what_the_batch_says(
     library: LibraryAttention, how: dict[str, Any], fakes: None
 ) -> None:
     window, softcap = how.get("sliding_window"), how.get("softcap")
-    reason = library.available(CUDA, torch.bfloat16, 16, 16, 256, window, softcap)
+    reason = library.problem(AttentionKind(CUDA, torch.bfloat16, 16, 16, 256, window, softcap))
     if isinstance(library, TorchVarlen) and softcap is not None:
         assert reason == "torch's varlen attention has no softcap"
         return
@@ -166,19 +173,19 @@ def test_each_library_says_why_it_cannot_serve(fakes: None, monkeypatch: pytest.
     half = torch.bfloat16
     for library in LIBRARIES:
         for arguments, reason in (
-            ((torch.device("cpu"), half, 64, 64, 256, None, None), "needs CUDA"),
-            ((CUDA, torch.float32, 64, 64, 256, None, None), "float16 or bfloat16"),
-            ((CUDA, half, 64, 32, 256, None, None), "keys of 64 and values of 32"),
-            ((CUDA, half, 20, 20, 256, None, None), "head width 20"),
+            ((torch.device("cpu"), half, 64, 64, 256), "needs CUDA"),
+            ((CUDA, torch.float32, 64, 64, 256), "float16 or bfloat16"),
+            ((CUDA, half, 64, 32, 256), "keys of 64 and values of 32"),
+            ((CUDA, half, 20, 20, 256), "head width 20"),
         ):
-            assert reason in (library.available(*arguments) or "")
-    asked = (CUDA, half, 64, 64, 16, None, None)
-    assert "multiple of 256, not 16" in (fa2.available(*asked) or "")
-    assert fa3.available(*asked) is None and varlen.available(*asked) is None
+            assert reason in (library.problem(AttentionKind(*arguments)) or "")
+    asked = AttentionKind(CUDA, half, 64, 64, 16)
+    assert "multiple of 256, not 16" in (fa2.problem(asked) or "")
+    assert fa3.problem(asked) is None and varlen.problem(asked) is None
     monkeypatch.setattr(torch.nn.attention, "current_flash_attention_impl", lambda: None)
-    assert "through FA3 here, and none is active" in (varlen.available(*asked) or "")
+    assert "through FA3 here, and none is active" in (varlen.problem(asked) or "")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    assert "9.0" in (fa3.available(*asked) or "") and "9.0" in (varlen.available(*asked) or "")
+    assert "9.0" in (fa3.problem(asked) or "") and "9.0" in (varlen.problem(asked) or "")
 
 
 def test_a_version_without_a_block_table_is_told_by_its_signature(fakes: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,11 +193,11 @@ def test_a_version_without_a_block_table_is_told_by_its_signature(fakes: None, m
 
     fake_module(monkeypatch, "torch.nn.attention.varlen", varlen_attn=older)
     monkeypatch.setitem(sys.modules, "flash_attn", None)
-    asked = (CUDA, torch.float16, 64, 64, 256, None, None)
-    assert "lacks block_table, seqused_k" in (TorchVarlen().available(*asked) or "")
-    assert "cannot be imported" in (FlashAttention2().available(*asked) or "")
+    asked = AttentionKind(CUDA, torch.float16, 64, 64, 256)
+    assert "lacks block_table, seqused_k" in (TorchVarlen().problem(asked) or "")
+    assert "cannot be imported" in (FlashAttention2().problem(asked) or "")
 
 
 def test_the_installed_torch_has_the_arguments_that_are_used() -> None:
     needed = ["block_table", "seqused_k", "num_splits", "enable_gqa", "window_size"]
-    assert attention_library._lacks("torch.nn.attention.varlen", "varlen_attn", needed) is None
+    assert attention_library._lacks("torch.nn.attention.varlen", "varlen_attn", *needed) is None
