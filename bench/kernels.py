@@ -26,6 +26,7 @@ from adjudge.bench.measurement import Measurement, read_measurements, write_meas
 from adjudge.bench.memory import free_bytes, peak_bytes
 from adjudge.bench.predictions import predictions, print_predictions
 from adjudge.bench.timing import LEAST_ROUNDS, Variant, launches, measure_ceilings, time_variants
+from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.errors import AdjudgeError, reason
 
 Kernels = Literal["head", "attention", "all"]
@@ -73,8 +74,8 @@ def bench_kernels(
         measurements = read_measurements(earlier)
         output = output or earlier
     else:
-        where = _device(device)
-        number_type = _dtype(dtype, where)
+        where = choose_device(device)
+        number_type = choose_dtype(dtype, where)
         conditions = Conditions(
             where,
             number_type,
@@ -244,24 +245,3 @@ def _print(console: Console, measurements: list[Measurement]) -> None:
         console.print("\nproposed dispatch, for every N alike:")
         for proposal in proposals:
             console.print(f"  {proposal}", highlight=False)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise AdjudgeError(f'device is "{name}": pass auto, cpu, cuda or cuda:1') from error
-    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
-        raise AdjudgeError(f'device is "{name}", which torch does not see here: pass cpu, or --predict h100 or h200')
-    return device
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    dtype = getattr(torch, name, None)
-    if dtype not in TOLERANCE:
-        raise AdjudgeError(f'dtype is "{name}": pass auto, float32, bfloat16 or float16')
-    return dtype  # type: ignore[no-any-return]

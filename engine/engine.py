@@ -1,4 +1,4 @@
-"""`Engine`: prompts and labels in, scores out."""
+"""`Engine`: prompts in, scores and texts out."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from adjudge.engine.answers import AnswerFormat, find_answers
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
+from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.fitting import fit
 from adjudge.engine.grammar import Grammars
@@ -57,7 +58,7 @@ class Stats(msgspec.Struct):
 
 
 class Engine:
-    """A model that scores prompts: one forward for all of them, every shared prefix computed once.
+    """A model that scores prompts and continues them, all calls in one batch, every shared prefix computed once.
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`. `device` and
     `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step
@@ -78,18 +79,17 @@ class Engine:
         kv_cache_gb: float | None = None,
         max_queue: int | None = None,
     ) -> None:
-        device = _device(device)
+        where = choose_device(device)
+        number_type = choose_dtype(dtype, where)
         if max_batch_tokens is None:
-            max_batch_tokens = CPU_BATCH_TOKENS if device.startswith("cpu") else GPU_BATCH_TOKENS
+            max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
         if max_batch_tokens < 1:
             raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
-        if dtype == "auto":
-            dtype = "float32" if device.startswith("cpu") else "bfloat16"
         source = resolve(model)
-        opened = open_source(source, dtype=_dtype(dtype), device=device)
+        opened = open_source(source, dtype=number_type, device=str(where))
         self.name = model
         self.fingerprint = source.fingerprint
-        self.dtype = dtype
+        self.dtype = str(number_type).removeprefix("torch.")
         self.tokenizer = Tokenizer(opened.tokenizer)
         self.runner = Runner(opened.model, kv_cache_gb)
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
@@ -322,26 +322,3 @@ class Engine:
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda"):
-        raise AdjudgeError(f'device is "{name}": choose auto, cpu, cuda or cuda:N')
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise AdjudgeError(
-            f'device is "{name}" but this torch sees no CUDA device: choose cpu, or install a CUDA build'
-        )
-    return name
-
-
-def _dtype(name: str) -> torch.dtype:
-    if name not in ("float32", "bfloat16", "float16"):
-        raise AdjudgeError(f'dtype is "{name}": choose auto, float32, bfloat16 or float16')
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype

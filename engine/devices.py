@@ -1,0 +1,34 @@
+"""Devices and number types by the names users give them."""
+
+from __future__ import annotations
+
+import torch
+
+from adjudge.engine.errors import AdjudgeError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called auto (CUDA if there is one), cpu, cuda or cuda:N; raises AdjudgeError for others."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise AdjudgeError(f'device is "{name}": choose auto, cpu, cuda or cuda:N')
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise AdjudgeError(
+            f'device is "{name}" but this torch sees no CUDA device: choose cpu, or install a CUDA build'
+        )
+    return device
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype called auto (float32 on CPU, bfloat16 elsewhere), float32, bfloat16 or float16; raises AdjudgeError."""
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    if name not in ("float32", "bfloat16", "float16"):
+        raise AdjudgeError(f'dtype is "{name}": choose auto, float32, bfloat16 or float16')
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
