@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import torch
@@ -42,10 +43,10 @@ def find_answers(
         labels=[label.encode() for label in labels],
     )
     found: list[Tokens | None] = []
-    for completion, (start, end) in zip(completions, zip(spans.offsets, spans.offsets[1:], strict=False), strict=True):
-        matches = range(int(start), int(end))
-        if not -len(matches) <= form.which < len(matches) or not spans.usable[matches[form.which]]:
-            found.append(None)
-        else:
+    for completion, (start, end) in zip(completions, pairwise(spans.offsets.tolist()), strict=True):
+        matches = range(start, end)
+        if -len(matches) <= form.which < len(matches) and spans.usable[matches[form.which]]:
             found.append(completion.token_ids[: int(spans.token[matches[form.which]])])
+        else:
+            found.append(None)
     return found
