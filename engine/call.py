@@ -6,16 +6,27 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
 
 
 @dataclass(eq=False)
 class Call:
-    """Answers (place in the call's list, score or completion) come in any order; `open` are still to come."""
+    """Answers (place in the call's list, score or completion) come in any order; `open` are still to come.
+
+    `prompts` and `prompt_tokens` count what it has computed.
+    """
 
     open: int = 0
+    prompts: int = 0
+    prompt_tokens: int = 0
     requests: list[Request] = field(default_factory=list)
     answers: deque[tuple[int, Any]] = field(default_factory=deque)
+
+    def asks(self, tokens: Tokens) -> None:
+        """Count a prompt that is to be computed."""
+        self.prompts += 1
+        self.prompt_tokens += len(tokens)
 
     def answer(self, place: int, answer: Any) -> None:
         """Note an answer that was waited for."""

@@ -17,11 +17,15 @@ from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
 @dataclass(frozen=True)
 class Head:
-    """Weight [V, D], optional bias [V], the final RMSNorm if it is fused, soft cap and temperature."""
+    """Weight [V, D], optional bias [V], the final RMSNorm if it is fused, soft cap and temperature.
+
+    A fused norm multiplies by `norm_offset + norm_weight`.
+    """
 
     weight: torch.Tensor
     bias: torch.Tensor | None
     norm_weight: torch.Tensor | None
+    norm_offset: float
     eps: float
     softcap: float | None
     temperature: float
@@ -41,8 +45,8 @@ class Head:
             getattr(config, "logits_scaling", None) or 1.0
         )
         softcap = getattr(config, "final_logit_softcapping", None)
-        norm_weight, eps = _take_norm(model.get_decoder())
-        head = Head(linear.weight, getattr(linear, "bias", None), norm_weight, eps, softcap, 1.0 / scale)
+        norm = _take_norm(model.get_decoder())
+        head = Head(linear.weight, getattr(linear, "bias", None), *norm, softcap, 1.0 / scale)
         token_ids = tuple(range(0, linear.weight.shape[0], max(1, linear.weight.shape[0] // 7)))
         expected = torch.log_softmax(logits_TV.float(), -1)[:, list(token_ids)]
         error = (torch.tensor(head.logprobs(hidden(), [token_ids] * len(expected))) - expected.cpu()).abs().max()
@@ -53,12 +57,19 @@ class Head:
             )
         return head
 
+    @property
+    def gain(self) -> torch.Tensor | None:
+        """What the fused norm multiplies by [D]."""
+        if self.norm_weight is None or not self.norm_offset:
+            return self.norm_weight
+        return self.norm_offset + self.norm_weight
+
     def vocabulary_logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """Logits [N, V] over the whole vocabulary in float32: for rows whose next token is sampled."""
         return vocabulary_logits(
             hidden_ND,
             self.weight,
-            norm_weight=self.norm_weight,
+            norm_weight=self.gain,
             eps=self.eps,
             bias=self.bias,
             softcap=self.softcap,
@@ -73,7 +84,7 @@ class Head:
             self.weight,
             torch.tensor([token for row in token_ids for token in row], dtype=torch.int64, device=self.weight.device),
             label_offsets=torch.tensor(offsets, device=self.weight.device),
-            norm_weight=self.norm_weight,
+            norm_weight=self.gain,
             eps=self.eps,
             bias=self.bias,
             softcap=self.softcap,
@@ -84,8 +95,8 @@ class Head:
         return [logprobs[start:end] for start, end in pairwise(offsets)]
 
 
-def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float]:
-    """The decoder's final RMSNorm as (weight, eps), identity left in its place; (None, 0) for another kind of norm."""
+def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float, float]:
+    """The decoder's final RMSNorm (weight, offset, eps), identity left in its place; (None, 0, 0) for another kind."""
     for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f"):
         norm = getattr(decoder, name, None)
         weight = getattr(norm, "weight", None)
@@ -95,9 +106,9 @@ def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float]:
         sample = torch.randn(4, weight.shape[0], generator=torch.Generator().manual_seed(0)).to(weight)
         expected = norm(sample).float()
         normed = sample.float() * torch.rsqrt(sample.float().pow(2).mean(-1, keepdim=True) + eps)
-        for gain in (weight, 1.0 + weight):
+        for offset in (0.0, 1.0):
             tolerance = 1e-5 if weight.dtype == torch.float32 else 2e-2
-            if torch.allclose(normed * gain.float(), expected, rtol=tolerance, atol=tolerance):
+            if torch.allclose(normed * (offset + weight).float(), expected, rtol=tolerance, atol=tolerance):
                 setattr(decoder, name, nn.Identity())
-                return gain, float(eps)
-    return None, 0.0
+                return weight, offset, float(eps)
+    return None, 0.0, 0.0

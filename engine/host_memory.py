@@ -10,6 +10,12 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 1 << 30
 
 
+def give_back_freed_memory() -> None:
+    """Have glibc return to the kernel what it keeps."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
 @cache
 def keep_freed_memory() -> bool:
     """Have glibc reuse freed blocks of up to a gigabyte, not return them to the kernel; says whether it could.

@@ -74,6 +74,14 @@ class LabelSet(msgspec.Struct, frozen=True):
     reads: tuple[Read, ...]
     spellings: tuple[Spelling, ...]
 
+    @staticmethod
+    def of_ids(token_ids: Sequence[int], labels: Sequence[str] | None = None) -> LabelSet:
+        """Labels that are one given token each, by default called by its number."""
+        names = tuple(map(str, token_ids) if labels is None else labels)
+        check_labels(Labels(names))
+        spellings = tuple(Spelling(place, ((0, place),)) for place in range(len(names)))
+        return LabelSet(names, None, (Read((), tuple(token_ids)),), spellings)
+
     @property
     def depth(self) -> int:
         """Tokens that the longest read adds to the prompt."""

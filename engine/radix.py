@@ -50,11 +50,16 @@ class Node:
 
 
 class RadixCache:
-    """Prefixes shared by block: `insert` finds or makes the path of a sequence, `release` lets go of it."""
+    """Prefixes shared by block: `insert` finds or makes the path of a sequence, `release` lets go of it.
+
+    `hit_tokens` were found here, computed or promised to another request; `missed_tokens` were not, and were given
+    room; `evicted_tokens` had been computed and made room.
+    """
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
         self.hit_tokens = 0
+        self.missed_tokens = 0
         self.evicted_tokens = 0
         self._clock = 0
         self.root = Node((), 0, None, [])
@@ -65,6 +70,7 @@ class RadixCache:
         Raises OutOfBlocks, and locks nothing, when there is no room even after evicting what nobody uses.
         """
         node = self._descend(tokens)
+        found = node.end
         self._lock(node, +1)
         if node.end < len(tokens):
             try:
@@ -74,7 +80,8 @@ class RadixCache:
                 raise
             leaf.users += 1
             node = leaf
-        self.hit_tokens += sum(step.computed for step in node.path())
+        self.hit_tokens += found
+        self.missed_tokens += len(tokens) - found
         return node
 
     def release(self, node: Node, keep: int) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from adjudge.engine.errors import ModelUnsupported
+from adjudge.engine.adapters import Adapter, attach
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.head import Head
-from adjudge.engine.host_memory import keep_freed_memory
+from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.step import Step
+from adjudge.engine.weights import Weights
 from adjudge.kernels.attention import attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.linear import make_batch_invariant, padded_rows
@@ -19,6 +24,7 @@ from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_k
 
 ATTENTION = "adjudge_paged"
 CPU_CACHE_BYTES = 4 << 30
+PROBE_BLOCKS = 16
 REMEDY = "use a decoder with attention layers only"
 
 
@@ -44,7 +50,9 @@ class Runner:
         heads = self.config.num_attention_heads
         self.head_width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // heads)
         self.block_size = attention_block_size(self.device, self.dtype, self.head_width)
-        self.blocks = 16  # enough for the self-check
+        self.blocks = PROBE_BLOCKS
+        self.weights = Weights(model)
+        self._adapter: Adapter | None = None
         model.set_attn_implementation(ATTENTION)
         _fix_rope(model)
         if self.device.type == "cpu":
@@ -53,7 +61,7 @@ class Runner:
         with torch.inference_mode():
             logits = self._check_layers()
             self.head = Head.of(model, logits, lambda: self._probe(20)[:20])
-            self._check_isolation()
+            self.batch_invariant = self._check_isolation()
         token_bytes = (
             sum(cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values()) // self.block_size
         )
@@ -61,6 +69,49 @@ class Runner:
         if self.blocks < 2:
             raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: raise kv_cache_gb")
         self._layers.clear()
+
+    def set_adapter(self, folder: str | Path | None) -> str | None:
+        """Put the adapter in `folder` in the place of the present one, None for the bare model; its fingerprint.
+
+        Where the new one does not fit, the present one stays.
+        """
+        before, self._adapter = self._adapter, None
+        if before is not None:
+            before.detach()
+        if folder is not None:
+            try:
+                self._adapter = attach(self.model, folder)
+            except AdjudgeError:
+                self._adapter = before and attach(self.model, before.folder)
+                raise
+        if self.device.type == "cpu":
+            make_batch_invariant(self.decoder)
+        with torch.inference_mode(), self._probing():
+            self.batch_invariant = self._check_isolation()
+        return self._adapter and self._adapter.fingerprint
+
+    def sleep(self) -> None:
+        """Give back the KV cache and, on a GPU, the weights' memory."""
+        self._layers.clear()
+        self.weights.to_host()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        else:
+            give_back_freed_memory()
+
+    def wake(self) -> None:
+        """Fetch the weights; the cache, empty, is made when it is needed."""
+        self.weights.to_device()
+
+    @contextmanager
+    def _probing(self) -> Iterator[None]:
+        """A block in which the KV cache is a small one of its own, for `_probe`."""
+        layers, blocks = self._layers, self.blocks
+        self._layers, self.blocks = {}, PROBE_BLOCKS
+        try:
+            yield
+        finally:
+            self._layers, self.blocks = layers, blocks
 
     @torch.inference_mode()
     def forward(self, step: Step) -> torch.Tensor:
@@ -145,17 +196,17 @@ class Runner:
         if window and kinds != {"full_attention"} and self._windows <= {None}:
             raise ModelUnsupported(f"{self.name} does not tell its attention about its sliding window: {REMEDY}")
 
-    def _check_isolation(self) -> None:
-        """A sequence must not see its neighbours in the batch; notes whether it is bit-equal without them."""
+    def _check_isolation(self) -> bool:
+        """A sequence must not see its neighbours in the batch; whether it is bit-equal without them."""
         alone, packed = self._probe(20)[:20], self._probe(20, 12, 30, 5)[:20]
-        self.batch_invariant = torch.equal(alone, packed) and all(
+        if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
+            raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
+        return torch.equal(alone, packed) and all(
             is_batch_invariant(
                 AttentionKind(self.device, self.dtype, self.head_width, self.head_width, self.block_size, window)
             )
             for window in self._windows
         )
-        if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
-            raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
 
 
 def _attention(

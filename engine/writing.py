@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -92,14 +91,13 @@ def writers(
     call: Call,
     prompts: Sequence[Tokens],
     sampling: Sampling,
-    seeds: Sequence[int] | None,
+    seeds: Sequence[int],
     end_ids: frozenset[int],
     decode: Callable[[Sequence[int]], str],
     grammars: Grammars,
 ) -> Iterator[Writer]:
     """The texts that a call wants, `sampling.n` for each prompt, those of a prompt together."""
-    for prompt, tokens in enumerate(prompts):
-        seed = seeds[prompt] if seeds is not None else sampling.seed
+    for prompt, (tokens, seed) in enumerate(zip(prompts, seeds, strict=True)):
         for sample in range(sampling.n):
             call.open += 1
             yield Writer(
@@ -112,7 +110,7 @@ def writers(
                 sample=sample,
                 prompt_tokens=len(tokens),
                 sampling=sampling,
-                seed=(secrets.randbits(64) if seed is None else seed % (1 << 64), sample),
+                seed=(seed % (1 << 64), sample),
                 room=sampling.max_tokens,
                 end_ids=end_ids,
                 decode=decode,

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Cut, Prompt
 from adjudge.engine.score import Score
@@ -46,7 +46,7 @@ class PairwiseJudge:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineFace,
         aspects: Sequence[Aspect] = HANNA,
         *,
         orders: Orders = "both",
@@ -92,7 +92,7 @@ class PairwiseJudge:
         return content_key(
             judge="pairwise",
             model=self.engine.fingerprint,
-            adapter=None,
+            adapter=self.engine.adapter,
             dtype=self.engine.dtype,
             template=self.template.hash,
             labels=SCALE,

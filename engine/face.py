@@ -1,0 +1,209 @@
+"""`EngineFace`: what a judge asks of an engine, wherever its model runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache, partial
+from typing import Any, cast
+
+import msgspec
+
+from adjudge.engine.answers import AnswerFormat, find_answers
+from adjudge.engine.completion import Completion
+from adjudge.engine.errors import LabelError, PromptError
+from adjudge.engine.fitting import fit
+from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_labels
+from adjudge.engine.prompt import Message, Prompt
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Score
+from adjudge.engine.token_bytes import byte_table
+from adjudge.engine.tokenizer import Tokenizer, Tokens
+
+AnyPrompt = Prompt | str | Sequence[int]
+AnyLabels = Labels | LabelSet | Sequence[str]
+
+
+class Stats(msgspec.Struct):
+    """Counters since the engine opened. `prompt_tokens` is what one prompt at a time would have computed."""
+
+    prompts: int = 0
+    prompt_tokens: int = 0
+    tokens_computed: int = 0
+    steps: int = 0
+
+    @property
+    def sharing(self) -> float:
+        """How many times more tokens were asked for than computed."""
+        return self.prompt_tokens / self.tokens_computed if self.tokens_computed else 1.0
+
+
+class EngineFace(ABC):
+    """Two verbs, `score` and `generate`, and what is needed to word a prompt for the model behind them.
+
+    `name` is what the user called the model, `fingerprint` which weights it has, `adapter` which adapter lies over them
+    (None: none), `dtype` in what it computes; `tokenizer` is the model's own.
+    """
+
+    name: str
+    fingerprint: str
+    adapter: str | None = None
+    dtype: str
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = Tokenizer(tokenizer)
+        self.stats = Stats()
+        self._compile_labels = lru_cache(maxsize=1024)(partial(compile_labels, tokenizer=self.tokenizer))
+        self._byte_table = cache(lambda: byte_table(tokenizer, self.tokenizer.vocab_size))
+
+    @property
+    @abstractmethod
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that fits."""
+
+    @abstractmethod
+    def score_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[tuple[int, Score]]:
+        """Like `score`, but yields (index, score) as soon as each prompt is done."""
+
+    @abstractmethod
+    def generate_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]]:
+        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+
+    def score(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> list[Score]:
+        """The distribution over `labels` (one set for all prompts, or one each) after each prompt.
+
+        A plain string is untrusted as a whole: special-token strings in it are plain characters. A prompt that does
+        not fit gives a score with reason "too_long", one whose hidden states overflow "non_finite", one that is not
+        scored within `timeout` seconds "timeout". Lower `priority` comes first where several calls are under way.
+        Raises LabelError, PromptError and QueueFull before anything is computed.
+        """
+        scores = sorted(self.score_iter(prompts, labels, priority=priority, timeout=timeout), key=_place)
+        return [score for _, score in scores]
+
+    def generate(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> list[Completion]:
+        """Continue each prompt: `sampling`, or its fields as options (`max_tokens=…, temperature=…, stop=…`).
+
+        Returns `n` completions for each prompt, those of a prompt together. `seeds` gives each prompt its own seed;
+        with one `seed` for all, equal prompts get equal texts. A completion does not depend on what else is in the
+        call. A prompt that leaves no room for a token gives one that ended "too_long"; a text that is not done within
+        `timeout` seconds ends there, with "timeout". Raises PromptError and QueueFull before anything is computed.
+        """
+        how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout}
+        completions = sorted(self.generate_iter(prompts, sampling, **how, **options), key=_place)
+        return [completion for _, completion in completions]
+
+    def read_answers(
+        self,
+        prompts: Sequence[AnyPrompt],
+        completions: Sequence[Completion],
+        labels: Labels | Sequence[str],
+        form: AnswerFormat | None = None,
+    ) -> list[Score]:
+        """The distribution over `labels` where each completion wrote its score: read there, not from what was drawn.
+
+        `prompts` are those that `generate` was given. A completion without a readable score gives one with reason
+        "unparsable"; see `AnswerFormat` for how a score is written.
+        """
+        label_set = Labels.of(labels)
+        before = find_answers(completions, label_set.labels, form or AnswerFormat(), self._byte_table())
+        places = [place for place, tokens in enumerate(before) if tokens is not None]
+        wanted = [self.tokenizer.prompt(prompts[completions[place].prompt]) + (before[place] or ()) for place in places]
+        scores = dict(zip(places, self.score(wanted, label_set), strict=True))
+        return [
+            scores.get(place) or Score.abstained(label_set.labels, "unparsable", completion.prompt_tokens)
+            for place, completion in enumerate(completions)
+        ]
+
+    def label_ids(self, prompt: AnyPrompt, labels: AnyLabels) -> list[int]:
+        """The token ids of labels of one token each at the end of a prompt; raises LabelError for longer ones."""
+        compiled = self._compile(prompt, labels)
+        if len(compiled.reads) > 1 or len(compiled.spellings) != len(compiled.labels):
+            raise LabelError("these labels are not one token each here")
+        return list(compiled.reads[0].token_ids)
+
+    def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
+        """The model's chat template around messages, ending at the answer slot after `answer`; see `Tokenizer.chat`."""
+        return self.tokenizer.chat(messages, answer)
+
+    def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
+        """The prompts, shortened alike to what fits less `reserve` for the labels, and whether any was: see `fit`."""
+        return fit(prompts, self.tokenizer, self.max_prompt_tokens - reserve)
+
+    def compiled(
+        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]
+    ) -> list[tuple[Tokens, LabelSet]]:
+        """Every prompt as tokens, with its labels as tokens; raises PromptError and LabelError."""
+        label_sets: Sequence[Any] = [labels] * len(prompts) if _is_one_set(labels) else cast(Sequence[Any], labels)
+        if len(label_sets) != len(prompts):
+            raise LabelError(
+                f"{len(label_sets)} label sets for {len(prompts)} prompts: give one set, or one for each prompt"
+            )
+        return [
+            (self.tokenizer.prompt(prompt), self._compile(prompt, label_set))
+            for prompt, label_set in zip(prompts, label_sets, strict=True)
+        ]
+
+    def sampled(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None,
+        seeds: Sequence[int] | None,
+        options: dict[str, Any],
+    ) -> tuple[list[Tokens], Sampling]:
+        """Every prompt as tokens, and how to sample, checked; raises PromptError."""
+        if seeds is not None and len(seeds) != len(prompts):
+            raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
+        sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
+        return [self.tokenizer.prompt(prompt) for prompt in prompts], sampling
+
+    def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
+        """Labels in the context of the prompt's last characters, compiled once for each such context."""
+        if isinstance(labels, LabelSet):
+            return labels
+        if isinstance(prompt, Prompt):
+            text, trusted = prompt.tail.text, prompt.tail.trusted
+        elif isinstance(prompt, str):
+            text, trusted = prompt, False
+        else:
+            text, trusted = self.tokenizer.decode(list(prompt)[-16:]), True
+        return self._compile_labels(Labels.of(labels), text[-CONTEXT_CHARACTERS:], trusted)
+
+
+def _is_one_set(labels: AnyLabels | Sequence[AnyLabels]) -> bool:
+    return isinstance(labels, (Labels, LabelSet, str)) or all(isinstance(label, str) for label in labels)
+
+
+def _place(answer: tuple[int, Any]) -> int:
+    return answer[0]

@@ -1,0 +1,72 @@
+"""The weights of a model that is being served: exchanged for others, sent to the host and fetched back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported, reason
+
+WRAPPED = ".base_layer"
+"""What PEFT puts into the name of a layer with an adapter."""
+
+
+class Weights:
+    """The tensors of a transformers model by the names of its `state_dict`, adapters left out."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._own: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
+        self._away: list[tuple[torch.Tensor, torch.device]] = []
+
+    def update(self, weights: Mapping[str, torch.Tensor] | str | Path) -> None:
+        """Take new values, in place, for the names given; `weights` may be a folder of *.safetensors files.
+
+        Raises ModelUnsupported for a name or shape the model has not and for tied weights that differ, ModelNotFound
+        and ModelCorrupt about a folder; then nothing is changed.
+        """
+        if isinstance(weights, (str, Path)):
+            weights = _read(Path(weights).expanduser())
+        new = {name.replace(WRAPPED, ""): tensor for name, tensor in weights.items()}
+        by_place: dict[int, str] = {}
+        for name, tensor in new.items():
+            own = self._own.get(name)
+            if own is None:
+                raise ModelUnsupported(f"the model has no weights called {name}: use the names of its state_dict")
+            if own.shape != tensor.shape:
+                raise ModelUnsupported(f"{name} has shape {tuple(tensor.shape)}, in the model {tuple(own.shape)}")
+            twin = by_place.setdefault(own.data_ptr(), name)
+            if twin != name and not torch.equal(new[twin], tensor):
+                raise ModelUnsupported(f"{twin} and {name} are one tensor here, but not those given: give one")
+        with torch.no_grad():
+            for name, tensor in new.items():
+                self._own[name].copy_(tensor)
+
+    def to_host(self) -> None:
+        """Move every tensor, adapters included, off its device; each object keeps its identity."""
+        for tensor in (*self.model.parameters(), *self.model.buffers(), *self._own.values()):
+            if tensor.device.type != "cpu":
+                self._away.append((tensor, tensor.device))
+                tensor.data = tensor.data.to("cpu")
+
+    def to_device(self) -> None:
+        """Move them back to where they were."""
+        for tensor, device in self._away:
+            tensor.data = tensor.data.to(device)
+        self._away.clear()
+
+
+def _read(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelNotFound(f"{folder} holds no weights (*.safetensors): pass the folder that the model was saved to")
+    try:
+        return {name: tensor for file in files for name, tensor in load_file(file).items()}
+    except (OSError, SafetensorError) as error:
+        raise ModelCorrupt(f"the weights in {folder} are unreadable ({reason(error)}): save them again") from error
