@@ -23,6 +23,11 @@ class Call:
     requests: list[Request] = field(default_factory=list)
     answers: deque[tuple[int, Any]] = field(default_factory=deque)
 
+    @property
+    def cached_tokens(self) -> int:
+        """How many of `prompt_tokens` stood in the cache, or were promised to another request, when they were due."""
+        return max(0, self.prompt_tokens - sum(max(0, request.missed) for request in self.requests))
+
     def asks(self, tokens: Tokens) -> None:
         """Count a prompt that is to be computed."""
         self.prompts += 1

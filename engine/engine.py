@@ -29,6 +29,7 @@ from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
 from adjudge.engine.sources import open_source, resolve
 from adjudge.engine.step import Step
+from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.writing import Writer, writers
 
 GPU_BATCH_TOKENS = 8192
@@ -72,7 +73,7 @@ class Engine(EngineFace):
             raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
         source = resolve(model)
         opened = open_source(source, dtype=number_type, device=str(where))
-        super().__init__(opened.tokenizer)
+        super().__init__(Tokenizer(opened.tokenizer))
         self.name = model
         self.fingerprint = source.fingerprint
         self.dtype = str(number_type).removeprefix("torch.")

@@ -50,11 +50,11 @@ class EngineFace(ABC):
     adapter: str | None = None
     dtype: str
 
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = Tokenizer(tokenizer)
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
         self.stats = Stats()
-        self._compile_labels = lru_cache(maxsize=1024)(partial(compile_labels, tokenizer=self.tokenizer))
-        self._byte_table = cache(lambda: byte_table(tokenizer, self.tokenizer.vocab_size))
+        self._compile_labels = lru_cache(maxsize=1024)(partial(compile_labels, tokenizer=tokenizer))
+        self._byte_table = cache(lambda: byte_table(tokenizer.inner, self.tokenizer.vocab_size))
 
     @property
     @abstractmethod

@@ -134,6 +134,7 @@ class Scheduler:
         request.leaf = request.own = None
 
     def _admit(self, request: Request) -> bool:
+        missed = self.cache.missed_tokens
         try:
             request.leaf = self.cache.insert(request.tokens)
         except OutOfBlocks:
@@ -141,6 +142,8 @@ class Scheduler:
                 return False
             self.cache.clear()  # nobody uses it, and a prefix cut in many places holds more blocks than it needs
             request.leaf = self.cache.insert(request.tokens)
+        if request.missed < 0:
+            request.missed = self.cache.missed_tokens - missed
         return True
 
     def _advance(self, request: Request, step: Step) -> None:

@@ -16,6 +16,7 @@ class Request:
     """A token sequence whose hidden state after the last token is wanted; `keep` of its tokens stay in the cache.
 
     While it is admitted, `leaf` is where its tokens end in the cache, and `own` the node of those it has added since.
+    When it was first admitted, `missed` of its tokens were not in the cache.
     A request that is not `done` once answered goes on, with `next_token` added. Lower `priority` comes first, and what
     is not answered by its `deadline` (seconds of the scheduler's clock) is given up.
     """
@@ -25,6 +26,7 @@ class Request:
     leaf: Node | None = None
     own: Node | None = None
     done: bool = True
+    missed: int = -1
     next_token: int = -1
     priority: int = 0
     deadline: float = math.inf

@@ -38,6 +38,14 @@ class Writer(Request):
         """The tokens written so far."""
         return [token.token_id for token in self.logprobs]
 
+    def settled_text(self) -> str:
+        """The text as far as no token to come can change it: whole characters, and no beginning of a stop string."""
+        if self.text is not None:
+            return self.text
+        text = self.decode(self.generated).rstrip("\ufffd")
+        held = max((_overlap(text, stop) for stop in self.sampling.stop), default=0)
+        return text[: len(text) - held]
+
     def write(self, logits_V: torch.Tensor) -> None:
         """Choose the next token from the model's logits (float32, on CPU), and answer if it was the last."""
         log_sum = logits_V.logsumexp(0)
@@ -116,3 +124,8 @@ def writers(
                 decode=decode,
                 form=grammars.form(sampling),
             )
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that `stop` begins with."""
+    return next((size for size in range(min(len(text), len(stop)), 0, -1) if stop.startswith(text[-size:])), 0)

@@ -1,0 +1,220 @@
+"""`AsyncEngine`: the two verbs for event loops; calls of any number of tasks share one batch."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import EllipsisType, TracebackType
+from typing import Any
+
+import torch
+
+from adjudge.engine.call import Call
+from adjudge.engine.completion import Completion
+from adjudge.engine.engine import Engine
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Score
+from adjudge.engine.shared import SharedEngine
+from adjudge.engine.worker import Event, Piece, Ticket, Worker
+
+
+class Answers(ABC):
+    """A call under way: iterate for its answers, each once, in the order in which they come.
+
+    An answer is (place in the call, Score or Completion), and before it come the `Piece`s of a text, if they were asked
+    for. Errors are raised by the iteration. Leaving it early, or `close`, cancels what is still under way.
+    `prompt_tokens` and `cached_tokens` count the prompts' tokens and those that did not have to be computed; they are
+    complete when the iteration has ended.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+
+    @abstractmethod
+    def __aiter__(self) -> AsyncIterator[tuple[int, Any] | Piece]: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Cancel what is still under way."""
+
+
+class AsyncFace(ABC):
+    """Two verbs for event loops, wherever the model runs; `face` has the blocking ones, for any thread."""
+
+    face: EngineFace
+
+    @abstractmethod
+    async def open_score(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Answers:
+        """Begin what `score` waits for; raises LabelError and PromptError."""
+
+    @abstractmethod
+    async def open_generate(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        pieces: bool = False,
+        **options: Any,
+    ) -> Answers:
+        """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
+
+    @abstractmethod
+    async def close(self, drain: bool = True) -> None:
+        """Take no new calls and let those under way end, or, without `drain`, fail."""
+
+    async def score(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> list[Score]:
+        """`EngineFace.score` without blocking the event loop."""
+        return await _in_order(await self.open_score(prompts, labels, priority=priority, timeout=timeout))
+
+    async def generate(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> list[Completion]:
+        """`EngineFace.generate` without blocking the event loop."""
+        how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout, **options}
+        return await _in_order(await self.open_generate(prompts, sampling, **how))
+
+    async def __aenter__(self) -> AsyncFace:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(drain=error is None)
+
+
+class AsyncEngine(AsyncFace):
+    """An `Engine` whose steps are taken by a thread of its own.
+
+    async with AsyncEngine(Engine("smollm2-135m")) as engine:
+        scores = await engine.score(prompts, ["1", "2", "3"])
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.worker = Worker(engine)
+        self.face = SharedEngine(self.worker)
+
+    async def open_score(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Answers:
+        """Begin what `score` waits for; raises LabelError and PromptError."""
+        call = await asyncio.to_thread(self.engine.score_call, prompts, labels)
+        return _CallAnswers(self.worker, call, priority, timeout, pieces=False)
+
+    async def open_generate(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        pieces: bool = False,
+        **options: Any,
+    ) -> Answers:
+        """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
+        call = await asyncio.to_thread(self.engine.generate_call, prompts, sampling, seeds, **options)
+        return _CallAnswers(self.worker, call, priority, timeout, pieces)
+
+    async def update_weights(
+        self,
+        weights: Mapping[str, torch.Tensor] | str | Path | None = None,
+        *,
+        adapter: str | Path | EllipsisType | None = ...,
+    ) -> None:
+        """`Engine.update_weights`, which wants no call under way."""
+        await self._between_steps(lambda engine: engine.update_weights(weights, adapter=adapter))
+
+    async def sleep(self) -> None:
+        """`Engine.sleep`, which wants no call under way."""
+        await self._between_steps(Engine.sleep)
+
+    async def wake(self) -> None:
+        """`Engine.wake`."""
+        await self._between_steps(Engine.wake)
+
+    async def close(self, drain: bool = True) -> None:
+        """Take no new calls and let those under way end, or, without `drain`, fail."""
+        await asyncio.to_thread(partial(self.worker.close, drain=drain))
+
+    async def _between_steps(self, action: Any) -> None:
+        await asyncio.wrap_future(self.worker.between_steps(action))
+
+
+class _CallAnswers(Answers):
+    def __init__(self, worker: Worker, call: Call, priority: int, timeout: float | None, pieces: bool) -> None:
+        self._worker = worker
+        self._missing = call.open + len(call.answers)
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._ticket = Ticket(call, self._deliver, pieces)
+        worker.start(self._ticket, priority, timeout)
+
+    @property
+    def prompt_tokens(self) -> int:  # type: ignore[override]
+        return self._ticket.call.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:  # type: ignore[override]
+        return self._ticket.call.cached_tokens
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, Any] | Piece]:
+        try:
+            while self._missing:
+                event = await self._events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                self._missing -= not isinstance(event, Piece)
+                yield event
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._worker.cancel(self._ticket)
+
+    def _deliver(self, event: Event) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            self.close()
+
+
+async def _in_order(answers: Answers) -> list[Any]:
+    try:
+        found = [answer async for answer in answers if not isinstance(answer, Piece)]
+    finally:
+        answers.close()
+    return [answer for _, answer in sorted(found, key=lambda pair: pair[0])]

@@ -1,0 +1,79 @@
+"""`SharedEngine`: the blocking verbs for any number of threads, over one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from adjudge.engine.call import Call
+from adjudge.engine.completion import Completion
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Score
+from adjudge.engine.worker import Event, Piece, Ticket, Worker
+
+
+class SharedEngine(EngineFace):
+    """What a judge in a thread of its own uses while other calls run on the same engine."""
+
+    def __init__(self, worker: Worker) -> None:
+        engine = worker.engine
+        super().__init__(engine.tokenizer)
+        self.name, self.dtype, self.stats = engine.name, engine.dtype, engine.stats
+        self._worker = worker
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """That of the engine, which changes with its weights."""
+        return self._worker.engine.fingerprint
+
+    @property
+    def adapter(self) -> str | None:  # type: ignore[override]
+        """That of the engine."""
+        return self._worker.engine.adapter
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that fits."""
+        return self._worker.engine.max_prompt_tokens
+
+    def score_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[tuple[int, Score]]:
+        """Like `score`, but yields (index, score) as soon as each prompt is done."""
+        yield from self._answers(self._worker.engine.score_call(prompts, labels), priority, timeout)
+
+    def generate_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]]:
+        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+        call = self._worker.engine.generate_call(prompts, sampling, seeds, **options)
+        yield from self._answers(call, priority, timeout)
+
+    def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
+        events: SimpleQueue[Event] = SimpleQueue()
+        ticket = Ticket(call, events.put)
+        missing = call.open + len(call.answers)
+        self._worker.start(ticket, priority, timeout)
+        try:
+            for _ in range(missing):
+                event = events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                assert not isinstance(event, Piece)
+                yield event
+        finally:
+            self._worker.cancel(ticket)

@@ -1,0 +1,154 @@
+"""One thread that takes an engine's steps, for calls that come from many threads and event loops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+import msgspec
+
+from adjudge.engine.call import Call
+from adjudge.engine.completion import Completion, TokenLogprob
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Score
+from adjudge.engine.writing import Writer
+
+Result = TypeVar("Result")
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A text that grows: what has become certain of the text at `place` in its call since the last piece."""
+
+    place: int
+    text: str
+    tokens: tuple[TokenLogprob, ...]
+
+
+Event = tuple[int, Score] | tuple[int, Completion] | Piece | BaseException
+"""An answer with its place, a piece of an answer to come, or what ended the call instead."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A call under way. `deliver` is called in the worker's thread, with each event; `pieces` asks for those too."""
+
+    call: Call
+    deliver: Callable[[Event], None]
+    pieces: bool = False
+    _sent: dict[int, tuple[int, int]] = field(default_factory=dict)  # by place: characters, tokens
+
+    def forward(self) -> bool:
+        """Deliver what has come in since the last step; whether more is to come."""
+        if self.pieces:
+            for request in self.call.requests:
+                if isinstance(request, Writer):
+                    self._forward_piece(request)
+        while self.call.answers:
+            self.deliver(self.call.answers.popleft())
+        return self.call.open > 0
+
+    def _forward_piece(self, writer: Writer) -> None:
+        characters, tokens = self._sent.get(writer.place, (0, 0))
+        if len(writer.logprobs) == tokens:
+            return
+        text = writer.settled_text()
+        self._sent[writer.place] = max(characters, len(text)), len(writer.logprobs)
+        self.deliver(Piece(writer.place, text[characters:], tuple(writer.logprobs[tokens:])))
+
+
+class Worker:
+    """Takes the steps of `engine`, which nobody else may touch while the worker lives.
+
+    `start`, `cancel` and `between_steps` may be called from any thread. A step that fails ends every call under way
+    with its error; the engine goes on.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._tickets: list[Ticket] = []
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="adjudge-worker", daemon=True)
+        self._thread.start()
+
+    def start(self, ticket: Ticket, priority: int = 0, timeout: float | None = None) -> None:
+        """Begin a call; QueueFull and the like arrive as its event."""
+        self._inbox.put(lambda: self._start(ticket, priority, timeout))
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Drop a call, which gets no more events."""
+        self._inbox.put(lambda: self._cancel(ticket))
+
+    def between_steps(self, action: Callable[[Engine], Result]) -> Future[Result]:
+        """Do something with the engine between two of its steps."""
+        future: Future[Result] = Future()
+
+        def act() -> None:
+            try:
+                future.set_result(action(self.engine))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._inbox.put(act)
+        return future
+
+    def close(self, drain: bool = True) -> None:
+        """Take no new calls, let those under way end (or, without `drain`, end them with an error), and stop."""
+
+        def act() -> None:
+            self._closing = True
+            if not drain:
+                self._fail(AdjudgeError("the engine was closed before this call was answered"))
+
+        self._inbox.put(act)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not (self._closing and not self._tickets):
+            self._act()
+            if not self.engine.scheduler.has_work():
+                continue
+            try:
+                self.engine.step()
+            except BaseException as error:
+                self._fail(error)
+            else:
+                self._tickets = [ticket for ticket in self._tickets if ticket.forward()]
+
+    def _act(self) -> None:
+        """Do what is asked for; without other work, wait for it."""
+        if not self.engine.scheduler.has_work():
+            self._inbox.get()()
+        while True:
+            try:
+                action = self._inbox.get_nowait()
+            except Empty:
+                return
+            action()
+
+    def _start(self, ticket: Ticket, priority: int, timeout: float | None) -> None:
+        try:
+            if self._closing:
+                raise AdjudgeError("the engine is being closed and takes no more calls: send them to another")
+            self.engine.start(ticket.call, priority, timeout)
+        except BaseException as error:
+            ticket.deliver(error)
+            return
+        if ticket.forward():
+            self._tickets.append(ticket)
+
+    def _cancel(self, ticket: Ticket) -> None:
+        if ticket in self._tickets:
+            self._tickets.remove(ticket)
+            self.engine.cancel(ticket.call)
+
+    def _fail(self, error: BaseException) -> None:
+        self.engine.scheduler.abort()
+        for ticket in self._tickets:
+            ticket.deliver(error)
+        self._tickets.clear()
