@@ -84,6 +84,21 @@ class RadixCache:
         self.missed_tokens += len(tokens) - found
         return node
 
+    def match(self, tokens: Tokens) -> int:
+        """How many of the first tokens are here, computed or promised."""
+        node = self.root
+        while child := node.children.get(tokens[node.end]) if node.end < len(tokens) else None:
+            shared = _common_prefix(child.tokens, tokens[child.start : child.end])
+            if shared < len(child.tokens):
+                return child.start + shared
+            node = child
+        return node.end
+
+    def has_room(self, tokens: Tokens) -> bool:
+        """Whether `insert` would find its blocks free, with nothing to evict."""
+        size = self.pool.block_size
+        return -(-len(tokens) // size) - self.match(tokens) // size <= self.pool.free
+
     def release(self, node: Node, keep: int) -> None:
         """Unlock the path to `node`; what lies beyond position `keep` and nobody else uses is dropped at once."""
         self._lock(node, -1)

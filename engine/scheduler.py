@@ -13,11 +13,18 @@ from adjudge.engine.errors import QueueFull
 from adjudge.engine.radix import RadixCache
 from adjudge.engine.step import Request, Step
 
+LOOK_AHEAD = 32
+"""How many of the queue are looked at for the longest prefix in the cache."""
+PATIENCE = 64
+"""How many may be admitted before one that came earlier."""
+
 
 class Scheduler:
     """By priority, then first come, first served, under a token budget; long prompts are computed in chunks.
 
-    A request is admitted when its whole path fits in the KV pool. One that goes on and finds no block for its next
+    A request is admitted when its whole path fits in the KV pool. Where something must be evicted for the first in the
+    queue, one of the next few may go before it that finds more of its prefix here, so that a prefix is used before it
+    is evicted; the first waits for `PATIENCE` such at most. One that goes on and finds no block for its next
     token sends those that rank last back to the queue, to be computed again later, so the first always ends. Requests
     that share a prefix should follow each other (`trie.order`): the first computes it, in this step or an earlier one,
     the rest read it. `clock` gives seconds.
@@ -64,8 +71,11 @@ class Scheduler:
         step = Step(self.cache, expired=self._expire())
         for request in sorted(self.running, key=lambda request: (request.own is None, *_rank(request))):
             self._advance(request, step)
-        while self._waiting and step.size < self.max_batch_tokens and self._admit(self._waiting[0][-1]):
-            request = heapq.heappop(self._waiting)[-1]
+        while self._waiting and step.size < self.max_batch_tokens:
+            request = self._next()
+            if not self._admit(request):
+                self._wait(request)
+                break
             self.running.append(request)
             self._advance(request, step)
         return step
@@ -132,6 +142,21 @@ class Scheduler:
             (self.cache.adopt if keep else self.cache.drop)(request.own)
         self.cache.release(request.leaf, request.keep)
         request.leaf = request.own = None
+
+    def _next(self) -> Request:
+        """Take from the queue whom to admit next."""
+        first = heapq.heappop(self._waiting)[-1]
+        if first.overtaken >= PATIENCE or self.cache.has_room(first.tokens):
+            return first
+        some = [first]
+        while self._waiting and len(some) < LOOK_AHEAD and self._waiting[0][0] == first.priority:
+            some.append(heapq.heappop(self._waiting)[-1])
+        best = max(some, key=lambda request: (self.cache.match(request.tokens), -request.arrival))
+        first.overtaken += best is not first
+        for request in some:
+            if request is not best:
+                self._wait(request)
+        return best
 
     def _admit(self, request: Request) -> bool:
         missed = self.cache.missed_tokens

@@ -16,9 +16,9 @@ class Request:
     """A token sequence whose hidden state after the last token is wanted; `keep` of its tokens stay in the cache.
 
     While it is admitted, `leaf` is where its tokens end in the cache, and `own` the node of those it has added since.
-    When it was first admitted, `missed` of its tokens were not in the cache.
-    A request that is not `done` once answered goes on, with `next_token` added. Lower `priority` comes first, and what
-    is not answered by its `deadline` (seconds of the scheduler's clock) is given up.
+    When it was first admitted, `missed` of its tokens were not in the cache; `overtaken` counts those that came later
+    and were taken before it. A request that is not `done` once answered goes on, with `next_token` added. Lower
+    `priority` comes first, and what is not answered by its `deadline` (seconds of the scheduler's clock) is given up.
     """
 
     tokens: Tokens
@@ -27,6 +27,7 @@ class Request:
     own: Node | None = None
     done: bool = True
     missed: int = -1
+    overtaken: int = 0
     next_token: int = -1
     priority: int = 0
     deadline: float = math.inf

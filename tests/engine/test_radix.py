@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adjudge.engine import trie
 from adjudge.engine.blocks import BlockPool, OutOfBlocks
 from adjudge.engine.radix import Node, RadixCache
-from adjudge.engine.scheduler import Scheduler
+from adjudge.engine.scheduler import PATIENCE, Scheduler
 from adjudge.engine.step import Request, Step
 
 Tokens = tuple[int, ...]
@@ -196,6 +196,60 @@ def test_a_full_pool_that_an_old_prefix_fragments_still_admits_a_request_that_fi
         step = scheduler.schedule()
         memory.run(step)
         scheduler.complete(step)
+
+
+@given(batches, st.integers(1, 9), st.integers(1, 12))
+def test_every_token_admitted_is_a_hit_or_a_miss(batch: list[Tokens], budget: int, blocks: int) -> None:
+    cache = RadixCache(BlockPool(1 + blocks, 2))
+    batch = [tokens for tokens in batch if len(tokens) <= 2 * blocks]
+    requests = [Request(tokens, keep=len(tokens)) for tokens in batch * 2]
+    computed = run_all(cache, requests, budget)
+    assert cache.hit_tokens + cache.missed_tokens == sum(len(request.tokens) for request in requests)
+    assert cache.missed_tokens == sum(request.missed for request in requests)
+    kept = sum(len(node.tokens) for node in cache.nodes())
+    assert kept <= cache.missed_tokens <= computed
+    assert cache.missed_tokens >= trie.size(batch)
+
+
+def run_all(cache: RadixCache, requests: Sequence[Request], budget: int) -> int:
+    """Tokens computed until every request is answered."""
+    scheduler, memory, computed = Scheduler(cache, budget), Memory(), 0
+    scheduler.add(*requests)
+    while scheduler.has_work():
+        step = scheduler.schedule()
+        computed += step.size
+        memory.run(step)
+        scheduler.complete(step)
+    return computed
+
+
+def interleaved(prefixes: int, each: int) -> list[Request]:
+    """Requests of several prefixes of 32 tokens, none next to one of its own."""
+    return [Request((prefix,) * 32 + (10 + n, 9), keep=32) for n in range(each) for prefix in range(prefixes)]
+
+
+def test_under_pressure_a_prefix_is_used_before_it_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool holds one prefix and little more: in the order of arrival each would be computed each time."""
+    blocks = 1 + 11
+    assert run_all(RadixCache(BlockPool(blocks, 4)), interleaved(3, 6), 40) == 3 * 32 + 18 * 2
+    monkeypatch.setattr("adjudge.engine.scheduler.LOOK_AHEAD", 1)
+    assert run_all(RadixCache(BlockPool(blocks, 4)), interleaved(3, 6), 40) == 18 * 34
+
+
+def test_one_that_waits_is_overtaken_so_often_and_no_more() -> None:
+    cache = RadixCache(BlockPool(1 + 11, 4))
+    scheduler, memory = Scheduler(cache, 40), Memory()
+    warm = [Request((1,) * 32 + (10 + n, 9), keep=32) for n in range(3 * PATIENCE)]
+    cold = Request((2,) * 34, keep=34)
+    scheduler.add(warm[0])
+    scheduler.add(cold, *warm[1:])
+    answered: list[Request] = []
+    while scheduler.has_work():
+        step = scheduler.schedule()
+        answered += [request for request, _ in memory.run(step)]
+        scheduler.complete(step)
+    assert len(answered) == len(warm) + 1
+    assert PATIENCE // 2 < answered.index(cold) <= PATIENCE + 4
 
 
 def _leaves(cache: RadixCache) -> list[Tokens]:

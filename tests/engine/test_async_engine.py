@@ -1,0 +1,252 @@
+"""Calls of many tasks and threads on one engine: equal to the engine's own, each answered once, none left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.completion import Completion
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, LabelError, PromptError, QueueFull
+from adjudge.engine.prompt import Prompt
+from adjudge.engine.worker import Piece
+from adjudge.engine.writing import Writer
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.verdict import Pair
+from tests.engine.test_generate import random_prompts
+
+TINY = "dummy:tiny-llama"
+LABELS = ["1", "2", "3"]
+WRITING: dict[str, Any] = {"max_tokens": 16, "ignore_eos": True, "temperature": 0.8}
+
+
+def fresh(**how: Any) -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05, **how)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Engine:
+    """What results are compared with."""
+    return fresh()
+
+
+def is_idle(engine: Engine) -> bool:
+    """Nothing runs or waits, and only the cache holds blocks."""
+    engine.cache.clear()
+    return not engine.scheduler.has_work() and engine.cache.pool.free == engine.cache.pool.usable
+
+
+def test_calls_of_many_tasks_share_steps_and_equal_those_of_one(plain: Engine) -> None:
+    calls = [random_prompts(4, seed) for seed in range(8)]
+    seeds = [1, 2, 3, 4]
+
+    async def run(engine: AsyncEngine) -> list[Any]:
+        async with engine:
+            return await asyncio.gather(
+                *(engine.score(prompts, LABELS) for prompts in calls),
+                *(engine.generate(prompts, seeds=seeds, **WRITING) for prompts in calls),
+            )
+
+    engine = fresh()
+    expected = [
+        *(plain.score(prompts, LABELS) for prompts in calls),
+        *(plain.generate(prompts, seeds=seeds, **WRITING) for prompts in calls),
+    ]
+    steps = plain.stats.steps
+    assert asyncio.run(run(AsyncEngine(engine))) == expected
+    assert engine.stats.steps < steps / 4
+    assert is_idle(engine)
+
+
+def test_threads_judge_beside_tasks_that_write(plain: Engine) -> None:
+    pairs = [Pair(prompt="Write.", a=f"A lamp, {n} years dark.", b=f"{n} moths.") for n in range(4)]
+    expected = PairwiseJudge(plain).compare(pairs)
+    text = plain.generate(["Once"], seed=5, **WRITING)
+
+    async def run(engine: AsyncEngine) -> None:
+        judge = PairwiseJudge(engine.face)
+        async with engine:
+            with ThreadPoolExecutor() as pool:
+                verdicts = [pool.submit(judge.compare, [pair]) for pair in pairs]
+                assert await engine.generate(["Once"], seed=5, **WRITING) == text
+                assert [await asyncio.wrap_future(verdict) for verdict in verdicts] == [[v] for v in expected]
+
+    asyncio.run(run(AsyncEngine(fresh())))
+
+
+def pieces_of(engine: Engine, prompt: Any, **how: Any) -> tuple[list[Piece], Completion]:
+    async def run() -> tuple[list[Piece], Completion]:
+        async with AsyncEngine(engine) as face:
+            found = [event async for event in await face.open_generate([prompt], pieces=True, **how)]
+            assert all(isinstance(event, Piece) for event in found[:-1])
+            return found[:-1], found[-1][1]  # type: ignore[return-value, index]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_make_up_the_text_and_none_is_taken_back(seed: int) -> None:
+    """The tiny model writes random bytes: broken characters throughout."""
+    pieces, completion = pieces_of(fresh(), "Once", seed=seed, max_tokens=60, ignore_eos=True)
+    assert "".join(piece.text for piece in pieces) == completion.text
+    assert [token for piece in pieces for token in piece.tokens] == list(completion.logprobs)
+    assert len(pieces) > 10
+
+
+def test_pieces_hold_back_what_a_stop_string_may_take_away(smollm2: str) -> None:
+    engine = Engine(smollm2, kv_cache_gb=0.2)
+    prompt = Prompt.template("Count: one, two, three, four,")
+    whole = engine.generate([prompt], temperature=0.0, max_tokens=12)[0].text
+    assert "seven" in whole
+    stop = ("seven", "sevenfold")
+    pieces, completion = pieces_of(engine, prompt, temperature=0.0, max_tokens=12, stop=stop)
+    assert "".join(piece.text for piece in pieces) == completion.text == whole[: whole.index("seven")]
+    assert len([piece for piece in pieces if piece.text]) > 2
+
+
+def test_leaving_a_call_frees_what_it_held(plain: Engine) -> None:
+    async def run(engine: AsyncEngine) -> None:
+        long: dict[str, Any] = {**WRITING, "max_tokens": 1500, "seed": 1}
+        left = await engine.open_generate(["Once"], pieces=True, **long)
+        async for _ in left:
+            break
+        left.close()
+        task = asyncio.create_task(engine.generate(["Twice"], **long))
+        await engine.score(["Between"], LABELS)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await engine.score(["After"], LABELS) == plain.score(["After"], LABELS)
+        await engine.update_weights(adapter=None)  # which wants an idle engine
+        await engine.close()
+
+    engine = fresh()
+    asyncio.run(run(AsyncEngine(engine)))
+    assert is_idle(engine)
+
+
+def test_mistakes_reach_the_call_that_made_them(plain: Engine) -> None:
+    async def run(engine: AsyncEngine) -> None:
+        async with engine:
+            good = asyncio.create_task(engine.score(["Once"], LABELS))
+            for error, call in (
+                (PromptError, engine.generate([[99999]])),
+                (PromptError, engine.generate(["Once"], max_tokens=0)),
+                (LabelError, engine.score(["Once"], ["1", "1"])),
+                (QueueFull, engine.score(random_prompts(9), LABELS)),
+            ):
+                with pytest.raises(error):
+                    await call
+            with pytest.raises(QueueFull):
+                await asyncio.to_thread(engine.face.score, random_prompts(9), LABELS)
+            assert await good == plain.score(["Once"], LABELS)
+
+    asyncio.run(run(AsyncEngine(fresh(max_queue=8))))
+
+
+class Gate:
+    """Holds an engine's next step until it is opened, then lets it fail or go on."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch, failing: bool) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        forward: Callable[..., torch.Tensor] = engine.runner.forward
+
+        def held(step: Any) -> torch.Tensor:
+            self.reached.set()
+            assert self.opened.wait(60)
+            monkeypatch.setattr(engine.runner, "forward", forward)
+            if failing:
+                raise RuntimeError("the device is gone")
+            return forward(step)
+
+        monkeypatch.setattr(engine.runner, "forward", held)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[AsyncEngine, Gate]]:
+    engine = fresh()
+    gate = Gate(engine, monkeypatch, failing=False)
+    yield AsyncEngine(engine), gate
+    gate.opened.set()
+
+
+def test_a_step_that_fails_ends_the_calls_under_way_and_no_later_one(
+    plain: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = fresh()
+    gate = Gate(engine, monkeypatch, failing=True)
+
+    async def run(face: AsyncEngine) -> None:
+        async with face:
+            calls = [asyncio.create_task(face.score([prompt], LABELS)) for prompt in ("One", "Two")]
+            await asyncio.to_thread(gate.reached.wait, 60)
+            gate.opened.set()
+            failed = await asyncio.gather(*calls, return_exceptions=True)
+            assert any(isinstance(error, RuntimeError) for error in failed)
+            assert await face.score(["Once"], LABELS) == plain.score(["Once"], LABELS)
+
+    asyncio.run(run(AsyncEngine(engine)))
+    assert is_idle(engine)
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_closing_lets_calls_end_or_fail_and_takes_no_new_ones(
+    held: tuple[AsyncEngine, Gate], drain: bool, plain: Engine
+) -> None:
+    face, gate = held
+
+    async def run() -> None:
+        early = asyncio.create_task(face.generate(["Once"], seed=3, **WRITING))
+        await asyncio.to_thread(gate.reached.wait, 60)
+        closing = asyncio.create_task(face.close(drain))
+        while face.worker._inbox.empty():  # until it has asked
+            await asyncio.sleep(0)
+        gate.opened.set()
+        if drain:
+            assert await early == plain.generate(["Once"], seed=3, **WRITING)
+        else:
+            with pytest.raises(AdjudgeError, match="closed"):
+                await early
+        await closing
+
+    asyncio.run(run())
+    assert is_idle(face.engine)
+
+
+def test_what_stood_in_the_cache_is_counted() -> None:
+    prompts = random_prompts(6)
+
+    async def run(face: AsyncEngine) -> tuple[int, int]:
+        async with face:
+            await face.score(prompts, LABELS)
+            answers = await face.open_score([[*prompts[0], 7]], LABELS)
+            async for _ in answers:
+                pass
+            return answers.prompt_tokens, answers.cached_tokens
+
+    asked, cached = asyncio.run(run(AsyncEngine(fresh())))
+    shared = max(sum(1 for _ in iter_common(prompts[0], other)) for other in prompts[1:])
+    assert (asked, cached) == (len(prompts[0]) + 1, shared)
+
+
+def iter_common(left: list[int], right: list[int]) -> Iterator[int]:
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            return
+        yield a
+
+
+def test_a_text_is_certain_only_as_far_as_no_stop_string_may_begin(plain: Engine) -> None:
+    call = plain.generate_call(["Once"], stop=("</A>", "aab"))
+    [writer] = call.requests
+    assert isinstance(writer, Writer)
+    for text, certain in (("x<", "x"), ("x</A", "x"), ("x</B", "x</B"), ("aa", ""), ("aaa", "a"), ("é\ufffd", "é")):
+        writer.decode = lambda ids, text=text: text
+        assert writer.settled_text() == certain

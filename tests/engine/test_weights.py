@@ -1,0 +1,245 @@
+"""Adapters beside the base weights, weights exchanged under an engine, and memory given back and fetched."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.verdict import Pair
+from tests.engine.reference import next_logprobs, open_reference
+
+TINY = "dummy:tiny-llama"
+PROMPTS = [[7, 11, 13 + n, 200, n] * (n + 1) for n in range(6)]
+LABELS = ["1", "2", "3"]
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05)
+
+
+def save_adapter(folder: Path, model: str = TINY, seed: int = 0, **how: Any) -> Any:
+    """A LoRA adapter that changes much, as PEFT saves it; returns the model with it in place."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(seed)
+    options: dict[str, Any] = {"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM"} | how
+    peft: Any = get_peft_model(open_reference(model), LoraConfig(**options))
+    for name, parameter in peft.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    peft.save_pretrained(folder)
+    return peft.eval()
+
+
+def full_logprobs(engine: Engine) -> list[tuple[float, ...] | None]:
+    return [score.full_logprobs for score in engine.score(PROMPTS, LABELS)]
+
+
+def assert_agree(engine: Engine, reference: Any) -> None:
+    ids = engine.label_ids(PROMPTS[0], LABELS)
+    for prompt, found in zip(PROMPTS, full_logprobs(engine), strict=True):
+        assert found == pytest.approx(next_logprobs(reference, tuple(prompt))[ids].tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "how"), [(TINY, {}), (TINY, {"use_dora": True, "r": 3}), ("dummy:tiny-gemma2", {"use_rslora": True})]
+)
+def test_an_adapter_scores_as_peft_does_and_taken_off_leaves_every_bit(
+    model: str, how: dict[str, Any], tmp_path: Path
+) -> None:
+    reference = save_adapter(tmp_path, model, **how)
+    engine = Engine(model, kv_cache_gb=0.05)
+    bare = full_logprobs(engine)
+    engine.update_weights(adapter=tmp_path)
+    assert engine.adapter and engine.runner.batch_invariant
+    assert_agree(engine, reference)
+    assert full_logprobs(engine) != bare
+    assert Engine(model, adapter=tmp_path, kv_cache_gb=0.05).score(PROMPTS, LABELS) == engine.score(PROMPTS, LABELS)
+    assert [engine.score([prompt], LABELS)[0].full_logprobs for prompt in PROMPTS] == full_logprobs(engine)
+    engine.update_weights(adapter=None)
+    assert engine.adapter is None
+    assert full_logprobs(engine) == bare
+
+
+def test_one_adapter_takes_the_place_of_another_and_names_itself(engine: Engine, tmp_path: Path) -> None:
+    save_adapter(tmp_path / "first", seed=1)
+    second = save_adapter(tmp_path / "second", seed=2)
+    engine.update_weights(adapter=tmp_path / "first")
+    first = engine.adapter
+    engine.update_weights(adapter=tmp_path / "second")
+    assert_agree(engine, second)
+    assert len({None, first, engine.adapter}) == 3
+    engine.update_weights(adapter=tmp_path / "first")
+    assert engine.adapter == first
+
+
+def test_what_was_judged_with_an_adapter_is_not_taken_for_the_bare_models(engine: Engine, tmp_path: Path) -> None:
+    judge, pair = PairwiseJudge(engine), Pair(a="A lamp.", b="A moth.", prompt="Write.")
+    bare = judge.key(pair)
+    save_adapter(tmp_path)
+    engine.update_weights(adapter=tmp_path)
+    assert judge.key(pair) != bare
+    engine.update_weights(adapter=None)
+    assert judge.key(pair) == bare
+
+
+def spoil_config(folder: Path, **fields: Any) -> None:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "words"),
+    [
+        (shutil.rmtree, ModelNotFound, "holds no adapter"),
+        (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"no"), ModelCorrupt, "unreadable"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{"), ModelCorrupt, "unreadable"),
+        (lambda folder: spoil_config(folder, r=2), ModelUnsupported, "does not fit"),
+        (lambda folder: spoil_config(folder, target_modules=["nothing"]), ModelUnsupported, "does not fit"),
+        (lambda folder: spoil_config(folder, target_modules=["q_proj"]), ModelUnsupported, "does not fit"),
+        (lambda folder: spoil_config(folder, modules_to_save=["lm_head"]), ModelUnsupported, "merge it"),
+        (lambda folder: save_adapter(folder, "dummy:tiny-gpt_neox"), ModelUnsupported, "does not fit"),
+        (lambda folder: save_adapter(folder, target_modules=["lm_head"]), ModelUnsupported, "head: merge it"),
+    ],
+)
+def test_an_adapter_that_cannot_be_used_is_one_sentence_and_the_present_one_stays(
+    engine: Engine, spoil: Any, error: type[AdjudgeError], words: str, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    save_adapter(good, seed=1)
+    save_adapter(bad, seed=2)
+    spoil(bad)
+    bare = full_logprobs(engine)
+    with pytest.raises(error, match=words):
+        engine.update_weights(adapter=bad)
+    assert (engine.adapter, full_logprobs(engine)) == (None, bare)
+    engine.update_weights(adapter=good)
+    before = engine.adapter, full_logprobs(engine)
+    with pytest.raises(error, match=words):
+        engine.update_weights(adapter=bad)
+    assert (engine.adapter, full_logprobs(engine)) == before
+
+
+def changed(model: str, **how: Any) -> Any:
+    """The same architecture with other weights, final norm included."""
+    reference = open_reference(model)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return reference
+
+
+@pytest.mark.parametrize("model", [TINY, "dummy:tiny-llama-tied", "dummy:tiny-gemma2", "dummy:tiny-qwen2"])
+def test_new_weights_are_used_everywhere_and_empty_the_cache(model: str, tmp_path: Path) -> None:
+    reference = changed(model)
+    engine = Engine(model, kv_cache_gb=0.05)
+    old, fingerprint = full_logprobs(engine), engine.fingerprint
+    engine.update_weights(reference.state_dict())
+    assert_agree(engine, reference)
+    assert full_logprobs(engine) != old
+    assert engine.fingerprint != fingerprint
+    engine.update_weights(open_reference(model).state_dict())
+    assert full_logprobs(engine) == old
+    reference.save_pretrained(tmp_path)
+    engine.update_weights(tmp_path)
+    assert_agree(engine, reference)
+
+
+def test_base_weights_change_under_an_adapter(engine: Engine, tmp_path: Path) -> None:
+    save_adapter(tmp_path)
+    reference = changed(TINY)
+    engine.update_weights(reference.state_dict(), adapter=tmp_path)
+    with_adapter = full_logprobs(engine)
+    engine.update_weights(open_reference(TINY).state_dict())
+    assert full_logprobs(engine) != with_adapter
+    engine.update_weights(reference.state_dict())
+    assert full_logprobs(engine) == with_adapter
+    engine.update_weights(adapter=None)
+    assert_agree(engine, reference)
+
+
+def test_weights_that_do_not_fit_change_nothing(engine: Engine, tmp_path: Path) -> None:
+    before, fingerprint = full_logprobs(engine), engine.fingerprint
+    name = "model.layers.0.mlp.up_proj.weight"
+    good = {name: torch.zeros(128, 64)}
+    tied = Engine("dummy:tiny-llama-tied", kv_cache_gb=0.05)
+    embedding = torch.zeros(272, 64)
+    for wrong, words in (
+        ({"layers.0.weight": torch.zeros(1)}, "no weights called layers.0.weight"),
+        ({"model.norm.weight": torch.zeros(1)}, "has shape"),
+    ):
+        with pytest.raises(ModelUnsupported, match=words):
+            engine.update_weights(good | wrong)
+    with pytest.raises(ModelUnsupported, match="one tensor here"):
+        tied.update_weights({"model.embed_tokens.weight": embedding, "lm_head.weight": embedding + 1})
+    with pytest.raises(ModelNotFound, match="holds no weights"):
+        engine.update_weights(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"no")
+    with pytest.raises(ModelCorrupt, match="unreadable"):
+        engine.update_weights(tmp_path)
+    assert (full_logprobs(engine), engine.fingerprint) == (before, fingerprint)
+
+
+def test_nothing_changes_under_a_call_that_is_under_way(engine: Engine) -> None:
+    call = engine.generate_call(PROMPTS, max_tokens=40, ignore_eos=True)
+    engine.start(call)
+    engine.step()
+    for change in (engine.sleep, lambda: engine.update_weights(adapter=None)):
+        with pytest.raises(AdjudgeError, match="under way"):
+            change()
+    engine.cancel(call)
+    engine.update_weights(adapter=None)
+
+
+def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) -> None:
+    before = full_logprobs(engine)
+    for _ in range(50):
+        caches = [weakref.ref(cache) for cache in engine.runner._layers.values()]
+        assert caches
+        engine.sleep()
+        engine.sleep()
+        gc.collect()
+        assert not any(cache() for cache in caches)
+        assert engine.cache.pool.free == engine.cache.pool.usable
+        with pytest.raises(AdjudgeError, match="asleep"):
+            engine.score(PROMPTS, LABELS)
+        engine.wake()
+        assert full_logprobs(engine) == before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_sleeping_engine_gives_the_gpu_back_and_does_not_grow() -> None:
+    engine = Engine(TINY, kv_cache_gb=1.0, device="cuda")
+    before = full_logprobs(engine)
+    awake, _ = torch.cuda.mem_get_info()
+    free = []
+    for _ in range(50):
+        engine.sleep()
+        free.append(torch.cuda.mem_get_info()[0])
+        engine.wake()
+        assert full_logprobs(engine) == before
+    assert min(free) >= awake + (1 << 30)
+    assert free[-1] >= free[0]
+
+
+def test_texts_without_a_seed_repeat_from_run_to_run_with_the_engines_and_not_without() -> None:
+    def texts(**how: Any) -> list[tuple[int, ...]]:
+        engine = Engine(TINY, kv_cache_gb=0.05, **how)
+        return [text.token_ids for _ in range(2) for text in engine.generate(PROMPTS, max_tokens=8)]
+
+    assert texts() == texts() != texts(seed=1)
+    assert texts()[:6] != texts()[6:]
+    assert texts(seed=None) != texts(seed=None)
