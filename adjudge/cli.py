@@ -26,6 +26,7 @@ Model = Annotated[
     str,
     typer.Option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or dummy:<config>."),
 ]
+Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]
 
@@ -35,6 +36,7 @@ def judge(
     pairs: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
     model: Model = DEFAULT_MODEL,
+    adapter: Adapter = None,
     aspects: Annotated[
         str, typer.Option(help="hanna, storyer, or names after commas; your own as name=what it means.")
     ] = "hanna",
@@ -69,6 +71,7 @@ def judge(
         pairs,
         output or pairs.with_suffix(".verdicts.jsonl"),
         model=model,
+        adapter=adapter,
         aspects=aspects,
         orders=orders,
         cut=cut,
@@ -90,6 +93,7 @@ def score(
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
     model: Model = DEFAULT_MODEL,
+    adapter: Adapter = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> None:
@@ -101,7 +105,7 @@ def score(
     """
     from adjudge.commands.score import score_file
 
-    score_file(prompts, prompt, labels, output, chat=chat, model=model, device=device, dtype=dtype)
+    score_file(prompts, prompt, labels, output, chat=chat, model=model, adapter=adapter, device=device, dtype=dtype)
 
 
 @app.command()

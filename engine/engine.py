@@ -192,11 +192,12 @@ class Engine(EngineFace):
         fit the model or a call is under way.
         """
         self._be_idle("update_weights")
-        if weights is not None:
-            self.runner.weights.update(weights)
-            self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
+        new = {} if weights is None else self.runner.weights.checked(weights)
         if not isinstance(adapter, EllipsisType):
             self.adapter = self.runner.set_adapter(adapter)
+        if new:
+            self.runner.weights.update(new)
+            self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
         self.cache.clear()
 
     def sleep(self) -> None:

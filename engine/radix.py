@@ -16,7 +16,8 @@ class Node:
 
     `blocks` hold positions `start // block_size * block_size .. end`: where the run starts inside a block, its first
     block is its own and begins with a copy of what stands before it (`head_ready` once that copy is made).
-    `computed` counts its tokens whose keys and values are in the pool, or will be at the end of this step.
+    `computed` counts its tokens whose keys and values are in the pool, or will be at the end of this step. One that is
+    `kept` goes only when room is needed.
     """
 
     tokens: Tokens
@@ -27,6 +28,7 @@ class Node:
     computed: int = 0
     users: int = 0
     last_used: int = 0
+    kept: bool = False
     children: dict[int, Node] = field(default_factory=dict)
 
     @property
@@ -100,15 +102,18 @@ class RadixCache:
         return -(-len(tokens) // size) - self.match(tokens) // size <= self.pool.free
 
     def release(self, node: Node, keep: int) -> None:
-        """Unlock the path to `node`; what lies beyond position `keep` and nobody else uses is dropped at once."""
+        """Unlock the path to `node` and keep it up to position `keep`; what nobody uses or keeps is dropped at once."""
         self._lock(node, -1)
-        while node.parent is not None and not node.users and not node.children and node.end > keep:
-            parent = node.parent
+        while not node.kept and node.parent is not None and node.end > keep:
             if node.start < keep:
                 self._split(node, keep - node.start)
-                parent = node.parent
-            self._remove(node)
+            parent = node.parent
+            if not node.users and not node.children:
+                self._remove(node)
             node = parent
+        while not node.kept and node.parent is not None:
+            node.kept = True
+            node = node.parent
 
     def fork(self, node: Node) -> Node:
         """A node after `node`, whose path is locked, for tokens to come: nobody else finds it, and `drop` ends it."""
@@ -130,7 +135,7 @@ class RadixCache:
             self.drop(node)
         else:
             node.parent.children[node.tokens[0]] = node
-            node.last_used = self._clock
+            node.last_used, node.kept = self._clock, True
 
     def drop(self, node: Node) -> None:
         """End a node of `fork` and free its blocks."""
@@ -189,6 +194,7 @@ class RadixCache:
             min(node.computed, at),
             node.users,
             node.last_used,
+            node.kept,
         )
         parent.children[upper.tokens[0]] = upper
         upper.children[node.tokens[at]] = node

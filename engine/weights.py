@@ -22,11 +22,11 @@ class Weights:
         self._own: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
         self._away: list[tuple[torch.Tensor, torch.device]] = []
 
-    def update(self, weights: Mapping[str, torch.Tensor] | str | Path) -> None:
-        """Take new values, in place, for the names given; `weights` may be a folder of *.safetensors files.
+    def checked(self, weights: Mapping[str, torch.Tensor] | str | Path) -> dict[str, torch.Tensor]:
+        """New values for some or all of the tensors, ready for `update`; may be a folder of *.safetensors files.
 
         Raises ModelUnsupported for a name or shape the model has not and for tied weights that differ, ModelNotFound
-        and ModelCorrupt about a folder; then nothing is changed.
+        and ModelCorrupt about a folder.
         """
         if isinstance(weights, (str, Path)):
             weights = _read(Path(weights).expanduser())
@@ -41,8 +41,12 @@ class Weights:
             twin = by_place.setdefault(own.data_ptr(), name)
             if twin != name and not torch.equal(new[twin], tensor):
                 raise ModelUnsupported(f"{twin} and {name} are one tensor here, but not those given: give one")
+        return new
+
+    def update(self, checked: Mapping[str, torch.Tensor]) -> None:
+        """Take new values, in place."""
         with torch.no_grad():
-            for name, tensor in new.items():
+            for name, tensor in checked.items():
                 self._own[name].copy_(tensor)
 
     def to_host(self) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from tests.engine.test_weights import save_adapter
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = ("--model", "dummy:tiny-llama")
@@ -247,6 +249,18 @@ def test_score_reads_free_prompts_and_labels(run: Run, tmp_path: Path) -> None:
     assert json.loads(alone.stdout)["logprobs"] == first["logprobs"]
     chat = run("score", "--prompt", "Score: ", "--labels", "1,2,10", "--chat", *TINY)
     assert json.loads(chat.stdout)["logprobs"] != first["logprobs"]
+
+
+def test_an_adapter_judges_in_the_models_place(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    save_adapter(tmp_path / "lora")
+    preferences = []
+    for options in ((), ("--adapter", "lora")):
+        result = run("judge", "pairs.jsonl", "--resume", *SHORT, *options)
+        assert result.returncode == 0, result.stderr
+        preferences.append(json.loads((tmp_path / "pairs.verdicts.jsonl").read_text())["preference"])
+    assert preferences[0] != preferences[1]
+    assert "adapter_config.json" in refused(run("score", "--prompt", "x", "--labels", "1,2", "--adapter", ".", *TINY))
 
 
 def test_models_and_every_help_page_print(run: Run) -> None:

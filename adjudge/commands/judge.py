@@ -34,6 +34,7 @@ def judge_file(
     output: Path,
     *,
     model: str,
+    adapter: Path | None,
     aspects: str,
     orders: Literal["both", "ab"],
     cut: Literal["middle", "head", "tail", "never"],
@@ -56,7 +57,7 @@ def judge_file(
         from adjudge.engine.engine import Engine
         from adjudge.rewards.pairwise import PairwiseJudge
 
-        engine = Engine(model, device=device, dtype=dtype)
+        engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
         judge = PairwiseJudge(engine, chosen, orders=orders, cut=cut, journal=book)
         if earlier == "overwrite":
             book.clear()

@@ -26,6 +26,7 @@ def score_file(
     *,
     chat: bool,
     model: str,
+    adapter: Path | None,
     device: str,
     dtype: str,
 ) -> None:
@@ -39,7 +40,7 @@ def score_file(
         raise AdjudgeError(f"{output} is the input: name another file with -o")
     from adjudge.engine.engine import Engine
 
-    engine = Engine(model, device=device, dtype=dtype)
+    engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     with open_output(output) as write:
         prompts = [engine.chat([_user(text)]) if chat else text for text in texts]
         with Progress(console=Console(stderr=True), transient=True, disable=len(rows) < 2) as progress:

@@ -169,6 +169,18 @@ def test_a_leaf_nobody_shares_is_dropped_and_the_shared_part_kept() -> None:
     assert cache.pool.free == 9 - 2
 
 
+def test_what_one_request_keeps_another_that_keeps_less_does_not_drop() -> None:
+    cache = RadixCache(BlockPool(10, 4))
+    tokens = tuple(range(10))
+    for keep in (8, 0, 3):
+        leaf = cache.insert(tokens)
+        for node in leaf.path():
+            node.computed = len(node.tokens)
+        cache.release(leaf, keep)
+        assert [(node.start, node.end) for node in cache.nodes()] == [(0, 8)]
+    check_memory(cache)
+
+
 def test_eviction_takes_the_least_recently_used_leaf_and_never_one_in_use() -> None:
     cache = RadixCache(BlockPool(1 + 3, 4))
     oldest, newer = (cache.insert(tokens) for tokens in ((1, 2, 3), (4, 5, 6)))

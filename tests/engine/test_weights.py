@@ -189,6 +189,8 @@ def test_weights_that_do_not_fit_change_nothing(engine: Engine, tmp_path: Path) 
     (tmp_path / "model.safetensors").write_bytes(b"no")
     with pytest.raises(ModelCorrupt, match="unreadable"):
         engine.update_weights(tmp_path)
+    with pytest.raises(ModelNotFound, match="holds no adapter"):
+        engine.update_weights(good, adapter=tmp_path)
     assert (full_logprobs(engine), engine.fingerprint) == (before, fingerprint)
 
 
