@@ -62,11 +62,15 @@ class _Bucket:
 
 def _buckets(labels: Labels, n: int) -> Iterator[_Bucket]:
     device = labels.token_ids.device
+    if labels.shared:
+        rows, tokens, places = (torch.arange(m, device=device) for m in (n, len(labels.token_ids), labels.label_count))
+        yield _Bucket(rows, tokens[None], places[None])
+        return
     sizes = torch.stack([labels.token_offsets.diff(), labels.label_offsets.diff()], dim=1)
     for tokens, label_count in sorted(set(map(tuple, sizes.tolist()))):
         sets = (sizes == sizes.new_tensor([tokens, label_count])).all(-1).nonzero().flatten()
         yield _Bucket(
-            rows_B=torch.arange(n, device=device) if labels.shared else sets,
+            rows_B=sets,
             token_positions_BK=labels.token_offsets[sets, None] + torch.arange(tokens, device=device),
             label_positions_BL=labels.label_offsets[sets, None] + torch.arange(label_count, device=device),
         )
