@@ -4,6 +4,7 @@ Ladder, naive to fast. Milliseconds for N = 256, D = 576, V = 49152, K = 5, floa
 1. the whole head, log_softmax, pick the labels                          134   1 x; stores [N, V] logits
 2. "both" (and "full"), torch: log-sum-exp over chunks of the vocabulary 118   1.1 x; stores one chunk of 32 rows
 3. "set", torch: multiply-and-sum with the label rows of the weight      0.6   220 x
+   the same by matmuls: see label_products
 
 On CUDA, in bf16; no GPU was at hand, so these are bytes and FLOPs over an H200's 4.8 TB/s and about 700 TFLOP/s.
 Microseconds for N = 4096, D = 3584, V = 152064, K = 5:
@@ -18,10 +19,11 @@ own tokens. Memory beyond the arguments is that of the scores (rows times K) and
 "full" two floats a chunk of the vocabulary for 8,192 rows at most and, where rows are gathered or normed, the rows
 themselves in the model's dtype.
 
-Where it loses (bench/results/kernels-cpu.csv, one thread): "set" takes 5 to 39 times as long on a CPU as index, matmul
-and log_softmax (no statistics, and bits that depend on the batch); "both" for a single row takes 3.5 times the plain
-head, the price of its padding to 32 rows. On CUDA the checks of rows and labels wait for the device once a call where
-one of these lies there; on the host they are checked without waiting, and then copied over.
+Where it loses (one thread): "set" takes 5 to 16 times as long on a CPU as index, matmul and log_softmax (no statistics,
+and bits that depend on the batch); label_products has the numbers. bench/results/kernels-cpu.csv has those from before
+its matmuls (commit aacc8e8: 5 to 39 times); there "both" for a single row takes 3.5 times the plain head, the price of
+its padding to 32 rows. On CUDA the checks of rows and labels wait for the device once a call where one of these lies
+there; on the host they are checked without waiting, and then copied over.
 """
 
 from dataclasses import dataclass

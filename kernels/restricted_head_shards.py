@@ -22,9 +22,11 @@ from adjudge.kernels.restricted_head_arguments import (
     lay_out,
 )
 from adjudge.kernels.restricted_head_torch import (
+    Rows,
     final_rows,
     no_scores,
     set_scores,
+    take,
     token_logits,
     vocabulary_log_sum,
     with_full,
@@ -73,9 +75,9 @@ def shard_scores(
     finite = hidden_ND.new_empty(n, dtype=torch.bool)
 
     def read(row_T: Tensor, ids_TK: Tensor) -> Tensor:
-        x_TD = final_rows(hidden_ND, row_T if rows is None else rows[row_T], head)[: len(row_T)]
-        finite[row_T] = x_TD.abs().amax(-1) < torch.inf
-        return token_logits(x_TD, head, ids_TK)
+        x_PD = final_rows(hidden_ND, row_T if rows is None else rows[row_T], head)
+        finite[row_T] = (x_PD.abs().amax(-1) < torch.inf)[: len(row_T)]
+        return token_logits(x_PD, head, ids_TK)[: len(row_T)]
 
     every_row = torch.arange(n, device=ids.device)
     if labels.shared:
@@ -124,9 +126,8 @@ def combine_shards(
     conditions.judge()
     _, labels = lay_out(logits, n, len(tokens), None, tokens, label_offsets, label_groups, label_values, targets)
 
-    def read(rows_T: Tensor, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
-        own = logits[rows_T] if labels.shared else logits[positions_TK].expand(len(rows_T), -1)
-        return own, finite[rows_T]
+    def read(rows_T: Rows, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
+        return take(logits, rows_T) if labels.shared else logits[positions_TK], take(finite, rows_T)
 
     scores = set_scores(read, n, labels) if n else no_scores(logits, labels)
     if normalizer != "set":
