@@ -82,8 +82,8 @@ class Head:
         scores = restricted_logprobs(
             hidden_ND,
             self.weight,
-            torch.tensor([token for row in token_ids for token in row], dtype=torch.int64, device=self.weight.device),
-            label_offsets=torch.tensor(offsets, device=self.weight.device),
+            torch.tensor([token for row in token_ids for token in row], dtype=torch.int64),
+            label_offsets=torch.tensor(offsets),
             norm_weight=self.gain,
             eps=self.eps,
             bias=self.bias,

@@ -4,6 +4,7 @@ Ladder, naive to fast. Milliseconds for N = 256, D = 576, V = 49152, K = 5, floa
 1. the whole head, log_softmax, pick the labels                          134   1 x; stores [N, V] logits
 2. "both" (and "full"), torch: log-sum-exp over chunks of the vocabulary 118   1.1 x; stores one chunk of 32 rows
 3. "set", torch: multiply-and-sum with the label rows of the weight      0.6   220 x
+   the same by matmuls: see label_products
 
 On CUDA, in bf16; no GPU was at hand, so these are bytes and FLOPs over an H200's 4.8 TB/s and about 700 TFLOP/s.
 Microseconds for N = 4096, D = 3584, V = 152064, K = 5:
@@ -18,10 +19,11 @@ own tokens. Memory beyond the arguments is that of the scores (rows times K) and
 "full" two floats a chunk of the vocabulary for 8,192 rows at most and, where rows are gathered or normed, the rows
 themselves in the model's dtype.
 
-Where it loses (bench/results/kernels-cpu.csv, one thread): "set" takes 5 to 39 times as long on a CPU as index, matmul
-and log_softmax (no statistics, and bits that depend on the batch); "both" for a single row takes 3.5 times the plain
-head, the price of its padding to 32 rows. On CUDA the checks of the label arguments wait for the device, once for
-shared labels and up to eight times with sets, groups, rows and targets: what has one launch is the scoring itself.
+Where it loses (one thread): "set" takes 5 to 16 times as long on a CPU as index, matmul and log_softmax (no statistics,
+and bits that depend on the batch); label_products has the numbers. bench/results/kernels-cpu.csv has those from before
+its matmuls (commit aacc8e8: 5 to 39 times); there "both" for a single row takes 3.5 times the plain head, the price of
+its padding to 32 rows. On CUDA the checks of rows and labels wait for the device once a call where one of these lies
+there; on the host they are checked without waiting, and then copied over.
 """
 
 from dataclasses import dataclass
@@ -30,7 +32,7 @@ import torch
 from torch import Tensor
 
 from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer, check_head, indices, lay_out, require
+from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer, check_head, lay_out
 from adjudge.kernels.restricted_head_torch import Scores, no_scores, torch_set_scores, vocabulary_log_sum, with_full
 
 
@@ -80,6 +82,7 @@ def restricted_logprobs(
     Shapes: `label_ids` [K], or [total] with `label_offsets` [N + 1] for a set per row; `label_groups` like `label_ids`,
     the label (0 … L-1, counted within the row's set) that each token is a variant of; `label_values` one per label, [L]
     or flat; `targets` [N] label indices. `rows` [N] picks the scored rows of a longer `hidden_ND`; else all are scored.
+    `rows` and labels may lie on the host where hidden_ND does not: then their checks wait for no device.
     A token's logit is softcap · tanh((w · x + bias) / softcap) / temperature in float32. With `norm_weight` [D],
     x = hidden · rsqrt(mean(hidden²) + eps) · norm_weight, in float32 and rounded once, to hidden's dtype.
     "set" normalises over the labels; "full" and "both" add the exact log-sum-exp over the vocabulary.
@@ -90,11 +93,18 @@ def restricted_logprobs(
         raise ValueError(f'normalizer is {normalizer!r}: use "set", "full" or "both"')
     head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
-    if rows is not None:
-        rows = indices("rows", rows, hidden_ND)
-        require("rows", rows, (rows >= 0) & (rows < len(hidden_ND)), f"a row of hidden_ND (0 … {len(hidden_ND) - 1})")
+    rows, labels = lay_out(
+        hidden_ND,
+        len(hidden_ND),
+        len(weight_VD),
+        rows,
+        label_ids,
+        label_offsets,
+        label_groups,
+        label_values,
+        targets,
+    )
     n = len(hidden_ND) if rows is None else len(rows)
-    labels = lay_out(hidden_ND, len(weight_VD), n, label_ids, label_offsets, label_groups, label_values, targets)
 
     if n and kernel_backend(hidden_ND.device) == "triton":
         from adjudge.kernels.restricted_head_triton import triton_scores

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from adjudge.kernels.paged_kv import to_device
 
 Normalizer = Literal["set", "full", "both"]
 
@@ -55,7 +58,9 @@ class Labels:
 
     def over_labels(self, per_row: Tensor) -> Tensor:
         """Spread [N] values over the per-label fields."""
-        return per_row[:, None] if self.shared else per_row.repeat_interleave(self.label_offsets.diff())
+        if self.shared:
+            return per_row[:, None]
+        return per_row.repeat_interleave(self.label_offsets.diff(), output_size=self.label_count)  # known: no wait
 
 
 def check_head(hidden_ND: Tensor, head: Head) -> None:
@@ -93,96 +98,154 @@ def check_head(hidden_ND: Tensor, head: Head) -> None:
         raise ValueError(f"eps is {head.eps}: pass a number of at least 0")
 
 
+class Conditions:
+    """What must hold of a call's tensors, asked all at once: a device is waited for once, however many there are."""
+
+    def __init__(self) -> None:
+        self._conditions: list[tuple[Tensor, Callable[[int], str]]] = []
+
+    def add(self, good: Tensor, complaint: Callable[[int], str]) -> None:
+        """Demand that all of `good` [*] holds; `complaint` words the first place where it does not."""
+        self._conditions.append((good, complaint))
+
+    def require(self, name: str, values: Tensor, good: Tensor, what: str) -> None:
+        """Demand that all `values` are `good`; `what` says what each should be."""
+        self.add(good, lambda place: f"{name}[{place}] is {int(values[place])}: it must be {what}")
+
+    def judge(self, *numbers: Tensor) -> list[int]:
+        """Raise LabelSetError for the first demand that is not met; give the numbers, fetched by the same copy."""
+        report = torch.stack([*(good.all().long() for good, _ in self._conditions), *numbers]).tolist()
+        for met, (good, complaint) in zip(report, self._conditions, strict=False):
+            if not met:
+                raise LabelSetError(complaint(int((~good).nonzero()[0])))
+        return report[len(self._conditions) :]
+
+
 def lay_out(
     hidden_ND: Tensor,
-    vocabulary: int,
-    n: int,
+    scored: int,
+    vocabulary: int | None,
+    rows: Tensor | None,
     ids: Tensor,
     offsets: Tensor | None,
     groups: Tensor | None,
     values: Tensor | None,
     targets: Tensor | None,
-) -> Labels:
-    """Check the label arguments and number the labels of all sets in one row."""
+) -> tuple[Tensor | None, Labels]:
+    """Check the rows (among `scored`) and label arguments, number the labels of all sets in one row, and put both
+    beside hidden_ND; ids of the vocabulary have no upper bound where it is None.
+
+    Nothing waits for hidden_ND's device if rows and labels are on the host; if one is not, it is waited for once.
+    """
+    known = {"label_ids": _indices("label_ids", ids, hidden_ND)}
+    others = {"rows": rows, "label_offsets": offsets, "label_groups": groups, "targets": targets}
+    known |= {name: _indices(name, tensor, hidden_ND) for name, tensor in others.items() if tensor is not None}
+    if any(tensor.device.type != "cpu" for tensor in known.values()):
+        known = {name: _beside(tensor, hidden_ND) for name, tensor in known.items()}
+    ids = known["label_ids"]
+    rows, offsets, groups, targets = map(known.get, others)
+
+    conditions = Conditions()
+    n = scored if rows is None else len(rows)
+    if rows is not None:
+        conditions.require("rows", rows, (rows >= 0) & (rows < scored), f"a row of hidden_ND (0 … {scored - 1})")
+    if vocabulary is None:
+        conditions.require("label_ids", ids, ids >= 0, "a token id")
+    else:
+        known_ids = (ids >= 0) & (ids < vocabulary)
+        conditions.require("label_ids", ids, known_ids, f"a row of weight_VD (0 … {vocabulary - 1})")
     shared = offsets is None
-    ids = indices("label_ids", ids, hidden_ND)
-    require("label_ids", ids, (ids >= 0) & (ids < vocabulary), f"a row of weight_VD (0 … {vocabulary - 1})")
     if offsets is None:
-        offsets = ids.new_tensor([0, len(ids)])
+        offsets = torch.arange(2, device=ids.device) * len(ids)
         if len(ids) == 0:
             raise LabelSetError("label_ids is empty: pass at least one label")
     else:
-        offsets = indices("label_offsets", offsets, hidden_ND)
-        _check_offsets(offsets, n, len(ids))
-    counts = offsets.diff()
-    label_offsets, label_count = offsets, len(ids)
+        _check_offsets(conditions, offsets, n, len(ids))
+    label_offsets = offsets
     if groups is not None:
-        groups = indices("label_groups", groups, hidden_ND)
         if len(groups) != len(ids):
             raise LabelSetError(f"label_groups has {len(groups)} entries and label_ids {len(ids)}: pass one a token")
-        label_offsets = _number_groups(groups, counts)
-        label_count = int(label_offsets[-1])
-    if values is not None:
-        _check_device("label_values", values, hidden_ND)
-        if values.shape != (label_count,):
-            raise LabelSetError(f"label_values has shape {tuple(values.shape)}: pass one a label, ({label_count},)")
-        values = values.float().contiguous()
+        if len(offsets) > 1:
+            label_offsets = _number_groups(conditions, groups, offsets)
     if targets is not None:
-        targets = indices("targets", targets, hidden_ND)
         if len(targets) != n:
             raise LabelSetError(f"targets has {len(targets)} entries: pass one label index a row ({n})")
-        require("targets", targets, (targets >= 0) & (targets < label_offsets.diff()), "a label of its row's set")
-    return Labels(shared, ids, offsets, groups, label_offsets, label_count, values, targets)
+        within = (targets >= 0) & (targets < label_offsets.diff())
+        conditions.require("targets", targets, within, "a label of its row's set")
+    [label_count] = conditions.judge(label_offsets[-1])
+    if values is not None:
+        _check_device("label_values", values, hidden_ND, or_host=True)
+        if values.shape != (label_count,):
+            raise LabelSetError(f"label_values has shape {tuple(values.shape)}: pass one a label, ({label_count},)")
+        values = _beside(values.float().contiguous(), hidden_ND)
+    return None if rows is None else _beside(rows, hidden_ND), Labels(
+        shared=shared,
+        token_ids=_beside(ids, hidden_ND),
+        token_offsets=_beside(offsets, hidden_ND),
+        groups=None if groups is None else _beside(groups, hidden_ND),
+        label_offsets=_beside(label_offsets, hidden_ND),
+        label_count=label_count,
+        values=values,
+        targets=None if targets is None else _beside(targets, hidden_ND),
+    )
 
 
-def _check_offsets(offsets: Tensor, n: int, total: int) -> None:
+def _check_offsets(conditions: Conditions, offsets: Tensor, n: int, total: int) -> None:
     if len(offsets) != n + 1:
         raise LabelSetError(f"label_offsets has {len(offsets)} entries for {n} rows: pass {n + 1}")
-    if offsets[0] != 0 or offsets[-1] != total:
-        raise LabelSetError(
+    conditions.add(
+        torch.stack([offsets[0] == 0, offsets[-1] == total]),
+        lambda _: (
             f"label_offsets runs from {int(offsets[0])} to {int(offsets[-1])}: it must start at 0 and end at {total}, "
             "the length of label_ids"
-        )
-    require("label_offsets", offsets[1:], offsets.diff() > 0, "above the one before it: no row may be without labels")
+        ),
+    )
+    mend = "above the one before it: no row may be without labels"
+    conditions.require("label_offsets", offsets[1:], offsets.diff() > 0, mend)
 
 
-def _number_groups(groups: Tensor, counts: Tensor) -> Tensor:
-    """Count each set's groups and return where the sets' labels begin; a set's groups must be 0 … L-1 without gaps."""
-    sets = torch.arange(len(counts), device=counts.device)
-    set_of_token = sets.repeat_interleave(counts)
+def _number_groups(conditions: Conditions, groups: Tensor, offsets: Tensor) -> Tensor:
+    """Count each set's groups and return where the sets' labels begin; a set's groups must be 0 … L-1 without gaps.
+
+    Groups and offsets are not judged yet: whatever they hold, all shapes are known and no index is out of range.
+    """
+    counts = offsets.diff()
+    token = torch.arange(len(groups), device=groups.device)
+    set_of_token = (torch.searchsorted(offsets, token, right=True) - 1).clamp(0, len(counts) - 1)
     mend = "a label index counted from 0 without gaps within its set"
-    require("label_groups", groups, (groups >= 0) & (groups < counts[set_of_token]), mend)
+    conditions.require("label_groups", groups, (groups >= 0) & (groups < counts[set_of_token]), mend)
     group_counts = torch.zeros_like(counts).scatter_reduce_(0, set_of_token, groups + 1, "amax")
-    label_offsets = F.pad(group_counts.cumsum(0), (1, 0))
-    members = torch.bincount(label_offsets[set_of_token] + groups, minlength=int(label_offsets[-1]))
-    if not members.all():
-        label = int((members == 0).nonzero()[0])
-        gap_set = int(torch.searchsorted(label_offsets, label, right=True)) - 1
-        place = f" of row {gap_set}" if len(counts) > 1 else ""
-        group = label - int(label_offsets[gap_set])
-        raise LabelSetError(f"label_groups{place} has no token in group {group}: number groups from 0 without gaps")
-    return label_offsets
+    # A set has no more groups than tokens, so its i-th token's place can say whether group i has a token.
+    first_token = offsets[set_of_token]
+    taken = torch.zeros_like(groups, dtype=torch.bool)
+    taken.index_fill_(0, (first_token + groups).clamp(0, len(groups) - 1), True)
+
+    def gap(place: int) -> str:
+        row = f" of row {int(set_of_token[place])}" if len(counts) > 1 else ""
+        group = place - int(first_token[place])
+        return f"label_groups{row} has no token in group {group}: number groups from 0 without gaps"
+
+    conditions.add(taken | (token - first_token >= group_counts[set_of_token]), gap)
+    return F.pad(group_counts.cumsum(0), (1, 0))
 
 
-def indices(name: str, tensor: Tensor, hidden_ND: Tensor) -> Tensor:
-    """The tensor as int64 [*], refused unless it holds integers, has one dimension and lies beside hidden_ND."""
+def _indices(name: str, tensor: Tensor, hidden_ND: Tensor) -> Tensor:
+    """The tensor as int64 [*], refused unless it holds integers, has one dimension and lies near hidden_ND."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}: pass a tensor of integers")
     if tensor.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"{name} has dtype {tensor.dtype}: pass int64 or int32")
     if tensor.dim() != 1:
         raise LabelSetError(f"{name} has shape {tuple(tensor.shape)}: pass one dimension")
-    _check_device(name, tensor, hidden_ND)
+    _check_device(name, tensor, hidden_ND, or_host=True)
     return tensor.long().contiguous()
 
 
-def require(name: str, values: Tensor, good: Tensor, what: str) -> None:
-    """Refuse `values` at the first place that is not `good`; `what` says what it should be."""
-    if not good.all():
-        place = int((~good).nonzero()[0])
-        raise LabelSetError(f"{name}[{place}] is {int(values[place])}: it must be {what}")
-
-
-def _check_device(name: str, tensor: Tensor, hidden_ND: Tensor) -> None:
-    if tensor.device != hidden_ND.device:
+def _check_device(name: str, tensor: Tensor, hidden_ND: Tensor, *, or_host: bool = False) -> None:
+    if tensor.device != hidden_ND.device and not (or_host and tensor.device.type == "cpu"):
         raise ValueError(f"{name} is on {tensor.device} and hidden_ND on {hidden_ND.device}: move it there")
+
+
+def _beside(tensor: Tensor, hidden_ND: Tensor) -> Tensor:
+    """The tensor on hidden_ND's device, without waiting for it."""
+    return tensor if tensor.device == hidden_ND.device else to_device(tensor, hidden_ND.device)

@@ -14,18 +14,19 @@ from torch import Tensor
 from adjudge.kernels.dispatch import kernel_backend
 from adjudge.kernels.restricted_head import RestrictedScores, assemble
 from adjudge.kernels.restricted_head_arguments import (
+    Conditions,
     Head,
     LabelSetError,
     Normalizer,
     check_head,
-    indices,
     lay_out,
-    require,
 )
 from adjudge.kernels.restricted_head_torch import (
+    Rows,
     final_rows,
     no_scores,
     set_scores,
+    take,
     token_logits,
     vocabulary_log_sum,
     with_full,
@@ -65,22 +66,18 @@ def shard_scores(
     """
     head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
-    if rows is not None:
-        rows = indices("rows", rows, hidden_ND)
-        require("rows", rows, (rows >= 0) & (rows < len(hidden_ND)), f"a row of hidden_ND (0 … {len(hidden_ND) - 1})")
+    rows, labels = lay_out(hidden_ND, len(hidden_ND), None, rows, label_ids, label_offsets, None, None, None)
     n = len(hidden_ND) if rows is None else len(rows)
-    ids = indices("label_ids", label_ids, hidden_ND)
-    require("label_ids", ids, ids >= 0, "a token id")
+    ids = labels.token_ids
     owned = (ids >= first_id) & (ids < first_id + len(weight_VD))
     local_ids = torch.where(owned, ids - first_id, 0)
-    labels = lay_out(hidden_ND, len(weight_VD), n, local_ids, label_offsets, None, None, None)
 
     finite = hidden_ND.new_empty(n, dtype=torch.bool)
 
     def read(row_T: Tensor, ids_TK: Tensor) -> Tensor:
-        x_TD = final_rows(hidden_ND, row_T if rows is None else rows[row_T], head)[: len(row_T)]
-        finite[row_T] = x_TD.abs().amax(-1) < torch.inf
-        return token_logits(x_TD, head, ids_TK)
+        x_PD = final_rows(hidden_ND, row_T if rows is None else rows[row_T], head)
+        finite[row_T] = (x_PD.abs().amax(-1) < torch.inf)[: len(row_T)]
+        return token_logits(x_PD, head, ids_TK)[: len(row_T)]
 
     every_row = torch.arange(n, device=ids.device)
     if labels.shared:
@@ -89,7 +86,7 @@ def shard_scores(
             logits[start : start + TILE] = read(every_row[start : start + TILE], local_ids[None])
     else:
         logits = hidden_ND.new_empty(len(ids), dtype=torch.float32)
-        row_of_token = every_row.repeat_interleave(labels.token_offsets.diff())
+        row_of_token = every_row.repeat_interleave(labels.token_offsets.diff(), output_size=len(ids))
         for start in range(0, len(ids), TILE):
             tile = slice(start, start + TILE)
             logits[tile] = read(row_of_token[tile], local_ids[tile, None])[:, 0]
@@ -123,13 +120,14 @@ def combine_shards(
     logits = torch.stack([part.token_logits for part in shards]).amax(0)
     finite = shards[0].finite
     n = len(finite)
-    tokens = torch.arange(len(owners), device=logits.device)  # a token stands for itself: the logits are read already
-    require("label_ids", tokens, owners == 1, "on exactly one shard")
-    labels = lay_out(logits, len(tokens), n, tokens, label_offsets, label_groups, label_values, targets)
+    tokens = torch.arange(len(owners))  # a token stands for itself: the logits are read already
+    conditions = Conditions()
+    conditions.require("label_ids", tokens, owners == 1, "on exactly one shard")
+    conditions.judge()
+    _, labels = lay_out(logits, n, len(tokens), None, tokens, label_offsets, label_groups, label_values, targets)
 
-    def read(rows_T: Tensor, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
-        own = logits[rows_T] if labels.shared else logits[positions_TK].expand(len(rows_T), -1)
-        return own, finite[rows_T]
+    def read(rows_T: Rows, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
+        return take(logits, rows_T) if labels.shared else logits[positions_TK], take(finite, rows_T)
 
     scores = set_scores(read, n, labels) if n else no_scores(logits, labels)
     if normalizer != "set":

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adjudge.kernels.label_products import label_products
+from adjudge.kernels.linear import ROW_TILE
 from adjudge.kernels.restricted_head_arguments import Head, Labels
 
 # A row's bits must not depend on its neighbours. So all arithmetic of the torch path runs on tiles of one fixed shape,
 # padded where the rows run out: torch then goes the same way for a row whatever N is and wherever the row stands.
-_ROW_TILE = 32
 _SET_TILE = 128
 _LABEL_BLOCK = 8
 _VOCABULARY_CHUNK = 2048
@@ -19,16 +20,19 @@ _ROWS_AT_ONCE = 1024  # of the vocabulary's log-sum: enough to read the weights 
 Scores = dict[str, Tensor]  # RestrictedScores by field name, as far as computed, and "log_z" [N]: log-sum over the set
 
 
-Read = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Rows [T] and positions of their tokens [T or 1, K] -> token logits [T, K], and which rows are finite [T]."""
+Rows = Tensor | range
+
+Read = Callable[[Rows, Tensor], tuple[Tensor, Tensor]]
+"""Rows [T] and positions of their tokens [T or 1, K] -> token logits [T, K], and which rows are finite [T]; both may
+have more rows, which nobody reads."""
 
 
 def torch_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
     """Score the label sets alone; memory beyond the scores is that of one tile of rows."""
 
-    def read(rows_T: Tensor, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
-        x_TD = final_rows(hidden_ND, rows_T if rows is None else rows[rows_T], head)
-        return token_logits(x_TD, head, labels.token_ids[positions_TK]), x_TD.abs().amax(-1) < torch.inf
+    def read(rows_T: Rows, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
+        x_PD = final_rows(hidden_ND, rows_T if rows is None else take(rows, rows_T), head)
+        return token_logits(x_PD, head, labels.token_ids[positions_TK]), x_PD.abs().amax(-1) < torch.inf
 
     return set_scores(read, n, labels)
 
@@ -40,7 +44,7 @@ def set_scores(read: Read, n: int, labels: Labels) -> Scores:
     if labels.shared:
         scores = parts[0]
     else:
-        order = torch.cat([bucket.rows_B for bucket in buckets]).argsort()
+        order = torch.cat([torch.as_tensor(bucket.rows_B) for bucket in buckets]).argsort()
         logprobs = parts[0]["logprobs"].new_empty(labels.label_count)
         for bucket, part in zip(buckets, parts, strict=True):
             logprobs[bucket.label_positions_BL] = part.pop("logprobs")
@@ -55,18 +59,22 @@ def set_scores(read: Read, n: int, labels: Labels) -> Scores:
 class _Bucket:
     """B rows with K tokens and L labels each; the tables of a shared set have one row, which broadcasts."""
 
-    rows_B: Tensor
+    rows_B: Rows
     token_positions_BK: Tensor
     label_positions_BL: Tensor
 
 
 def _buckets(labels: Labels, n: int) -> Iterator[_Bucket]:
     device = labels.token_ids.device
+    if labels.shared:
+        tokens, places = (torch.arange(count, device=device) for count in (len(labels.token_ids), labels.label_count))
+        yield _Bucket(range(n), tokens[None], places[None])
+        return
     sizes = torch.stack([labels.token_offsets.diff(), labels.label_offsets.diff()], dim=1)
     for tokens, label_count in sorted(set(map(tuple, sizes.tolist()))):
         sets = (sizes == sizes.new_tensor([tokens, label_count])).all(-1).nonzero().flatten()
         yield _Bucket(
-            rows_B=torch.arange(n, device=device) if labels.shared else sets,
+            rows_B=sets,
             token_positions_BK=labels.token_offsets[sets, None] + torch.arange(tokens, device=device),
             label_positions_BL=labels.label_offsets[sets, None] + torch.arange(label_count, device=device),
         )
@@ -79,35 +87,38 @@ def _bucket_scores(read: Read, labels: Labels, bucket: _Bucket) -> Scores:
     tiles = []
     for start in range(0, len(bucket.rows_B), _SET_TILE):
         positions, places = tile(bucket.token_positions_BK, start), tile(bucket.label_positions_BL, start)
-        rows_T = _pad(bucket.rows_B[start : start + _SET_TILE], _SET_TILE)
-        logits, finite = read(rows_T, positions)
+        rows_T = bucket.rows_B[start : start + _SET_TILE]
+        logits, finite = (_pad(table, _SET_TILE) for table in read(rows_T, positions[: len(rows_T)]))
         if labels.groups is not None:
             logits = _merge_variants(logits, labels.groups[positions], places.shape[1])
         tiles.append(_statistics(logits, None if labels.values is None else labels.values[places], finite))
     return {name: torch.cat([scores[name] for scores in tiles])[: len(bucket.rows_B)] for name in tiles[0]}
 
 
-def final_rows(hidden_ND: Tensor, rows_T: Tensor, head: Head) -> Tensor:
+def take(table: Tensor, rows: Rows) -> Tensor:
+    """Some rows of a table; consecutive ones are not copied."""
+    return table[rows.start : rows.stop] if isinstance(rows, range) else table[rows]
+
+
+def final_rows(hidden_ND: Tensor, rows_T: Rows, head: Head) -> Tensor:
     """Gather rows in float32, normed if asked, padded with rows of zeros to whole tiles."""
-    x_PD = _pad(hidden_ND[rows_T].float(), -(-len(rows_T) // _ROW_TILE) * _ROW_TILE).contiguous()
+    x_PD = _pad(take(hidden_ND, rows_T).float(), -(-len(rows_T) // ROW_TILE) * ROW_TILE).contiguous()
     if head.norm_weight_D is None:
         return x_PD
     normed = []
-    for tile in torch.split(x_PD, _ROW_TILE):
+    for tile in torch.split(x_PD, ROW_TILE):
         scale = torch.rsqrt(tile.square().mean(-1, keepdim=True) + head.eps)
         # Squares that overflow would leave a row of zeros, whose labels look plausible: make it invalid instead.
         normed.append(tile * scale.masked_fill_(scale == 0, torch.nan) * head.norm_weight_D.float())
     return torch.cat(normed).to(hidden_ND.dtype).float()
 
 
-def token_logits(x_TD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
-    """The logits [T, K] of tokens [T or 1, K]."""
-    dots = []
-    for ids_Bk in torch.split(ids_BK, _LABEL_BLOCK, dim=1):
-        weight_BkD = head.weight_VD[ids_Bk].float().contiguous()
-        # No matmul: with few columns and an odd D, BLAS gives equal rows of one tile different last bits.
-        dots.append((x_TD[:, None] * weight_BkD).sum(-1))
-    return head.logits(torch.cat(dots, dim=1), None if head.bias_V is None else head.bias_V[ids_BK].float())
+def token_logits(x_PD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
+    """The logits [P, K] of tokens [B, K]: B is P, or 1 for all rows, or less where nobody reads the last rows."""
+    if len(ids_BK) > 1:
+        ids_BK = _pad(ids_BK, len(x_PD))
+    dots_PK = label_products(x_PD, head.weight_VD, ids_BK)
+    return head.logits(dots_PK, None if head.bias_V is None else head.bias_V[ids_BK].float())
 
 
 def _merge_variants(logits_TK: Tensor, groups_BK: Tensor, label_count: int) -> Tensor:
@@ -149,16 +160,16 @@ def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Hea
     """Log-sum-exp over the vocabulary [N]; memory beyond it is that of some rows and one chunk of the vocabulary."""
     log_sums = []
     for start in range(0, n, _ROWS_AT_ONCE):
-        places = torch.arange(start, min(n, start + _ROWS_AT_ONCE), device=hidden_ND.device)
-        log_sums.append(_log_sum(final_rows(hidden_ND, places if rows is None else rows[places], head), head))
+        places = range(start, min(n, start + _ROWS_AT_ONCE))
+        log_sums.append(_log_sum(final_rows(hidden_ND, places if rows is None else take(rows, places), head), head))
     return torch.cat(log_sums)[:n]
 
 
 def _log_sum(x_PD: Tensor, head: Head) -> Tensor:
     """Two stages of fixed order: within chunks of the vocabulary, then over the chunks."""
-    tiles = x_PD.view(-1, _ROW_TILE, x_PD.shape[1])
+    tiles = x_PD.view(-1, ROW_TILE, x_PD.shape[1])
     chunks = torch.split(head.weight_VD, _VOCABULARY_CHUNK)
-    sums = x_PD.new_empty(len(tiles), len(chunks), _ROW_TILE)
+    sums = x_PD.new_empty(len(tiles), len(chunks), ROW_TILE)
     for c, chunk in enumerate(chunks):  # outermost, so that a chunk of weights stays in the cache for all rows
         weight_CD = _pad(chunk.float().contiguous(), _VOCABULARY_CHUNK)
         bias_C1 = None
@@ -169,7 +180,7 @@ def _log_sum(x_PD: Tensor, head: Head) -> Tensor:
             logits_CT = head.logits(weight_CD @ tile.T, bias_C1)
             logits_CT[len(chunk) :] = -torch.inf
             sums[t, c] = logits_CT.logsumexp(0)
-    log_sum = x_PD.new_empty(len(tiles), _ROW_TILE)
+    log_sum = x_PD.new_empty(len(tiles), ROW_TILE)
     for t, tile in enumerate(sums):
         log_sum[t] = tile.logsumexp(0)
     return log_sum.flatten()
@@ -181,7 +192,7 @@ def with_full(scores: Scores, log_full: Tensor, labels: Labels, *, replace: bool
     valid = scores["valid"] & log_full.isfinite()
     hole = torch.zeros_like(log_full).masked_fill_(~valid, torch.nan)
     log_mass = (scores["log_z"] - log_full).clamp(max=0.0) + hole  # two roundings may lift a sum over its whole
-    tiles = torch.split(_pad(log_mass, -(-n // _ROW_TILE) * _ROW_TILE), _ROW_TILE)
+    tiles = torch.split(_pad(log_mass, -(-n // ROW_TILE) * ROW_TILE), ROW_TILE)
     mass = torch.cat([tile.exp() for tile in tiles])[:n] if n else log_mass
     logprobs = scores["logprobs"] + labels.over_labels(hole)
     full_logprobs = logprobs + labels.over_labels(log_mass)

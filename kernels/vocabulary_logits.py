@@ -29,7 +29,7 @@ def vocabulary_logits(
     head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
     n = len(hidden_ND)
-    x_PD = final_rows(hidden_ND, torch.arange(n, device=hidden_ND.device), head).to(weight_VD.dtype)
+    x_PD = final_rows(hidden_ND, range(n), head).to(weight_VD.dtype)
     if hidden_ND.device.type == "cpu":
         logits_NV = tiled_linear(F.pad(x_PD, (0, 0, 0, padded_rows(n) - len(x_PD))), weight_VD)[:n].float()
     else:

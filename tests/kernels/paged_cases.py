@@ -9,8 +9,11 @@ from typing import Any
 import torch
 
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
+from tests.kernels.interpreter import only_programs
 
 BLOCKS = 200
+MANY = [(0, 64)] * 30 + [(40, 28)] * 2 + [(0, 64)] * 33 + [(20 + 7 * s, 1) for s in range(8)]
+"""Where the rows of each sequence begin, and how many there are, in a step of 4,096 rows: prefill, chunks, decode."""
 
 
 def oracle(
@@ -74,13 +77,14 @@ class Case:
 
         Siblings keep the whole blocks of what they share in the first sequence's blocks, and start after them.
         """
-        free = list(range(1, BLOCKS))
+        pool = max(BLOCKS, 1 + sum(-(-q.shape[0] // block_size) for q in self.q))
+        free = list(range(1, pool))
         random.Random(layout).shuffle(free)
         blocks = [[free.pop() for _ in range(-(-q.shape[0] // block_size))] for q in self.q]
         if siblings:
             common = self.shared // block_size
             blocks = [blocks[0][:common] + own[common:] for own in blocks]
-        cache = PagedKV.empty(BLOCKS, block_size, self.k[0].to(self.device), self.v[0].to(self.device))
+        cache = PagedKV.empty(pool, block_size, self.k[0].to(self.device), self.v[0].to(self.device))
         cache.key[1:], cache.value[1:] = torch.nan, torch.nan
         output = [
             torch.full((*q.shape[:2], v.shape[2]), torch.nan, dtype=q.dtype)
@@ -110,6 +114,19 @@ class Case:
                 output[s][start : start + length] = result[sequence.row : sequence.row + length]
         return output
 
+    def assert_invariant_among_4096_rows(self, attend: Callable[..., torch.Tensor], **how: Any) -> None:
+        """Rows of one step of `MANY` are the same bits there, in another order and other blocks, and by themselves."""
+        before = [[(s, 0, start) for s, (start, _) in enumerate(MANY) if start]]
+        step = [(s, start, length) for s, (start, length) in enumerate(MANY)]
+        assert sum(length for _, _, length in step) == 4096
+        expected = self.run(attend, [*before, step], 16, **how)
+        shuffled = random.Random(1).sample(step, len(step))
+        assert all(map(torch.equal, self.run(attend, [*before, shuffled], 32, 1, **how), expected))
+        for s in (0, 31, len(MANY) - 2, len(MANY) - 1):  # whole prefill, a later chunk, decode
+            middle = MANY[s][0] + MANY[s][1] // 2
+            alone = self.run(attend, [[(s, 0, middle)], [(s, middle, 1)]], 16, 2, **how)[s]
+            assert torch.equal(alone[middle], expected[s][middle])
+
     def assert_near_the_oracle(
         self, outputs: Sequence[torch.Tensor], window: int | None = None, softcap: float | None = None
     ) -> None:
@@ -119,3 +136,28 @@ class Case:
             dense = oracle(q, k, v, 0, window, softcap)
             error, usual = ((x.double() - exact).abs().max() for x in (output, dense))
             assert error <= 2 * usual + 4 * torch.finfo(q.dtype).eps, (error, usual)
+
+
+def check_writes_of_4096_rows(write: Callable[..., None], device: str = "cpu") -> None:
+    """What a row leaves in its slot is the same alone, among 4,096, and there in another order."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [0, 1, 2049, 4095]
+    key, value = (torch.randn(4096, 2, width, generator=generator).to(device) for width in (8, 4))
+    key[1, 1, 3], value[4095, 0, 0] = torch.nan, torch.inf
+
+    def written(write_rows: torch.Tensor) -> PagedKV:
+        """Row r in slot 16 + r."""
+        cache = PagedKV.empty(260, 16, key, value)
+        cache.key[1:], cache.value[1:] = 7, 7
+        places = [place for place, row in enumerate(write_rows.tolist()) if row in rows]
+        with only_programs({4096: places}):
+            write(key, value, cache, PagedBatch((), 16, 4096, write_rows.to(device), write_rows.to(device) + 16))
+        return cache
+
+    together, shuffled = (written(order) for order in (torch.arange(4096), torch.randperm(4096, generator=generator)))
+    for row in rows:
+        alone = written(torch.tensor([row]))
+        for name in ("key", "value", "bad"):
+            one, *others = (getattr(cache, name).view(260 * 16, -1)[16 + row] for cache in (alone, together, shuffled))
+            assert not (one == 7).any() and all(torch.equal(one, other) for other in others), name
+    assert [bool(together.bad[16 + row]) for row in rows] == [False, True, False, True]

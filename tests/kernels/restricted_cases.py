@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from adjudge.kernels import RestrictedScores, combine_shards, restricted_logprobs, shard_scores
 from adjudge.kernels.oracle import restricted_logprobs_oracle, scores_of_logits
 from adjudge.kernels.restricted_head_arguments import Head
+from tests.kernels.interpreter import only_programs
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 # N, D, V, K: odd ones, tile edges, one label, all of the vocabulary, and the default model's head
@@ -221,7 +222,7 @@ def check_implementation(device: str) -> None:
         ):
             check_company(device, features, normalizer, (35, 48, 600, 11), torch.float32)
     check_shards(device)
-    # One row and 4,096: a tile of rows a program, which the interpreter can do in time; a row a program it cannot.
+    check_rows_of_4096(device)
     many = moved(problem((4096, 20, 600, 4), torch.float32, "values targets"), device)
     assert_invariant(many, [[0], [4095], [33, 2, 7]])
     hidden, head = many["hidden_ND"], Head(many["weight_VD"], None, 1e-6, None, None, 1.0)
@@ -234,6 +235,25 @@ def check_implementation(device: str) -> None:
         for dtype in DTYPES:
             for width in (576, 3584):
                 check_company(device, "values targets norm", "both", (4096, width, 49152, 5), dtype)
+
+
+def check_rows_of_4096(device: str) -> None:
+    """A program a row: each is the same bits alone, among 4,096, and there in another order."""
+    features = "csr groups values targets norm softcap"
+    many = moved(problem((4096, 8, 50, 3), torch.float32, features), device) | {"normalizer": "both"}
+    rows = [0, 1, 2049, 4095]
+    order = torch.randperm(4096, generator=torch.Generator().manual_seed(1)).tolist()
+    places = [order.index(row) for row in rows]
+    found = []
+    for arguments, programs in ((many, rows), (select(many, order), places)):
+        with only_programs({4096: programs, 128: [place // 32 for place in programs]}):  # rows, and tiles of 32
+            found.append(score(arguments))
+        assert device != "cpu" or found[-1]["entropy"].isfinite().nonzero().flatten().tolist() == sorted(programs)
+    for row, place in zip(rows, places, strict=True):
+        alone = of_row(score(select(many, [row])), 0)
+        assert alone["valid"]
+        assert_same(of_row(found[0], row), alone)
+        assert_same(of_row(found[1], place), alone)
 
 
 def check_shards(device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -249,6 +250,27 @@ def test_rows_keep_their_matches_in_order_and_empty_rows_have_none(implementatio
     assert result.reason.tolist() == [OK, NO_LABEL, OK, OK]
     assert spans([]).offsets.tolist() == [0]
     assert len(spans([[]]).token) == 0
+
+
+def test_a_row_has_the_same_spans_alone_and_anywhere_among_4096(implementation: None) -> None:
+    generator = random.Random(0)
+    rows = [[generator.choice(FRAGMENTS) for _ in range(generator.randrange(12))] for _ in range(4096)]
+    order = generator.sample(range(4096), 4096)
+    closings = (b"]]", b"</A>")
+    together, shuffled = (
+        spans([*some, FRAGMENTS], openings=[b"[[", b"<A>"], closings=closings)
+        for some in (rows, [rows[i] for i in order])
+    )
+
+    def of_row(result: AnswerSpans, row: int) -> list[tuple[int, ...]]:
+        mine = slice(int(result.offsets[row]), int(result.offsets[row + 1]))
+        return list(zip(*(getattr(result, name)[mine].tolist() for name in FIELDS[1:]), strict=True))
+
+    found = [of_row(together, row) for row in range(4096)]
+    assert len(set(map(str, found))) > 100
+    assert [of_row(shuffled, place) for place in range(4096)] == [found[row] for row in order]
+    for row in (0, 1, 2049, 4095):
+        assert of_row(spans([rows[row], FRAGMENTS], openings=[b"[[", b"<A>"], closings=closings), 0) == found[row]
 
 
 def test_tags_that_touch_or_overlap_are_matches_of_their_own_unless_they_lead_to_one_score(

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from adjudge.kernels.attention import paged_attention
-from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
-from tests.kernels.paged_cases import Case
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, torch_write_kv, write_kv
+from tests.kernels.paged_cases import MANY, Case, check_writes_of_4096_rows
 
 SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (3, 1, 20, 20), (4, 4, 24, 16), (2, 2, 8, 8)]
 LENGTHS = (1, 5, 16, 47, 200)
@@ -40,6 +40,17 @@ def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(ho
         assert all(map(torch.equal, case.run(paged_attention, chunked, 16, **how), expected))
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("how", [{}, {"sliding_window": 30, "softcap": 2.0}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_is_bit_equal_alone_and_among_4096(how: dict[str, float], dtype: torch.dtype) -> None:
+    case = Case([sum(rows) for rows in MANY], 4, 2, 16, 16, dtype)
+    case.assert_invariant_among_4096_rows(paged_attention, **how)
+
+
+def test_a_written_row_is_bit_equal_alone_and_among_4096() -> None:
+    check_writes_of_4096_rows(torch_write_kv)
 
 
 def test_what_is_not_finite_reaches_the_rows_that_see_it_and_no_others() -> None:

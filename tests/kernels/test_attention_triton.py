@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, torch_write_kv
-from tests.kernels.paged_cases import Case
+from tests.kernels.paged_cases import MANY, Case, check_writes_of_4096_rows
 
 ROOT = Path(__file__).parents[2]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -47,7 +47,9 @@ def test_triton_attention_in_the_interpreter() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("part", ["oracle", "company", "splits", "cascade", "rounds", "bad", "write", "dispatch"])
+@pytest.mark.parametrize(
+    "part", ["oracle", "company", "many", "splits", "cascade", "rounds", "bad", "write", "dispatch"]
+)
 def test_triton_attention_on_cuda(part: str) -> None:
     PARTS[part]("cuda")
 
@@ -92,6 +94,14 @@ def check_company(device: str) -> None:
             assert all(map(torch.equal, run(chunks, block_size, layout, **how), expected))
         decoded = run(whole(*LENGTHS) + single, **how)
         assert all(map(torch.equal, decoded, expected))
+
+
+def check_many(device: str) -> None:
+    """A row is the same bits alone and among 4,096 of prefill, chunks and decode, shuffled and in other blocks."""
+    from adjudge.kernels.attention_triton import triton_attention
+
+    case = Case([sum(rows) for rows in MANY], 1, 1, 16, 16, torch.bfloat16, device=device)
+    case.assert_invariant_among_4096_rows(triton_attention, split_keys=64)
 
 
 def check_splits(device: str) -> None:
@@ -196,6 +206,7 @@ def check_write(device: str) -> None:
                 assert torch.equal(*(getattr(cache, name) for cache in caches)), name
             assert caches[0].bad[slots].tolist() == [False, True, True, True, True, False, False]
     triton_write_kv(key, value, caches[0], PagedBatch((), 16, 6, rows[:0], slots[:0]))
+    check_writes_of_4096_rows(triton_write_kv, device)
 
 
 def check_dispatch(device: str) -> None:
@@ -217,6 +228,7 @@ def check_dispatch(device: str) -> None:
 PARTS: dict[str, Callable[[str], None]] = {
     "oracle": check_oracle,
     "company": check_company,
+    "many": check_many,
     "splits": check_splits,
     "cascade": check_cascade,
     "rounds": check_rounds,

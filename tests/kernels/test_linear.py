@@ -15,7 +15,7 @@ def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
     width: int, outputs: int, dtype: torch.dtype, bias: bool
 ) -> None:
     generator = torch.Generator().manual_seed(width)
-    rows = 2 * linear.LARGER_TILES[0] + 3 * ROW_TILE
+    rows = 4096 + 3 * ROW_TILE
     x, w, b = (
         torch.randn(*shape, generator=generator).to(dtype) for shape in ((rows, width), (outputs, width), (outputs,))
     )
@@ -27,6 +27,9 @@ def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
     assert torch.equal(tiled_linear(x[order], w, b if bias else None), whole[order])
     for count in (ROW_TILE, 5 * ROW_TILE):
         assert torch.equal(tiled_linear(x[7 : 7 + count], w, b if bias else None), whole[7 : 7 + count])
+    for row in (0, 2049, 4095):
+        alone = nn.functional.pad(x[row, None], (0, 0, 0, ROW_TILE - 1))
+        assert torch.equal(tiled_linear(alone, w, b if bias else None)[0], whole[row])
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(3 - min(2, threads))

@@ -138,6 +138,13 @@ def test_one_row_of_four_thousand_is_the_same_bits_alone(labels: int) -> None:
     assert_invariant(arguments, [[0], [127], [128], [2049], [4095]])
 
 
+@pytest.mark.parametrize("labels", [1, 5])
+def test_one_row_of_four_thousand_with_labels_of_its_own_is_the_same_bits_alone(labels: int) -> None:
+    arguments = problem((4096, 48, 1000, labels), torch.float32, "csr groups values norm") | {"normalizer": "both"}
+    shuffled = torch.randperm(4096, generator=torch.Generator().manual_seed(1)).tolist()
+    assert_invariant(arguments, [[0], [2049], [4095], shuffled])
+
+
 @pytest.mark.parametrize("features", ["values", "csr groups norm bias softcap temperature targets"])
 def test_threads_do_not_change_bits(features: str, threads: None) -> None:
     for width in (17, 576, 3584):

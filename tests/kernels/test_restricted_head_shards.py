@@ -10,7 +10,7 @@ import torch
 from adjudge.kernels import LabelSetError, restricted_logprobs
 from adjudge.kernels.oracle import restricted_logprobs_oracle
 from adjudge.kernels.restricted_head_shards import ShardScores, combine_shards, shard_scores
-from tests.kernels.restricted_cases import FEATURES, as_dict, assert_same, problem
+from tests.kernels.restricted_cases import FEATURES, as_dict, assert_same, of_row, problem, select
 
 OF_LABELS = ("label_offsets", "label_groups", "label_values", "targets")
 
@@ -62,6 +62,22 @@ def test_combining_is_pure_and_a_row_is_the_same_bits_in_any_company() -> None:
     for _ in range(2):
         scores = as_dict(combine_shards(parts, label_values=arguments["label_values"], normalizer="both"))
         assert_same(scores, {name: value[20:21] for name, value in together.items()})
+
+
+@pytest.mark.parametrize("features", ["values norm", "csr groups values"])
+def test_one_row_of_4096_is_the_same_bits_alone_and_in_any_order(features: str) -> None:
+    arguments = problem((4096, 20, 300, 4), torch.float32, features)
+
+    def combined(arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
+        return as_dict(combine_shards(shards(arguments, 2), **labels_of(arguments), normalizer="both"))
+
+    together = combined(arguments)
+    order = torch.randperm(4096, generator=torch.Generator().manual_seed(1)).tolist()
+    shuffled = combined(select(arguments, order))
+    for row in (0, 1, 2049, 4095):
+        alone = of_row(combined(select(arguments, [row])), 0)
+        assert_same(of_row(together, row), alone)
+        assert_same(of_row(shuffled, order.index(row)), alone)
 
 
 def test_a_row_that_is_not_finite_is_invalid_and_alone_in_it() -> None:
