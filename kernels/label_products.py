@@ -14,7 +14,7 @@ Where nearly every row has another set it loses: 0.8 to 1.4 times for N = 64, 1.
 
 from __future__ import annotations
 
-from functools import cache, reduce
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -23,8 +23,6 @@ from adjudge.kernels.linear import ROW_TILE, padded_rows, tiled_linear
 
 COLUMNS = 16
 """Label rows in a matmul."""
-WIDTH = 512
-"""Of a matmul: with so few columns, wider ones are cut along the width, elsewhere for each number of threads."""
 FEW = 64
 """Up to so many different labels, all rows are multiplied with all of them; beyond, tile by tile."""
 GATHERED = 1024
@@ -35,10 +33,7 @@ SUMMED = 8
 
 def label_products(x_PD: Tensor, weight_VD: Tensor, ids_BK: Tensor) -> Tensor:
     """Products [P, K] of float32 rows with the tokens of each [P, K], or of all [1, K]; P a multiple of `ROW_TILE`."""
-    width = x_PD.shape[1]
-    if x_PD.device.type != "cpu" or not all(
-        matmuls_are_invariant(piece, torch.get_num_threads()) for piece in {min(width, WIDTH), width % WIDTH or WIDTH}
-    ):
+    if x_PD.device.type != "cpu" or not matmuls_are_invariant(x_PD.shape[1], torch.get_num_threads()):
         return _summed(x_PD, weight_VD, ids_BK)
     if len(ids_BK) == 1:
         return _few(x_PD, weight_VD, ids_BK[0])
@@ -52,26 +47,20 @@ def label_products(x_PD: Tensor, weight_VD: Tensor, ids_BK: Tensor) -> Tensor:
 def _few(x_PD: Tensor, weight_VD: Tensor, tokens_U: Tensor) -> Tensor:
     """All rows with all tokens."""
     blocks = [_gathered(weight_VD, tokens, COLUMNS) for tokens in torch.split(tokens_U, COLUMNS)]
-    return torch.cat([_matmul(x_PD, weight_LD) for weight_LD in blocks], dim=1)[:, : len(tokens_U)]
+    return torch.cat([tiled_linear(x_PD, weight_LD) for weight_LD in blocks], dim=1)[:, : len(tokens_U)]
 
 
 def _many(x_TD: Tensor, weight_VD: Tensor, ids_TK: Tensor) -> Tensor:
     """A tile of rows with their own tokens; the tokens stand in the long side of the matmul."""
     tokens_U, places_TK = torch.unique(ids_TK, return_inverse=True)
     blocks = [_gathered(weight_VD, tokens, padded_rows(len(tokens))) for tokens in torch.split(tokens_U, GATHERED)]
-    return torch.cat([_matmul(weight_UD, x_TD) for weight_UD in blocks]).T.gather(1, places_TK)
+    return torch.cat([tiled_linear(weight_UD, x_TD) for weight_UD in blocks]).T.gather(1, places_TK)
 
 
 def _gathered(weight_VD: Tensor, tokens: Tensor, length: int) -> Tensor:
     weight_LD = weight_VD.new_zeros(length, weight_VD.shape[1], dtype=torch.float32)
     weight_LD[: len(tokens)] = weight_VD[tokens]
     return weight_LD
-
-
-def _matmul(rows_PD: Tensor, columns_LD: Tensor) -> Tensor:
-    """Rows times columns, piece by piece of the width."""
-    pieces = zip(torch.split(rows_PD, WIDTH, dim=1), torch.split(columns_LD, WIDTH, dim=1), strict=True)
-    return reduce(torch.add, (tiled_linear(rows, columns) for rows, columns in pieces))
 
 
 def _summed(x_PD: Tensor, weight_VD: Tensor, ids_BK: Tensor) -> Tensor:

@@ -20,6 +20,9 @@ from torch.nn import functional as F
 ROW_TILE = 32
 """Row counts on CPU are padded to a multiple of this."""
 LARGER_TILES = (1024, 256, 64)
+MAX_WIDTH = 768
+"""float32 matmuls of greater width are cut along it, here always in the same places: for up to 256 rows MKL cuts them too
+(from 784 on), elsewhere for each number of threads."""
 WIDTH_STEP = 16
 """At other widths a matmul can depend on where a row stands in its tile, so widths are padded with zeros."""
 
@@ -49,10 +52,23 @@ def tiled_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.
 
 
 def _tile(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None, out: torch.Tensor) -> None:
+    pieces = zip(_pieces(input_ND), _pieces(weight_VD), strict=True)
+    first_ND, first_VD = next(pieces)
     if bias_V is None:
-        torch.mm(input_ND, weight_VD.t(), out=out)
+        torch.mm(first_ND, first_VD.t(), out=out)
     else:
-        torch.addmm(bias_V, input_ND, weight_VD.t(), out=out)
+        torch.addmm(bias_V, first_ND, first_VD.t(), out=out)
+    for piece_ND, piece_VD in pieces:
+        out.addmm_(piece_ND, piece_VD.t())
+
+
+def _pieces(matrix: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The columns in as few equal pieces as `MAX_WIDTH` allows; sums in half precision would round between pieces."""
+    if matrix.dtype != torch.float32:
+        return (matrix,)
+    steps = -(-matrix.shape[1] // WIDTH_STEP)
+    count = -(-matrix.shape[1] // MAX_WIDTH)
+    return matrix.split(-(-steps // count) * WIDTH_STEP, dim=1)
 
 
 @cache

@@ -8,7 +8,7 @@ from adjudge.kernels import linear
 from adjudge.kernels.linear import ROW_TILE, make_batch_invariant, padded_rows, tiled_linear
 
 
-@pytest.mark.parametrize(("width", "outputs"), [(576, 192), (48, 130), (17, 3)])
+@pytest.mark.parametrize(("width", "outputs"), [(576, 192), (48, 130), (17, 3), (1537, 64)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
@@ -33,7 +33,8 @@ def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(3 - min(2, threads))
-        assert torch.equal(tiled_linear(x, w, b if bias else None), whole)
+        for count in (ROW_TILE, 8 * ROW_TILE, rows):
+            assert torch.equal(tiled_linear(x[:count], w, b if bias else None), whole[:count])
     finally:
         torch.set_num_threads(threads)
 
