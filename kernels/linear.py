@@ -21,8 +21,8 @@ ROW_TILE = 32
 """Row counts on CPU are padded to a multiple of this."""
 LARGER_TILES = (1024, 256, 64)
 MAX_WIDTH = 768
-"""float32 matmuls of greater width are cut along it, here always in the same places: for up to 256 rows MKL cuts them too
-(from 784 on), elsewhere for each number of threads."""
+"""float32 matmuls of greater width are cut along it, here always in the same places: for up to 256 rows MKL cuts them
+too (from 784 on), elsewhere for each number of threads."""
 WIDTH_STEP = 16
 """At other widths a matmul can depend on where a row stands in its tile, so widths are padded with zeros."""
 
@@ -68,7 +68,7 @@ def _pieces(matrix: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (matrix,)
     steps = -(-matrix.shape[1] // WIDTH_STEP)
     count = -(-matrix.shape[1] // MAX_WIDTH)
-    return matrix.split(-(-steps // count) * WIDTH_STEP, dim=1)
+    return torch.split(matrix, -(-steps // count) * WIDTH_STEP, dim=1)
 
 
 @cache
