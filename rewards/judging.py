@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 from litestar import Router, post
-from litestar.di import Provide
+from litestar.di import NamedDependency, Provide
+from litestar.params import FromQuery, JSONBody
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.http.borrowed import BorrowedEngine
@@ -164,7 +165,12 @@ class _JudgeThreads:
 
 
 @post("/v1/judge", status_code=200, tags=["judges"])
-async def judge(data: JudgeRequest, request: AnyRequest, service: Service, threads: _JudgeThreads) -> JudgeResponse:
+async def judge(
+    data: JSONBody[JudgeRequest],
+    request: AnyRequest,
+    service: NamedDependency[Service],
+    threads: NamedDependency[_JudgeThreads],
+) -> JudgeResponse:
     """Compare pairs of stories, aspect by aspect."""
     verdicts = await threads.verdicts(service, request, data, data.read(), "pairs")
     return JudgeResponse(verdicts, service.model)
@@ -172,7 +178,11 @@ async def judge(data: JudgeRequest, request: AnyRequest, service: Service, threa
 
 @post("/v1/rewards", status_code=200, tags=["judges"])
 async def rewards(
-    data: RewardRequest, request: AnyRequest, service: Service, threads: _JudgeThreads, fill: float | None = None
+    data: JSONBody[RewardRequest],
+    request: AnyRequest,
+    service: NamedDependency[Service],
+    threads: NamedDependency[_JudgeThreads],
+    fill: FromQuery[float | None] = None,
 ) -> RewardResponse:
     """Reward completions by how they compare with a reference."""
     if fill is not None and not math.isfinite(fill):

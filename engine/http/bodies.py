@@ -23,13 +23,16 @@ class JsonRequest(Request[Any, Any, Any]):
     __slots__ = ()
 
     async def body(self) -> bytes:
-        """The whole body; raises a 408 where the client does not send it in time, a 413 where it is too long."""
+        """The whole body; raises a 400 for none, a 408 for one that does not come, a 413 for too much."""
         seconds = self.app.state.limits.stall_timeout
         try:
             async with asyncio.timeout(seconds):
-                return await super().body()
+                body = await super().body()
         except TimeoutError as error:
             raise HttpError(408, f"the body did not arrive within {seconds:g} s") from error
+        if not body:
+            raise HttpError(400, "the body is empty: send a JSON object")
+        return body
 
     async def json(self) -> Any:
         """The body as the type of the handler's `data`; raises a 400."""

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
 from litestar.response import Stream
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
@@ -138,7 +140,9 @@ class ChatResponse(msgspec.Struct, frozen=True):
 
 
 @post("/v1/chat/completions", status_code=200, tags=["texts"])
-async def chat(data: ChatRequest, request: AnyRequest, service: Service) -> ChatResponse | Stream:
+async def chat(
+    data: JSONBody[ChatRequest], request: AnyRequest, service: NamedDependency[Service]
+) -> ChatResponse | Stream:
     """Reply to a conversation."""
     service.check_model(data.model)
     options, renamed = _options(data, service)

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
 from litestar.response import Stream
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
@@ -70,7 +72,9 @@ class CompletionResponse(msgspec.Struct, frozen=True):
 
 
 @post("/v1/completions", status_code=200, tags=["texts"])
-async def completions(data: CompletionRequest, request: AnyRequest, service: Service) -> CompletionResponse | Stream:
+async def completions(
+    data: JSONBody[CompletionRequest], request: AnyRequest, service: NamedDependency[Service]
+) -> CompletionResponse | Stream:
     """Continue prompts."""
     service.check_model(data.model)
     refuse_all_but(data, ONLY)

@@ -88,16 +88,18 @@ def respond(request: Request[Any, Any, Any], exception: Exception) -> Response[b
 
 @contextmanager
 def blame(field: str, *, labels: str | None = None, renamed: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn a LabelError into a 400 whose `param` is `labels`, and a PromptError into one for the field it begins with.
+    """Turn a LabelError into a 400 that names `labels`, and a PromptError into one that names the field at fault.
 
-    Where it begins with none, `field` is to blame. `renamed` are fields of `Sampling` that the client knows under
-    another name.
+    That is the field of `Sampling` it begins with, which the client may know under another name (`renamed`), or else
+    `field`.
     """
     try:
         yield
     except LabelError as error:
-        raise HttpError(400, str(error), param=labels) from error
+        raise HttpError(400, f"{labels}: {error}", param=labels) from error
     except PromptError as error:
-        first = str(error).split(" ", 1)[0]
-        param = first if first in Sampling.__struct_fields__ else field
-        raise HttpError(400, str(error), param=(renamed or {}).get(param, param)) from error
+        first, _, rest = str(error).partition(" ")
+        if first not in Sampling.__struct_fields__:
+            raise HttpError(400, f"{field}: {error}", param=field) from error
+        name = (renamed or {}).get(first, first)
+        raise HttpError(400, f"{name} {rest}", param=name) from error

@@ -79,7 +79,8 @@ class Gate:
 
 def _has_key(scope: Scope, key: str) -> bool:
     given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    return hmac.compare_digest(given, b"Bearer " + key.encode())
+    scheme, _, token = given.partition(b" ")
+    return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), key.encode())
 
 
 async def _refuse(error: HttpError, send: Send) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
 
 from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.http.errors import HttpError, blame
@@ -97,7 +99,7 @@ class ScoreResponse(msgspec.Struct, frozen=True):
 
 
 @post("/v1/score", status_code=200, tags=["scores"])
-async def score(data: ScoreRequest, request: AnyRequest, service: Service) -> ScoreResponse:
+async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: NamedDependency[Service]) -> ScoreResponse:
     """Read the distribution over labels after query and item, for every item."""
     service.check_model(data.model)
     prompts, timeout = data.prompts(service.limits.max_joined), service.timeout(data.timeout)

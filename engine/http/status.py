@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 from litestar import Response, get
+from litestar.di import NamedDependency
 
 from adjudge.engine.http.metrics import Metrics
 from adjudge.engine.http.service import Service
@@ -38,7 +39,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 @get("/v1/models", tags=["server"])
-async def models(service: Service) -> ModelList:
+async def models(service: NamedDependency[Service]) -> ModelList:
     """The model that is served."""
     face = service.engine.face
     return ModelList(
@@ -47,7 +48,7 @@ async def models(service: Service) -> ModelList:
 
 
 @get("/health", tags=["server"])
-async def health(service: Service) -> Response[Health]:
+async def health(service: NamedDependency[Service]) -> Response[Health]:
     """200 while requests are taken, 503 while the server drains."""
     if service.draining:
         return Response(Health("draining"), status_code=503)
@@ -55,6 +56,6 @@ async def health(service: Service) -> Response[Health]:
 
 
 @get("/metrics", tags=["server"], media_type="text/plain; version=1.0.0; charset=utf-8")
-async def metrics(metrics: Metrics) -> bytes:
+async def metrics(metrics: NamedDependency[Metrics]) -> bytes:
     """Counters for Prometheus."""
     return metrics.text()
