@@ -40,7 +40,7 @@ def test_verdicts_are_the_judges_own(site: Served) -> None:
     other = {"story_a": "a", "story_b": "b", "prompt_a": "p", "prompt_b": "q"}
     own = {"aspects": [{"name": "plot", "definition": "Is there one?", "weight": 2}], "orders": "ab"}
     [verdict] = msgspec.convert(site.post("/v1/judge", {"pairs": [other], **own}).json()["verdicts"], list[PairVerdict])
-    judge = PairwiseJudge(face, [Aspect("plot", "Is there one?", 2)], orders="ab")
+    judge = PairwiseJudge(face, [Aspect("plot", "Is there one?", 2.0)], orders="ab")
     assert [verdict] == judge.compare([Pair("a", "b", prompt_a="p", prompt_b="q", id="1")])
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import openai
 import pytest
@@ -8,12 +9,12 @@ import pytest
 from adjudge.engine.completion import Completion
 from tests.engine.http.serving import MODEL, Served, wait_until_idle
 
-HOW = {"max_tokens": 24, "temperature": 1.5, "seed": 7}
+HOW: dict[str, Any] = {"max_tokens": 24, "temperature": 1.5, "seed": 7}
 
 
-def own(site: Served, prompts: list[object], **options: object) -> list[Completion]:
+def own(site: Served, prompts: Any, **options: Any) -> list[Completion]:
     """What the engine itself writes."""
-    return site.engine.face.generate(prompts, **options)  # type: ignore[arg-type]
+    return site.engine.face.generate(prompts, **options)
 
 
 def test_texts_are_the_engines_own(site: Served, client: openai.OpenAI) -> None:
@@ -39,7 +40,9 @@ def test_a_prompt_of_token_ids_and_a_list_of_them(site: Served, client: openai.O
 
 def test_a_stream_adds_up_to_the_same_texts(site: Served, client: openai.OpenAI) -> None:
     expected = own(site, ["once"], n=3, logprobs=2, **HOW)
-    texts, ids, logprobs, reasons = [""] * 3, [[] for _ in range(3)], [[] for _ in range(3)], [None] * 3
+    texts, reasons = [""] * 3, [""] * 3
+    ids: list[list[int]] = [[], [], []]
+    logprobs: list[list[float]] = [[], [], []]
     usage = None
     for chunk in client.completions.create(
         model=MODEL,

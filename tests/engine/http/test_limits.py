@@ -7,6 +7,7 @@ import collections
 import contextlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import openai
@@ -29,7 +30,7 @@ from tests.engine.http.serving import (
 )
 
 TEXT = "/v1/completions"
-SHORT = {"prompt": "a", "max_tokens": 1}
+SHORT: dict[str, Any] = {"prompt": "a", "max_tokens": 1}
 
 
 @contextlib.contextmanager
