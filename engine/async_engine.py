@@ -76,6 +76,10 @@ class AsyncFace(ABC):
     async def close(self, drain: bool = True) -> None:
         """Take no new calls and let those under way end, or, without `drain`, fail."""
 
+    def counters(self) -> dict[str, float]:
+        """What happens behind this face, as numbers by name, for metrics; an engine that keeps none has none."""
+        return {}
+
     async def score(
         self,
         prompts: Sequence[AnyPrompt],
@@ -148,6 +152,24 @@ class AsyncEngine(AsyncFace):
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
         call = await asyncio.to_thread(self.engine.generate_call, prompts, sampling, seeds, **options)
         return _CallAnswers(self.worker, call, priority, timeout, pieces)
+
+    def counters(self) -> dict[str, float]:
+        """Totals since the engine opened, and how many requests run and wait and how many KV blocks are free now."""
+        stats, scheduler, cache = self.engine.stats, self.engine.scheduler, self.engine.cache
+        return {
+            "prompts": stats.prompts,
+            "prompt_tokens": stats.prompt_tokens,
+            "tokens_computed": stats.tokens_computed,
+            "steps": stats.steps,
+            "preempted": scheduler.preempted,
+            "cache_hit_tokens": cache.hit_tokens,
+            "cache_missed_tokens": cache.missed_tokens,
+            "cache_evicted_tokens": cache.evicted_tokens,
+            "requests_running": len(scheduler.running),
+            "requests_waiting": scheduler.waiting,
+            "kv_blocks_free": cache.pool.free,
+            "kv_blocks_used": cache.pool.usable - cache.pool.free,
+        }
 
     async def update_weights(
         self,

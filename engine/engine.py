@@ -17,7 +17,7 @@ from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
 from adjudge.engine.devices import choose_device, choose_dtype
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
@@ -158,7 +158,7 @@ class Engine(EngineFace):
     def start(self, call: Call, priority: int = 0, timeout: float | None = None) -> None:
         """Queue a call's requests, to be answered by the steps to come; raises QueueFull, and queues none."""
         if self.asleep:
-            raise AdjudgeError("the engine is asleep: call wake() first")
+            raise NotServing("the engine is asleep: call wake() first")
         deadline = math.inf if timeout is None else self.scheduler.clock() + timeout
         for request in call.requests:
             request.priority, request.deadline = priority, deadline

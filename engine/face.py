@@ -191,7 +191,7 @@ class EngineFace(ABC):
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""
         if isinstance(labels, LabelSet):
-            return labels
+            return self._known(labels)
         if isinstance(prompt, Prompt):
             text, trusted = prompt.tail.text, prompt.tail.trusted
         elif isinstance(prompt, str):
@@ -199,6 +199,13 @@ class EngineFace(ABC):
         else:
             text, trusted = self.tokenizer.decode(list(prompt)[-16:]), True
         return self._compile_labels(Labels.of(labels), text[-CONTEXT_CHARACTERS:], trusted)
+
+    def _known(self, labels: LabelSet) -> LabelSet:
+        """The labels, if all their tokens are in the vocabulary: an id outside it would end the step for everybody."""
+        ids = (token for read in labels.reads for token in (*read.path, *read.token_ids))
+        if (bad := next((token for token in ids if not 0 <= token < self.tokenizer.vocab_size), None)) is not None:
+            raise LabelError(f"label token id {bad} is outside the vocabulary of {self.tokenizer.vocab_size}")
+        return labels
 
 
 def _is_one_set(labels: AnyLabels | Sequence[AnyLabels]) -> bool:

@@ -11,6 +11,8 @@ import torch
 from adjudge.engine.errors import PromptError
 from adjudge.engine.sampling import Sampling
 
+FORMS = ("json_schema", "choices", "regex")
+
 
 class Form:
     """What may come next in one text."""
@@ -39,7 +41,11 @@ class Grammars:
         """A fresh form of the kind asked for, None for none; raises PromptError for one that makes no sense."""
         if (grammar := _grammar(sampling)) is None:
             return None
-        return Form(self._compiled(grammar).deep_copy(), self._size)
+        matcher = self._compiled(grammar)
+        if matcher.is_error():
+            field = next(name for name in FORMS if getattr(sampling, name) is not None)
+            raise PromptError(f"{field} cannot be followed: {matcher.get_error().splitlines()[0]}")
+        return Form(matcher.deep_copy(), self._size)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -50,10 +56,7 @@ class Grammars:
     def _compile(self, grammar: str) -> Any:
         from llguidance import LLMatcher
 
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
-        if matcher.is_error():
-            raise PromptError(f"the form asked for cannot be had: {matcher.get_error().splitlines()[0]}")
-        return matcher
+        return LLMatcher(self._tokenizer, grammar, log_level=0)
 
 
 def _grammar(sampling: Sampling) -> str | None:

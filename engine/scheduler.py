@@ -47,6 +47,11 @@ class Scheduler:
         self._arrivals = itertools.count()
         self._hurried = False  # whether some request has a deadline
 
+    @property
+    def waiting(self) -> int:
+        """Requests that are not admitted yet, or not again."""
+        return len(self._waiting)
+
     def has_work(self) -> bool:
         """Whether any request is unanswered."""
         return bool(self._waiting or self.running)

@@ -14,7 +14,7 @@ import msgspec
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import NotServing
 from adjudge.engine.score import Score
 from adjudge.engine.writing import Writer
 
@@ -103,7 +103,7 @@ class Worker:
         def act() -> None:
             self._closing = True
             if not drain:
-                self._fail(AdjudgeError("the engine was closed before this call was answered"))
+                self._fail(NotServing("the engine was closed before this call was answered"))
 
         self._inbox.put(act)
         self._thread.join()
@@ -134,7 +134,7 @@ class Worker:
     def _start(self, ticket: Ticket, priority: int, timeout: float | None) -> None:
         try:
             if self._closing:
-                raise AdjudgeError("the engine is being closed and takes no more calls: send them to another")
+                raise NotServing("the engine is being closed and takes no more calls: send them to another")
             self.engine.start(ticket.call, priority, timeout)
         except BaseException as error:
             ticket.deliver(error)

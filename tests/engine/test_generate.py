@@ -399,9 +399,9 @@ def test_a_text_is_one_of_the_choices_or_matches_its_expression(smollm2: str) ->
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"regex": "("}, "cannot be had"),
-        ({"json_schema": "{"}, "json_schema is no JSON schema|cannot be had"),
-        ({"json_schema": {"type": "story"}}, "cannot be had"),
+        ({"regex": "("}, "cannot be followed"),
+        ({"json_schema": "{"}, "json_schema is no JSON schema|cannot be followed"),
+        ({"json_schema": {"type": "story"}}, "cannot be followed"),
         ({"choices": []}, "choices is empty"),
         ({"regex": "a", "choices": ["a"]}, "choices and regex do not go together"),
     ],

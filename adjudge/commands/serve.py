@@ -1,0 +1,62 @@
+"""`adjudge serve`: a model behind HTTP until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from adjudge import __version__
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import parse_aspects
+
+KEY = "ADJUDGE_API_KEY"
+
+
+def serve(
+    *,
+    model: str,
+    adapter: str | None,
+    host: str,
+    port: int,
+    api_key: str | None,
+    aspects: str,
+    max_queue: int,
+    max_concurrency: int,
+    max_body_mb: float,
+    request_timeout: float,
+    stall_timeout: float,
+    drain_timeout: float,
+    device: str,
+    dtype: str,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; mistakes in the options are found before the model is loaded."""
+    chosen = parse_aspects(aspects)
+    try:
+        from adjudge.engine.http.app import create_app
+        from adjudge.engine.http.limits import Limits
+        from adjudge.engine.http.server import Server, address_of, listen
+        from adjudge.rewards.judging import judging
+    except ModuleNotFoundError as error:
+        raise AdjudgeError(f"{error.name} is not installed: pip install 'adjudge[serve]'") from error
+    limits = Limits(
+        api_key=api_key or os.environ.get(KEY) or None,
+        max_body=int(max_body_mb * 1e6),
+        max_concurrency=max_concurrency,
+        max_answers=max_queue,
+        request_timeout=request_timeout,
+        stall_timeout=stall_timeout,
+        drain_timeout=drain_timeout,
+    )
+    with listen(host, port) as listener:
+        from adjudge.engine.async_engine import AsyncEngine
+        from adjudge.engine.engine import Engine
+
+        engine = AsyncEngine(Engine(model, adapter=adapter, device=device, dtype=dtype, max_queue=max_queue))
+        gate = create_app(engine, limits, [judging(chosen)], __version__)
+        where, bound = address_of(listener)
+        url = f"http://[{where}]:{bound}" if ":" in where else f"http://{where}:{bound}"
+        line = f"adjudge: serving {model} on {url} (API at /schema)"
+        try:
+            Server(gate, listener, lambda: print(line, flush=True)).run()
+        finally:
+            asyncio.run(engine.close(drain=False))

@@ -1,0 +1,75 @@
+"""Requests' bodies: JSON into a Struct, strictly, with mistakes named by their field."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import msgspec
+from litestar import Request
+
+from adjudge.engine.http.errors import HttpError
+from adjudge.engine.tokenizer import well_formed
+
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?")
+_FIELD = re.compile(r"Object (?P<problem>missing required|contains unknown) field `(?P<name>.*)`")
+
+
+class JsonRequest(Request[Any, Any, Any]):
+    """A request whose `data` is decoded straight into what its handler declares."""
+
+    __slots__ = ()
+
+    async def body(self) -> bytes:
+        """The whole body; raises a 400 for none, a 408 for one that does not come, a 413 for too much."""
+        seconds = self.app.state.limits.stall_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                body = await super().body()
+        except TimeoutError as error:
+            raise HttpError(408, f"the body did not arrive within {seconds:g} s") from error
+        if not body:
+            raise HttpError(400, "the body is empty: send a JSON object")
+        return body
+
+    async def json(self) -> Any:
+        """The body as the type of the handler's `data`; raises a 400."""
+        declared = self.route_handler.parsed_data_field
+        assert declared is not None
+        return decode(await self.body(), declared.annotation)
+
+
+def decode(body: bytes, kind: type[Any]) -> Any:
+    """A body as `kind`; raises a 400 that names the field. Lone surrogates, which policies write, become U+FFFD."""
+    try:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            if b"\\ud" not in body.lower():
+                raise
+            text = json.dumps(json.loads(body), ensure_ascii=False)
+            return msgspec.json.decode(well_formed(text), type=kind)
+    except msgspec.ValidationError as error:
+        raise _named(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise HttpError(400, "the body is not UTF-8") from error
+    except RecursionError as error:
+        raise HttpError(400, "the body is nested too deeply") from error
+    except ValueError as error:  # msgspec.DecodeError and json.JSONDecodeError
+        raise HttpError(400, f"the body is not JSON ({error})") from error
+
+
+def _named(message: str) -> HttpError:
+    """msgspec's sentence with the field in front: "Expected `int`, got `str` - at `$.n`"."""
+    parts = _PLACE.fullmatch(message)
+    assert parts is not None
+    where, what = parts["where"] or "", parts["what"]
+    if field := _FIELD.fullmatch(what):
+        where = f"{where}.{field['name']}".lstrip(".")
+        what = "is missing" if field["problem"] == "missing required" else "is no field of this request: remove it"
+        return HttpError(400, f"{where} {what}", param=where)
+    return HttpError(400, f"{where or 'the body'}: {what[:1].lower()}{what[1:]}", param=where or None)

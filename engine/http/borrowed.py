@@ -1,0 +1,79 @@
+"""An engine for the time of one request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from adjudge.engine.completion import Completion
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Score
+
+
+class BorrowedEngine(EngineFace):
+    """`engine` for `timeout` seconds, after which its answers are timeouts, or until `end`, after which it has none.
+
+    A judge works with it in a thread of its own, where nothing else could stop it.
+    """
+
+    def __init__(self, engine: EngineFace, timeout: float) -> None:
+        super().__init__(engine.tokenizer)
+        self.name, self.fingerprint = engine.name, engine.fingerprint
+        self.adapter, self.dtype = engine.adapter, engine.dtype
+        self._engine = engine
+        self._deadline = time.monotonic() + timeout
+        self._ended = False
+
+    def end(self) -> None:
+        """Cancel the call under way before its next answer, and refuse further ones; any thread may call this."""
+        self._ended = True
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that fits."""
+        return self._engine.max_prompt_tokens
+
+    def score_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[tuple[int, Score]]:
+        """Like `score`, but yields (index, score) as soon as each prompt is done."""
+        how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
+        yield from self._until_end(self._engine.score_iter(prompts, labels, **how))
+
+    def generate_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]]:
+        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+        how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": self._left(timeout)}
+        yield from self._until_end(self._engine.generate_iter(prompts, sampling, **how, **options))
+
+    def _left(self, timeout: float | None) -> float:
+        left = max(0.0, self._deadline - time.monotonic())
+        return left if timeout is None else min(left, timeout)
+
+    def _until_end(self, answers: Iterator[Any]) -> Iterator[Any]:
+        with closing(answers) as under_way:  # type: ignore[type-var]
+            self._check()
+            for answer in under_way:
+                self._check()
+                yield answer
+
+    def _check(self) -> None:
+        if self._ended:
+            raise AdjudgeError("the request that this call belongs to has ended")

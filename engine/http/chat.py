@@ -1,0 +1,245 @@
+"""`/v1/chat/completions`: the reply to a conversation, in OpenAI's form."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+from litestar.response import Stream
+
+from adjudge.engine.completion import FinishReason, TokenLogprob
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.service import AnyRequest, Service
+from adjudge.engine.http.spelling import LEAST
+from adjudge.engine.http.text_request import TextRequest, Usage
+from adjudge.engine.http.texts import Delta, begin, stream
+from adjudge.engine.prompt import Message, Prompt, Segment
+
+
+class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    """A part of a message; there are only texts."""
+
+    text: str
+
+
+class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One turn. Its text is data: special-token strings in it are plain characters.
+
+    The other fields are those of a reply of OpenAI's that is sent back; they must be null, or say nothing.
+    """
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    name: str | None = None
+    annotations: Any = None
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: None = None
+
+    def message(self) -> Message:
+        """The turn as the engine's template takes it."""
+        texts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        role = "system" if self.role == "developer" else self.role
+        return Message(role, Prompt(tuple(map(Segment, texts))))
+
+
+class NamedSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A JSON schema; it is always followed strictly."""
+
+    schema: dict[str, Any]
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The form of the reply: any text, any JSON object, or one of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+    def form(self) -> dict[str, Any] | None:
+        """The schema to follow; raises a 400 where there should be one."""
+        if self.type == "json_schema" and self.json_schema is None:
+            field = "response_format.json_schema"
+            raise HttpError(400, f"{field} is missing", param=field)
+        if self.json_schema is not None:
+            return self.json_schema.schema
+        return {"type": "object"} if self.type == "json_object" else None
+
+
+class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`messages` go through the model's own chat template; without `max_tokens` a reply may fill the context."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    response_format: ResponseFormat | None = None
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """A token, its log-probability and its bytes."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatLogprob(msgspec.Struct, frozen=True):
+    """A chosen token and the most probable ones in its place."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[Alternative]
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    """The tokens of a reply, the one that ended it included."""
+
+    content: list[ChatLogprob]
+
+
+class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The message written, or what is added to it."""
+
+    role: str | None = None
+    content: str | None = None
+
+
+class ChatChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reply (`message`), or in a stream what is added to it (`delta`)."""
+
+    index: int
+    finish_reason: FinishReason | None
+    message: Reply | None = None
+    delta: Reply | None = None
+    logprobs: ChatLogprobs | None = None
+    token_ids: list[int] | None = None
+
+
+class ChatResponse(msgspec.Struct, frozen=True):
+    """All replies, or, in a stream, one chunk."""
+
+    id: str
+    object: Literal["chat.completion", "chat.completion.chunk"]
+    model: str
+    created: int
+    choices: list[ChatChoice]
+    usage: Usage | None = None
+
+
+@post("/v1/chat/completions", status_code=200, tags=["texts"])
+async def chat(
+    data: JSONBody[ChatRequest], request: AnyRequest, service: NamedDependency[Service]
+) -> ChatResponse | Stream:
+    """Reply to a conversation."""
+    service.check_model(data.model)
+    options, renamed = _options(data, service)
+    prompt = await _prompt(data, service)
+    texts = await begin(service, request, [prompt], data, options, field="messages", renamed=renamed)
+    wording = _Wording(service, data)
+    if data.stream:
+        usage = wording.usage if data.wants_usage else None
+        return stream(texts, wording.chunk, usage, tokens=bool(data.logprobs) or data.return_token_ids)
+    completions = await service.unless_gone(request, texts.all())
+    choices = [
+        ChatChoice(
+            completion.sample,
+            completion.finish_reason,
+            message=Reply("assistant", completion.text),
+            logprobs=wording.logprobs(completion.logprobs),
+            token_ids=list(completion.token_ids) if data.return_token_ids else None,
+        )
+        for completion in completions
+    ]
+    return wording.response("chat.completion", choices, texts.usage)
+
+
+class _Wording:
+    """The form in which one request's replies are answered."""
+
+    def __init__(self, service: Service, body: ChatRequest) -> None:
+        self._body, self._model, self._spelling = body, service.model, service.spelling
+        self._id, self._created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())
+        self._begun: set[int] = set()
+
+    def response(
+        self,
+        kind: Literal["chat.completion", "chat.completion.chunk"],
+        choices: list[ChatChoice],
+        usage: Usage | None = None,
+    ) -> ChatResponse:
+        return ChatResponse(self._id, kind, self._model, self._created, choices, usage)
+
+    def chunk(self, delta: Delta) -> ChatResponse:
+        role = None if delta.place in self._begun else "assistant"
+        self._begun.add(delta.place)
+        choice = ChatChoice(
+            delta.place,
+            delta.finish_reason,
+            delta=Reply(role, delta.text),
+            logprobs=self.logprobs(delta.tokens),
+            token_ids=[token.token_id for token in delta.tokens] if self._body.return_token_ids else None,
+        )
+        return self.response("chat.completion.chunk", [choice])
+
+    def usage(self, usage: Usage) -> ChatResponse:
+        return self.response("chat.completion.chunk", [], usage)
+
+    def logprobs(self, tokens: Sequence[TokenLogprob]) -> ChatLogprobs | None:
+        if not self._body.logprobs:
+            return None
+        return ChatLogprobs(
+            [
+                ChatLogprob(
+                    *self._token(token.token_id, token.logprob),
+                    [Alternative(*self._token(*other)) for other in token.top],
+                )
+                for token in tokens
+            ]
+        )
+
+    def _token(self, token: int, logprob: float) -> tuple[str, float, list[int]]:
+        return self._spelling.text(token), max(logprob, LEAST), list(self._spelling.raw(token))
+
+
+def _options(body: ChatRequest, service: Service) -> tuple[dict[str, Any], dict[str, str]]:
+    """What to sample, and which of its fields the client knows under another name."""
+    options, renamed = body.options(), {"logprobs": "top_logprobs"}
+    if body.max_completion_tokens is not None:
+        if body.max_tokens is not None:
+            raise HttpError(400, "max_completion_tokens and max_tokens are both given: give one", param="max_tokens")
+        renamed["max_tokens"] = "max_completion_tokens"
+    given = (body.max_completion_tokens, body.max_tokens, service.engine.face.max_prompt_tokens)
+    options["max_tokens"] = next(value for value in given if value is not None)
+    if body.top_logprobs and not body.logprobs:
+        raise HttpError(400, "top_logprobs needs logprobs: give logprobs true", param="top_logprobs")
+    if body.top_logprobs is not None:
+        options["logprobs"] = body.top_logprobs
+    if body.response_format is not None and (form := body.response_format.form()) is not None:
+        if body.json_schema is not None:
+            raise HttpError(400, "response_format and json_schema are both given: give one", param="json_schema")
+        options["json_schema"] = form
+        renamed["json_schema"] = "response_format"
+    return options, renamed
+
+
+async def _prompt(body: ChatRequest, service: Service) -> Prompt:
+    if not body.messages:
+        raise HttpError(400, "messages is empty: give at least one", param="messages")
+    messages = [message.message() for message in body.messages]
+    try:
+        return await asyncio.to_thread(service.engine.face.chat, messages)
+    except AdjudgeError as error:
+        raise HttpError(400, str(error), param="messages") from error

@@ -1,0 +1,105 @@
+"""Errors as OpenAI's clients expect them: a status, and a body that names the field."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+
+from adjudge.engine.errors import AdjudgeError, LabelError, NotServing, PromptError, QueueFull
+from adjudge.engine.sampling import Sampling
+
+RETRY_AFTER = 1
+"""Seconds after which a client that was turned away may come again."""
+
+TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+
+log = logging.getLogger("adjudge")
+
+
+class HttpError(AdjudgeError):
+    """An answer other than 200: `param` is the field at fault, `code` one of OpenAI's words for the mistake."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.param, self.code = status, param, code
+
+
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """What went wrong, in OpenAI's fields."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of every answer that is not a success."""
+
+    error: ErrorDetail
+
+
+def http_error(error: Exception) -> HttpError:
+    """Any exception as an answer; one that is no mistake of the client's is logged, and the answer says no more."""
+    match error:
+        case HttpError():
+            return error
+        case QueueFull():
+            return HttpError(429, str(error), code="queue_full")
+        case NotServing():
+            return HttpError(503, str(error), code="not_serving")
+        case AdjudgeError():
+            return HttpError(400, str(error))
+        case ValidationException(extra=[{"key": key, "message": message}, *_]):
+            return HttpError(400, f"{key}: {message[:1].lower()}{message[1:]}", param=key)
+        case HTTPException(status_code=status) if status < 500:
+            return HttpError(status, error.detail)
+    log.error("a request failed", exc_info=error)
+    return HttpError(500, "the server failed at this request; its log says how")
+
+
+def error_body(error: HttpError) -> bytes:
+    """The answer's body, in JSON."""
+    kind = TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    return msgspec.json.encode(ErrorBody(ErrorDetail(str(error), kind, error.param, error.code)))
+
+
+def error_headers(error: HttpError) -> dict[str, str]:
+    """The answer's headers: when to come again, how to log in."""
+    headers = {"content-type": "application/json"}
+    if error.status in (429, 503):
+        headers["retry-after"] = str(RETRY_AFTER)
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers
+
+
+def respond(request: Request[Any, Any, Any], exception: Exception) -> Response[bytes]:
+    """Litestar's handler of exceptions."""
+    error = http_error(exception)
+    return Response(error_body(error), status_code=error.status, headers=error_headers(error))
+
+
+@contextmanager
+def blame(field: str, *, labels: str | None = None, renamed: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Turn a LabelError into a 400 that names `labels`, and a PromptError into one that names the field at fault.
+
+    That is the field of `Sampling` it begins with, which the client may know under another name (`renamed`), or else
+    `field`.
+    """
+    try:
+        yield
+    except LabelError as error:
+        raise HttpError(400, f"{labels}: {error}", param=labels) from error
+    except PromptError as error:
+        first, _, rest = str(error).partition(" ")
+        if first not in Sampling.__struct_fields__:
+            raise HttpError(400, f"{field}: {error}", param=field) from error
+        name = (renamed or {}).get(first, first)
+        raise HttpError(400, f"{name} {rest}", param=name) from error

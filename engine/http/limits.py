@@ -1,0 +1,29 @@
+"""What one server takes on."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """`api_key` None lets everybody in; `max_body` is in bytes; timeouts are in seconds.
+
+    More than `max_concurrency` requests at once are turned away, and so is one request for more than `max_answers`
+    scores or texts. `request_timeout` is the longest that a request may ask for and what it gets if it asks for
+    nothing; what is not done by then is answered with the reason "timeout". A client that does not send its body, or
+    does not read its answer, for `stall_timeout` is dropped. `drain_timeout` is what requests under way have left when
+    the server is told to stop.
+    """
+
+    api_key: str | None = None
+    max_body: int = 10_000_000
+    max_concurrency: int = 1024
+    max_answers: int = 10_000
+    request_timeout: float = 600.0
+    stall_timeout: float = 60.0
+    drain_timeout: float = 30.0
+
+    @property
+    def max_joined(self) -> int:
+        """What a query joined with each of its items may come to: a small body must not grow without bounds."""
+        return 10 * self.max_body

@@ -1,0 +1,127 @@
+"""`/v1/score`: label distributions after query and item, in SGLang's form and with adjudge's whole `Score`.
+
+The fields `query`, `items`, `label_token_ids`, `apply_softmax`, `item_first` and `model` and the answer's `scores`,
+`model`, `usage` and `object` are SGLang's (docs.sglang.ai, native API `/v1/score`), with its meaning: query and item
+are joined as texts, or as token ids, before they become a prompt. Texts are data here: a special-token string in them
+is plain characters, so send token ids where a prompt needs special tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from adjudge.engine.face import AnyLabels, AnyPrompt
+from adjudge.engine.http.errors import HttpError, blame
+from adjudge.engine.http.service import AnyRequest, Service
+from adjudge.engine.http.text_request import Usage
+from adjudge.engine.labels import Labels, LabelSet
+from adjudge.engine.score import Score
+from adjudge.engine.worker import Piece
+
+
+class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which labels follow each item.
+
+    Query and items are texts or token ids alike; an empty query goes with both. `label_token_ids` is one list for all
+    items, or a list of lists, one for each; `labels` are strings instead, of any number of tokens, read in the context
+    of the prompt's end. `timeout` is in seconds, lower `priority` comes first.
+    """
+
+    items: str | list[str | list[int]]
+    query: str | list[int] = ""
+    label_token_ids: list[int | list[int]] | None = None
+    labels: list[str] | None = None
+    apply_softmax: bool = False
+    item_first: bool = False
+    model: str | None = None
+    timeout: float | None = None
+    priority: int = 0
+    user: str | None = None
+
+    def prompts(self, longest: int) -> list[AnyPrompt]:
+        """Query and item joined, for each item, in at most `longest` characters or ids together.
+
+        Raises a 413 for more, and a 400 where one is text and the other token ids.
+        """
+        items = [self.items] if isinstance(self.items, str) else self.items
+        if not items:
+            raise HttpError(400, "items is empty: give at least one", param="items")
+        if (size := sum(map(len, items)) + len(items) * len(self.query)) > longest:
+            raise HttpError(413, f"query and items joined make {size}: at most {longest} in a request", param="items")
+        return [self._prompt(item, f"items[{place}]") for place, item in enumerate(items)]
+
+    def _prompt(self, item: str | list[int], place: str) -> AnyPrompt:
+        query = self.query or type(item)()
+        if isinstance(query, str) and isinstance(item, str):
+            return item + query if self.item_first else query + item
+        if isinstance(query, list) and isinstance(item, list):
+            return item + query if self.item_first else query + item
+        names = ("token ids", "text") if isinstance(item, list) else ("text", "token ids")
+        raise HttpError(400, f"{place} is {names[0]} and query is {names[1]}: give both alike", param=place)
+
+    def label_sets(self, count: int) -> AnyLabels | Sequence[AnyLabels]:
+        """The labels of `count` prompts; raises a 400 for none, both kinds, or a wrong number of lists."""
+        if (self.labels is None) == (self.label_token_ids is None):
+            raise HttpError(400, "give either label_token_ids or labels", param="label_token_ids")
+        if self.label_token_ids is None:
+            return Labels(tuple(self.labels or ()))
+        ids = [part for part in self.label_token_ids if isinstance(part, int)]
+        lists = [part for part in self.label_token_ids if isinstance(part, list)]
+        if ids and lists:
+            raise HttpError(400, "label_token_ids mixes ids and lists: give one or the other", param="label_token_ids")
+        if not lists:
+            return LabelSet.of_ids(ids)
+        if len(lists) != count:
+            raise HttpError(
+                400, f"label_token_ids has {len(lists)} lists for {count} items: one each", param="label_token_ids"
+            )
+        return [LabelSet.of_ids(part) for part in lists]
+
+
+class ScoreResponse(msgspec.Struct, frozen=True):
+    """For each item the labels' probabilities, and the whole score.
+
+    `scores` are in the labels' order: under the whole vocabulary, or with `apply_softmax` among the labels; null for an
+    item that has none, whose result says why (`reason`). In `results`, null among `logprobs` stands for minus infinity.
+    """
+
+    model: str
+    scores: list[list[float] | None]
+    results: list[Score]
+    usage: Usage
+    object: str = "scoring"
+
+
+@post("/v1/score", status_code=200, tags=["scores"])
+async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: NamedDependency[Service]) -> ScoreResponse:
+    """Read the distribution over labels after query and item, for every item."""
+    service.check_model(data.model)
+    prompts, timeout = data.prompts(service.limits.max_joined), service.timeout(data.timeout)
+    service.check_count(len(prompts), "items")
+
+    async def results() -> tuple[list[Score], int]:
+        with blame("items", labels="label_token_ids" if data.labels is None else "labels"):
+            labels = data.label_sets(len(prompts))
+            answers = await service.engine.open_score(prompts, labels, priority=data.priority, timeout=timeout)
+        service.ends_with(request, answers.close)
+        found = dict([answer async for answer in answers if not isinstance(answer, Piece)])
+        return [found[place] for place in range(len(prompts))], answers.prompt_tokens - answers.cached_tokens
+
+    scores, computed = await service.unless_gone(request, results())
+    return ScoreResponse(
+        service.model,
+        [_numbers(score, data.apply_softmax) for score in scores],
+        scores,
+        Usage.of(sum(score.prompt_tokens for score in scores), computed),
+    )
+
+
+def _numbers(score: Score, among_labels: bool) -> list[float] | None:
+    logprobs = score.logprobs if among_labels else score.full_logprobs
+    return None if logprobs is None else [math.exp(value) for value in logprobs]

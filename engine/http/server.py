@@ -1,0 +1,126 @@
+"""A server for the application: listens, drops clients that stall, and drains before it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.http.gate import Gate
+
+GRACE = 5.0
+"""Seconds in which the errors that end a drain must have been read."""
+
+
+class Server(uvicorn.Server):
+    """Serves `gate` on a bound socket until SIGTERM or Ctrl-C, or `drain`.
+
+    Told to stop, it turns new requests away and lets those under way end; what is left after the drain timeout gets an
+    error. A second signal stops it at once. `ready` is called when it listens.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        listener: socket.socket,
+        ready: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._service, self._listener, self._ready, self._clock = gate.service, listener, ready, clock
+        self._deadline: float | None = None
+        self._cut = False
+        config = uvicorn.Config(
+            gate,
+            http=_patient(gate.service.limits.stall_timeout),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        super().__init__(config)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until told to stop, then stop the engine's calls."""
+        super().run(sockets or [self._listener])
+
+    def drain(self) -> None:
+        """Take no more requests, and stop when those under way have ended; any thread may call this."""
+        if not self._service.draining:
+            self._deadline = self._clock() + self._service.limits.drain_timeout
+            self._service.draining = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second stops."""
+        if self._service.draining:
+            super().handle_exit(sig, frame)
+        self.drain()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to stop; asked ten times a second."""
+        if self._deadline is not None:
+            over = self._clock() - self._deadline
+            if not self._service.active or over > GRACE:
+                return True
+            if over > 0 and not self._cut:
+                self._cut = True
+                await self._service.engine.close(drain=False)
+        return await super().on_tick(counter)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to an address (port 0: any free one); raises AdjudgeError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except (OSError, OverflowError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise AdjudgeError(f"cannot listen on {host}:{port} ({problem}): name others with --host and --port") from error
+    return listener
+
+
+def _patient(seconds: float) -> type[asyncio.Protocol]:
+    """uvicorn's protocol, which waits for a client to read for ever, with an end to its patience."""
+
+    class PatientProtocol(H11Protocol):
+        _stalled: asyncio.TimerHandle | None = None
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stalled = self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._forget()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._forget()
+
+        def _forget(self) -> None:
+            if self._stalled is not None:
+                self._stalled.cancel()
+                self._stalled = None
+
+    return PatientProtocol
+
+
+def address_of(listener: socket.socket) -> tuple[str, int]:
+    """Host and port that a socket is bound to."""
+    found: Any = listener.getsockname()
+    return found[0], found[1]

@@ -1,0 +1,85 @@
+"""What all routes of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from litestar import Request
+
+from adjudge.engine.async_engine import AsyncFace
+from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.limits import Limits
+from adjudge.engine.http.spelling import Spelling
+
+Result = TypeVar("Result")
+AnyRequest = Request[Any, Any, Any]
+
+
+@dataclass
+class Service:
+    """An engine and its limits; `active` requests are under way, and while `draining` no more are taken."""
+
+    engine: AsyncFace
+    limits: Limits
+    created: int = field(default_factory=lambda: int(time.time()))
+    active: int = 0
+    draining: bool = False
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """How the model's tokens are written in answers."""
+        return Spelling(self.engine.face.tokenizer)
+
+    @property
+    def model(self) -> str:
+        """The id under which the model is served."""
+        return self.engine.face.name
+
+    def check_model(self, name: str | None) -> None:
+        """Raise a 404 for a model that is not this one; None and "" mean the one there is."""
+        if name and name != self.model:
+            raise HttpError(
+                404,
+                f'model "{name}" is not served here: ask for "{self.model}", or leave it out',
+                param="model",
+                code="model_not_found",
+            )
+
+    def check_count(self, count: int, field: str) -> None:
+        """Raise a 400 for a request that wants more answers than one may."""
+        if count > self.limits.max_answers:
+            raise HttpError(
+                400, f"{field} asks for {count} answers at once: at most {self.limits.max_answers}", param=field
+            )
+
+    def timeout(self, asked: float | None) -> float:
+        """Seconds that a request has; raises a 400 for none at all."""
+        if asked is not None and not asked > 0:
+            raise HttpError(400, f"timeout is {asked}: give seconds above 0", param="timeout")
+        return min(self.limits.request_timeout, asked or self.limits.request_timeout)
+
+    def ends_with(self, request: AnyRequest, end: Callable[[], None]) -> None:
+        """Call `end` when the request has ended in whatever way: nothing it has begun may outlive it."""
+        request.scope["state"]["ending"].callback(end)
+
+    async def unless_gone(self, request: AnyRequest, work: Awaitable[Result]) -> Result:
+        """Wait for `work`, but not longer than the client does; raises a 499 that nobody will read."""
+        working, going = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait((working, going), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            raise HttpError(499, "the client has gone")
+        finally:
+            working.cancel()
+            going.cancel()
+
+
+async def _gone(request: AnyRequest) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

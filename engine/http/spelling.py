@@ -1,0 +1,64 @@
+"""Tokens as OpenAI's clients read them: a text where it is one, its bytes where it is part of a character."""
+
+from __future__ import annotations
+
+import codecs
+from functools import cached_property, lru_cache
+
+from adjudge.engine.errors import ModelUnsupported
+from adjudge.engine.token_bytes import byte_table
+from adjudge.engine.tokenizer import Tokenizer
+from adjudge.kernels.byte_table import ByteTable
+
+LEAST = -9999.0
+"""Stands for a log-probability of minus infinity, which JSON does not have."""
+
+
+class Spelling:
+    """What the tokens of one tokenizer stand for."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.text = lru_cache(maxsize=1 << 16)(self._text)
+
+    def raw(self, token: int) -> bytes:
+        """The bytes of a token, part of a character or not."""
+        text = self.text(token)
+        return text.encode() if "\ufffd" not in text else self._spelled(token)
+
+    def name(self, token: int) -> str:
+        """The text of a token, or `bytes:` and what they are: the name of a token among others."""
+        text = self.text(token)
+        raw = self._spelled(token) if "\ufffd" in text else b""
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw) if raw else text
+
+    def _text(self, token: int) -> str:
+        return self._tokenizer.decode([token])
+
+    def _spelled(self, token: int) -> bytes:
+        if self._table is None:
+            return b""
+        start, end = self._table.starts[token : token + 2].tolist()
+        return self._table.data[start:end].numpy().tobytes()
+
+    @cached_property
+    def _table(self) -> ByteTable | None:
+        try:
+            return byte_table(self._tokenizer.inner, self._tokenizer.vocab_size)
+        except ModelUnsupported:
+            return None
+
+
+class Offsets:
+    """Where in a text each of its tokens begins, in characters, as the tokens come."""
+
+    def __init__(self, spelling: Spelling) -> None:
+        self._spelling = spelling
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._place = 0
+
+    def next(self, token: int) -> int:
+        """The place of the next token."""
+        place = self._place
+        self._place += len(self._decoder.decode(self._spelling.raw(token)))
+        return place

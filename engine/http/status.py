@@ -1,0 +1,61 @@
+"""What a server says of itself: its model, its health, its counters."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from litestar import Response, get
+from litestar.di import NamedDependency
+
+from adjudge.engine.http.metrics import Metrics
+from adjudge.engine.http.service import Service
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """A model in OpenAI's fields, and which weights, adapter and dtype it has and how many tokens it holds."""
+
+    id: str
+    created: int
+    fingerprint: str
+    adapter: str | None
+    dtype: str
+    max_model_len: int
+    object: str = "model"
+    owned_by: str = "adjudge"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The models there are: one."""
+
+    data: list[ServedModel]
+    object: str = "list"
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether new requests are taken."""
+
+    status: Literal["ok", "draining"]
+
+
+@get("/v1/models", tags=["server"])
+async def models(service: NamedDependency[Service]) -> ModelList:
+    """The model that is served."""
+    face = service.engine.face
+    return ModelList(
+        [ServedModel(face.name, service.created, face.fingerprint, face.adapter, face.dtype, face.max_prompt_tokens)]
+    )
+
+
+@get("/health", tags=["server"])
+async def health(service: NamedDependency[Service]) -> Response[Health]:
+    """200 while requests are taken, 503 while the server drains."""
+    if service.draining:
+        return Response(Health("draining"), status_code=503)
+    return Response(Health("ok"))
+
+
+@get("/metrics", tags=["server"], media_type="text/plain; version=1.0.0; charset=utf-8")
+async def metrics(metrics: NamedDependency[Metrics]) -> bytes:
+    """Counters for Prometheus."""
+    return metrics.text()

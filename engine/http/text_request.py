@@ -1,0 +1,112 @@
+"""The fields that `/v1/completions` and `/v1/chat/completions` share, and what they come to for the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.completion import Completion
+from adjudge.engine.http.errors import HttpError
+
+NEUTRAL: dict[str, tuple[Any, ...]] = {"frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},)}
+"""Fields of OpenAI's that change nothing when they have these values; there is no other value for them here."""
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop", "seed", "n", "ignore_eos")
+FORMS = ("allowed_token_ids", "json_schema", "choices", "regex")
+
+
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`include_usage` sends the usage in a last chunk; `include_obfuscation` is taken and does nothing."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """OpenAI's fields with OpenAI's meaning, where null is the same as left out; then `Sampling`'s own.
+
+    `timeout` is in seconds; a text that is not done by then ends with finish_reason "timeout". Lower `priority` comes
+    first. With `return_token_ids` a choice has `token_ids`. The last fields are what clients send that needs no answer;
+    they are taken and do nothing.
+    """
+
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    n: int | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    ignore_eos: bool | None = None
+    allowed_token_ids: list[int] | None = None
+    json_schema: str | dict[str, Any] | None = None
+    choices: list[str] | None = None
+    regex: str | None = None
+    timeout: float | None = None
+    priority: int = 0
+    return_token_ids: bool = False
+
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+
+    metadata: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+    safety_identifier: Any = None
+    service_tier: Any = None
+    store: Any = None
+    user: Any = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with its usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def options(self) -> dict[str, Any]:
+        """Those that were given, for `Sampling`; raises a 400 for what can only be left out."""
+        refuse_all_but(self, NEUTRAL)
+        return {name: value for name in (*SAMPLING, *FORMS) if (value := getattr(self, name)) is not None}
+
+
+def refuse_all_but(request: msgspec.Struct, values: dict[str, tuple[Any, ...]]) -> None:
+    """Raise a 400 for a field that is neither null nor one of the values it may have."""
+    for name, good in values.items():
+        value = getattr(request, name)
+        if value is not None and value not in good:
+            choices = " or ".join(msgspec.json.encode(choice).decode() for choice in good)
+            raise HttpError(400, f"{name} is not supported: leave it out, or give {choices}", param=name)
+
+
+class CachedTokens(msgspec.Struct, frozen=True):
+    """How many of the prompts' tokens stood in the cache."""
+
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens read and written; a prompt with several texts counts once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+
+    @staticmethod
+    def of(prompt_tokens: int, computed: int, completion_tokens: int = 0) -> Usage:
+        """`computed` are those of the prompts' tokens that were not in the cache."""
+        cached = CachedTokens(max(0, prompt_tokens - computed))
+        return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, cached)
+
+    @staticmethod
+    def of_texts(completions: list[Completion], computed: int) -> Usage:
+        """That of a request's completions."""
+        prompts = {completion.prompt: completion.prompt_tokens for completion in completions}
+        return Usage.of(sum(prompts.values()), computed, sum(len(completion.token_ids) for completion in completions))

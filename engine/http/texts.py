@@ -1,0 +1,134 @@
+"""Texts under way for a request: all at once, or bit by bit as server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from litestar.response import Stream
+
+from adjudge.engine.async_engine import Answers
+from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
+from adjudge.engine.face import AnyPrompt
+from adjudge.engine.http.errors import HttpError, blame, error_body, http_error
+from adjudge.engine.http.service import AnyRequest, Service
+from adjudge.engine.http.text_request import TextRequest, Usage
+from adjudge.engine.worker import Piece
+
+Event = tuple[int, Completion] | Piece
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What has been added to the text at `place`; the last one of a text has its `finish_reason`."""
+
+    place: int
+    text: str
+    tokens: Sequence[TokenLogprob]
+    finish_reason: FinishReason | None = None
+
+
+@dataclass
+class Texts:
+    """The texts of one request. `completions` come in as they end."""
+
+    answers: Answers
+    first: Event
+    rest: AsyncIterator[Event]
+    completions: list[Completion] = field(default_factory=list)
+    _sent: dict[int, tuple[int, int]] = field(default_factory=dict)  # by place: characters, tokens
+
+    @property
+    def usage(self) -> Usage:
+        """Complete when all texts have ended."""
+        return Usage.of_texts(self.completions, self.answers.prompt_tokens - self.answers.cached_tokens)
+
+    async def all(self) -> list[Completion]:
+        """Every completion, in the order of the prompts."""
+        async for _ in self.deltas():
+            pass
+        return sorted(self.completions, key=lambda completion: (completion.prompt, completion.sample))
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """What is added to the texts, as it comes."""
+        yield self._delta(self.first)
+        async for event in self.rest:
+            yield self._delta(event)
+
+    def _delta(self, event: Event) -> Delta:
+        place = event.place if isinstance(event, Piece) else event[0]
+        characters, tokens = self._sent.get(place, (0, 0))
+        if isinstance(event, Piece):
+            delta = Delta(place, event.text, event.tokens)
+        else:  # what was held back for a stop string that did not come is in no piece
+            self.completions.append(completion := event[1])
+            delta = Delta(place, completion.text[characters:], completion.logprobs[tokens:], completion.finish_reason)
+        self._sent[place] = characters + len(delta.text), tokens + len(delta.tokens)
+        return delta
+
+
+async def begin(
+    service: Service,
+    request: AnyRequest,
+    prompts: Sequence[AnyPrompt],
+    body: TextRequest,
+    options: dict[str, Any],
+    *,
+    field: str,
+    renamed: dict[str, str] | None = None,
+) -> Texts:
+    """Begin the texts, and wait until the first has begun: a full queue or a prompt too long is a status of its own.
+
+    `field` is what the prompts came in; `renamed` see `blame`.
+    """
+    service.check_count(len(prompts) * max(1, options.get("n", 1)), "n" if len(prompts) == 1 else field)
+    timeout = service.timeout(body.timeout)
+
+    async def opened() -> Texts:
+        with blame(field, renamed=renamed):
+            answers = await service.engine.open_generate(
+                prompts, priority=body.priority, timeout=timeout, pieces=bool(body.stream), **options
+            )
+        service.ends_with(request, answers.close)
+        events = aiter(answers)
+        return Texts(answers, await anext(events), events)
+
+    texts = await service.unless_gone(request, opened())
+    if len(prompts) == 1 and not isinstance(texts.first, Piece) and texts.first[1].finish_reason == "too_long":
+        raise HttpError(
+            400,
+            f"{field} has {texts.first[1].prompt_tokens} tokens, which leaves no room for an answer:"
+            f" this model holds {service.engine.face.max_prompt_tokens} in all",
+            param=field,
+            code="context_length_exceeded",
+        )
+    return texts
+
+
+def stream(
+    texts: Texts, chunk: Callable[[Delta], Any], usage: Callable[[Usage], Any] | None, *, tokens: bool
+) -> Stream:
+    """The deltas as `chunk` words them, the usage if it is wanted, and the end; an error on the way is an event too.
+
+    Without `tokens` those that add nothing to the text are left out.
+    """
+
+    async def events() -> AsyncIterator[bytes]:
+        try:
+            async for delta in texts.deltas():
+                if delta.text or delta.finish_reason or (tokens and delta.tokens):
+                    yield _event(chunk(delta))
+            if usage is not None:
+                yield _event(usage(texts.usage))
+            yield DONE
+        except Exception as error:
+            yield b"data: " + error_body(http_error(error)) + b"\n\n"
+
+    return Stream(events(), media_type="text/event-stream", headers={"cache-control": "no-cache"})
+
+
+def _event(chunk: Any) -> bytes:
+    return b"data: " + msgspec.json.encode(chunk) + b"\n\n"

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from adjudge.engine.prompt import Message, Prompt, Segment
+from tests.engine.http.serving import MODEL, Served
+
+HOW: dict[str, Any] = {"max_tokens": 16, "temperature": 1.5, "seed": 3}
+MESSAGES: Any = [
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi"}]},
+]
+
+
+def own(site: Served, **options: Any) -> Any:
+    """What the engine itself replies."""
+    face = site.engine.face
+    system, user = Prompt((Segment("Be brief."),)), Prompt((Segment("Say "), Segment("hi")))
+    return face.generate([face.chat([Message("system", system), Message("user", user)])], **options)
+
+
+def test_replies_are_the_engines_own(site: Served, client: openai.OpenAI) -> None:
+    expected = own(site, n=2, logprobs=2, **HOW)
+    answer = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, n=2, logprobs=True, top_logprobs=2, user="u", store=False, **HOW
+    )
+    assert [choice.message.content for choice in answer.choices] == [completion.text for completion in expected]
+    assert [choice.finish_reason for choice in answer.choices] == [completion.finish_reason for completion in expected]
+    assert answer.choices[0].message.role == "assistant" and answer.usage is not None
+    assert answer.usage.prompt_tokens == expected[0].prompt_tokens
+    for choice, completion in zip(answer.choices, expected, strict=True):
+        assert choice.logprobs is not None and choice.logprobs.content is not None
+        told = choice.logprobs.content
+        assert [token.logprob for token in told] == [token.logprob for token in completion.logprobs]
+        assert [[other.logprob for other in token.top_logprobs] for token in told] == [
+            [logprob for _, logprob in token.top] for token in completion.logprobs
+        ]
+        written = b"".join(bytes(token.bytes or []) for token in told[: -(completion.finish_reason == "stop") or None])
+        assert written.decode(errors="replace") == completion.text
+
+
+def test_a_stream_adds_up_to_the_same_replies(site: Served, client: openai.OpenAI) -> None:
+    expected = own(site, n=2, **HOW)
+    texts, roles, reasons, usage = ["", ""], ["", ""], ["", ""], None
+    for chunk in client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, n=2, stream=True, stream_options={"include_usage": True}, **HOW
+    ):
+        assert chunk.object == "chat.completion.chunk" and usage is None
+        usage = chunk.usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            roles[choice.index] += choice.delta.role or ""
+            reasons[choice.index] += choice.finish_reason or ""
+    assert texts == [completion.text for completion in expected]
+    assert reasons == [completion.finish_reason for completion in expected]
+    assert roles == ["assistant", "assistant"] and usage is not None
+    assert usage.prompt_tokens == expected[0].prompt_tokens
+
+
+def test_a_message_cannot_write_special_tokens(client: openai.OpenAI) -> None:
+    def prompt_tokens(content: str) -> int:
+        answer = client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": content}], max_tokens=1
+        )
+        assert answer.usage is not None
+        return answer.usage.prompt_tokens
+
+    mark = "<|im_end|>"  # one token of this model's, had it power
+    assert prompt_tokens(mark) - prompt_tokens("") == len(mark)
+
+
+def test_replies_in_a_form(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"], "additionalProperties": False}
+    formats: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    answer = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, response_format=formats, max_completion_tokens=200
+    )
+    assert json.loads(answer.choices[0].message.content or "") == {"a": 1}
+    answer = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, response_format={"type": "json_object"}, max_tokens=4, temperature=0
+    )
+    assert (answer.choices[0].message.content or "").lstrip()[:1] == "{"
+    answer = client.chat.completions.create(model=MODEL, messages=MESSAGES, response_format={"type": "text"}, **HOW)
+    assert answer.choices[0].message.content
+
+
+def test_an_own_reply_can_be_sent_back(client: openai.OpenAI) -> None:
+    reply = client.chat.completions.create(model=MODEL, messages=MESSAGES, **HOW).choices[0].message
+    sent: Any = [*MESSAGES, reply.model_dump(), {"role": "user", "content": "more"}]
+    assert client.chat.completions.create(model=MODEL, messages=sent, max_tokens=1).choices
+
+
+def test_without_a_limit_a_reply_may_fill_the_context(site: Served) -> None:
+    body = {"messages": [{"role": "user", "content": "a" * 2000}], "ignore_eos": True}
+    usage = site.post("/v1/chat/completions", body).json()["usage"]
+    assert usage["total_tokens"] == site.engine.face.max_prompt_tokens
+
+
+def test_a_conversation_too_long_is_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="messages has .* tokens") as caught:
+        client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "a" * 5000}])
+    assert caught.value.param == "messages"
+
+
+def test_a_stop_string_ends_a_reply(site: Served, client: openai.OpenAI) -> None:
+    [whole] = own(site, ignore_eos=True, **HOW)
+    stop = whole.text[5]
+    answer = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, stop=stop, extra_body={"ignore_eos": True}, **HOW
+    )
+    assert answer.choices[0].message.content == whole.text[: whole.text.index(stop)]
+    assert answer.choices[0].finish_reason == "stop"

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from adjudge.engine.completion import Completion
+from tests.engine.http.serving import MODEL, Served, wait_until_idle
+
+HOW: dict[str, Any] = {"max_tokens": 24, "temperature": 1.5, "seed": 7}
+
+
+def own(site: Served, prompts: Any, **options: Any) -> list[Completion]:
+    """What the engine itself writes."""
+    return site.engine.face.generate(prompts, **options)
+
+
+def test_texts_are_the_engines_own(site: Served, client: openai.OpenAI) -> None:
+    prompts = ["once", "upon a time"]
+    expected = own(site, prompts, n=2, **HOW)
+    answer = client.completions.create(model=MODEL, prompt=prompts, n=2, extra_body={"return_token_ids": True}, **HOW)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert [choice.text for choice in answer.choices] == [completion.text for completion in expected]
+    assert [tuple(choice.token_ids) for choice in answer.choices] == [text.token_ids for text in expected]
+    assert [choice.finish_reason for choice in answer.choices] == [text.finish_reason for text in expected]
+    assert answer.usage is not None and answer.usage.prompt_tokens == len("once") + len("upon a time")
+    assert answer.usage.completion_tokens == sum(len(completion.token_ids) for completion in expected)
+    assert answer.model == MODEL and answer.object == "text_completion"
+
+
+def test_a_prompt_of_token_ids_and_a_list_of_them(site: Served, client: openai.OpenAI) -> None:
+    one, two = [1, 2, 3], [260, 5]
+    expected = [completion.text for completion in own(site, [one, two], **HOW)]
+    assert [choice.text for choice in client.completions.create(model="", prompt=one, **HOW).choices] == expected[:1]
+    both = client.completions.create(model=MODEL, prompt=[one, two], **HOW)
+    assert [choice.text for choice in both.choices] == expected
+
+
+def test_a_stream_adds_up_to_the_same_texts(site: Served, client: openai.OpenAI) -> None:
+    expected = own(site, ["once"], n=3, logprobs=2, **HOW)
+    texts, reasons = [""] * 3, [""] * 3
+    ids: list[list[int]] = [[], [], []]
+    logprobs: list[list[float]] = [[], [], []]
+    usage = None
+    for chunk in client.completions.create(
+        model=MODEL,
+        prompt="once",
+        n=3,
+        logprobs=2,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"return_token_ids": True},
+        **HOW,
+    ):
+        assert usage is None
+        usage = chunk.usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            ids[choice.index] += choice.token_ids
+            logprobs[choice.index] += choice.logprobs.token_logprobs
+            reasons[choice.index] = choice.finish_reason or reasons[choice.index]
+    assert texts == [completion.text for completion in expected]
+    assert [tuple(some) for some in ids] == [completion.token_ids for completion in expected]
+    assert reasons == [completion.finish_reason for completion in expected]
+    assert logprobs == [[token.logprob for token in completion.logprobs] for completion in expected]
+    assert usage is not None and usage.completion_tokens == sum(len(text.token_ids) for text in expected)
+
+
+def test_a_stream_sends_what_a_stop_string_held_back(site: Served, client: openai.OpenAI) -> None:
+    [whole] = own(site, ["once"], ignore_eos=True, **HOW)
+    stop = whole.text[-1] + "never written"
+    chunks = client.completions.create(
+        model=MODEL, prompt="once", stop=[stop], stream=True, extra_body={"ignore_eos": True}, **HOW
+    )
+    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == whole.text
+
+
+def test_logprobs_have_names_and_places(site: Served, client: openai.OpenAI) -> None:
+    choice = client.completions.create(
+        model=MODEL, prompt="once", logprobs=2, extra_body={"regex": "aé€b"}, max_tokens=30
+    ).choices[0]
+    assert choice.text == "aé€b" and choice.logprobs is not None
+    names = ["a", r"bytes:\xc3", r"bytes:\xa9", r"bytes:\xe2", r"bytes:\x82", r"bytes:\xac", "b"]
+    assert choice.logprobs.tokens is not None and choice.logprobs.tokens[:7] == names
+    assert choice.logprobs.text_offset is not None and choice.logprobs.text_offset[:7] == [0, 1, 1, 2, 2, 2, 3]
+    [completion] = own(site, ["once"], logprobs=2, regex="aé€b", max_tokens=30)
+    assert choice.logprobs.token_logprobs == [token.logprob for token in completion.logprobs]
+    assert choice.logprobs.top_logprobs is not None
+    first = sorted(choice.logprobs.top_logprobs[0].values(), reverse=True)
+    assert first == [logprob for _, logprob in completion.logprobs[0].top]
+
+
+def test_engine_options_reach_the_engine(site: Served) -> None:
+    def text(**options: object) -> str:
+        response = site.post("/v1/completions", {"prompt": "once", "max_tokens": 40, **options})
+        assert response.status_code == 200, response.text
+        return str(response.json()["choices"][0]["text"])
+
+    assert text(choices=["yes", "no"]) in ("yes", "no")
+    assert text(allowed_token_ids=[65], ignore_eos=True) == "A" * 40
+    assert text(top_k=1) == text(temperature=0) == text(min_p=1.0)
+    schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"], "additionalProperties": False}
+    assert json.loads(text(json_schema=schema, max_tokens=200)) == {"a": 1}
+    assert text(temperature=0, repetition_penalty=1.9) != text(temperature=0)
+
+
+def test_an_equal_prompt_comes_from_the_cache(site: Served) -> None:
+    wait_until_idle(site.engine)  # which empties it
+    body = {"prompt": "the same again and again", "max_tokens": 1, "n": 2}
+    usages = [site.post("/v1/completions", body).json()["usage"] for _ in range(2)]
+    assert [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages] == [0, len("the same again and again")]
+    assert usages[0]["prompt_tokens"] == len("the same again and again")
+
+
+def test_a_deadline_ends_a_text_where_it_is(site: Served) -> None:
+    answer = site.post("/v1/completions", {"prompt": "once", "timeout": 1e-9}).json()
+    assert [(choice["finish_reason"], choice["text"]) for choice in answer["choices"]] == [("timeout", "")]
+    stream = site.post("/v1/completions", {"prompt": "once", "timeout": 1e-9, "stream": True})
+    assert '"finish_reason":"timeout"' in stream.text and stream.text.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_too_long_is_refused_unless_others_are_not(site: Served, client: openai.OpenAI, stream: bool) -> None:
+    long = "a" * 5000
+    with pytest.raises(openai.BadRequestError, match="prompt has 5000 tokens.*2048") as caught:
+        client.completions.create(model=MODEL, prompt=long, stream=stream)
+    assert caught.value.param == "prompt" and caught.value.code == "context_length_exceeded"
+    answer = site.post("/v1/completions", {"prompt": [long, "b"], "max_tokens": 2, "ignore_eos": True}).json()
+    assert [choice["finish_reason"] for choice in answer["choices"]] == ["too_long", "length"]
+
+
+def test_max_tokens_beyond_the_context_end_with_it(site: Served) -> None:
+    answer = site.post("/v1/completions", {"prompt": [1] * 2040, "max_tokens": 10**30, "ignore_eos": True}).json()
+    assert answer["choices"][0]["finish_reason"] == "length" and answer["usage"]["completion_tokens"] == 8

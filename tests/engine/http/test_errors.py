@@ -1,0 +1,164 @@
+"""What a client can get wrong: the answer names the field, and nobody else notices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import openai
+import pytest
+
+from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.engine import Engine
+from tests.engine.http.serving import MODEL, Served, error_of, served
+
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+USER = {"role": "user", "content": "hi"}
+DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "param"),
+    [
+        (TEXT, {"max_tokens": 0}, "max_tokens"),
+        (TEXT, {"max_tokens": "5"}, "max_tokens"),
+        (TEXT, {"max_tokens": 1.5}, "max_tokens"),
+        (TEXT, {"temperature": -1}, "temperature"),
+        (TEXT, {"top_p": 0}, "top_p"),
+        (TEXT, {"min_p": 2}, "min_p"),
+        (TEXT, {"top_k": -1}, "top_k"),
+        (TEXT, {"repetition_penalty": 0}, "repetition_penalty"),
+        (TEXT, {"logprobs": 21}, "logprobs"),
+        (TEXT, {"n": 0}, "n"),
+        (TEXT, {"n": 10**9}, "n"),
+        (TEXT, {"stop": ["a", ""]}, "stop"),
+        (TEXT, {"allowed_token_ids": [999]}, "allowed_token_ids"),
+        (TEXT, {"choices": []}, "choices"),
+        (TEXT, {"regex": "("}, "regex"),
+        (TEXT, {"json_schema": {"type": "nothing"}}, "json_schema"),
+        (TEXT, {"json_schema": "{"}, "json_schema"),
+        (TEXT, {"regex": "a", "choices": ["a"]}, "choices"),
+        (TEXT, {"echo": True}, "echo"),
+        (TEXT, {"best_of": 2}, "best_of"),
+        (TEXT, {"suffix": "x"}, "suffix"),
+        (TEXT, {"frequency_penalty": 0.5}, "frequency_penalty"),
+        (TEXT, {"logit_bias": {"5": 1}}, "logit_bias"),
+        (TEXT, {"stream_options": {"usage": True}}, "stream_options.usage"),
+        (TEXT, {"prompt": []}, "prompt"),
+        (TEXT, {"prompt": ""}, "prompt"),
+        (TEXT, {"prompt": [[]]}, "prompt"),
+        (TEXT, {"prompt": ["a", 1]}, "prompt"),
+        (TEXT, {"prompt": [[1], [2.5]]}, "prompt[1][0]"),
+        (TEXT, {"prompt": [999]}, "prompt"),
+        (TEXT, {"prompt": ["a"] * 10_001}, "prompt"),
+        (TEXT, {"prompt": None}, "prompt"),
+        (TEXT, {"promt": "a"}, "promt"),
+        (CHAT, {"messages": []}, "messages"),
+        (CHAT, {"messages": None}, "messages"),
+        (CHAT, {"messages": [{"role": "user"}]}, "messages[0].content"),
+        (CHAT, {"messages": [USER, {"role": "tool", "content": "x"}]}, "messages[1].role"),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        (CHAT, {"messages": [{**USER, "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        (CHAT, {"tools": [{"type": "function"}]}, "tools"),
+        (CHAT, {"audio": {}}, "audio"),
+        (CHAT, {"modalities": ["audio"]}, "modalities"),
+        (CHAT, {"max_completion_tokens": 0}, "max_completion_tokens"),
+        (CHAT, {"max_completion_tokens": 1, "max_tokens": 1}, "max_tokens"),
+        (CHAT, {"top_logprobs": 3}, "top_logprobs"),
+        (CHAT, {"logprobs": True, "top_logprobs": 99}, "top_logprobs"),
+        (CHAT, {"response_format": {"type": "xml"}}, "response_format.type"),
+        (CHAT, {"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (CHAT, {"response_format": {"type": "json_object"}, "regex": "a"}, "response_format"),
+        (CHAT, {"response_format": {"type": "json_object"}, "json_schema": {}}, "json_schema"),
+        (CHAT, {"timeout": 0}, "timeout"),
+        (CHAT, {"model": 5}, "model"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_each_mistake_names_its_field(
+    site: Served, path: str, change: dict[str, Any], param: str, stream: bool
+) -> None:
+    body = ({"prompt": "a"} if path == TEXT else {"messages": [USER]}) | {"stream": stream} | change
+    response = site.post(path, body)
+    error = error_of(response)
+    assert response.status_code == 400 and error["type"] == "invalid_request_error", error
+    assert error["param"] == param and error["message"]
+    assert param.split(".")[0].split("[")[0] in error["message"], error
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "body"),
+        (b"{", "not JSON"),
+        (b"[]", "expected `object`"),
+        (b'{"prompt": "a"} x', "not JSON"),
+        (b'{"prompt": "a", "temperature": NaN}', "not JSON"),
+        (b'{"prompt": "\\ud800", "temperature": NaN}', "not JSON"),
+        (b'{"prompt": "\\ud800"', "not JSON"),
+        (b'{"prompt": "a", "temperature": 1e999}', "temperature"),
+        (b'{"prompt": "\xff"}', "not UTF-8"),
+        (b'{"prompt": "\xed\xa0\x80"}', "not UTF-8"),
+        (b"\xff\xfe{\x00}\x00", "not JSON"),
+        (DEEP, "nested too deeply"),
+    ],
+)
+def test_a_body_that_is_no_request_is_told_so(site: Served, body: bytes, message: str) -> None:
+    response = site.post(TEXT, content=body)
+    assert response.status_code == 400 and message in error_of(response)["message"]
+
+
+def test_routes_and_models_that_are_not_there(site: Served, client: openai.OpenAI) -> None:
+    assert error_of(site.get("/v1/nothing")) and site.get("/v1/nothing").status_code == 404
+    assert error_of(site.get("/v1/score")) and site.get("/v1/score").status_code == 405
+    with pytest.raises(openai.NotFoundError, match="gpt-9.*not served here") as caught:
+        client.completions.create(model="gpt-9", prompt="a")
+    assert caught.value.param == "model" and caught.value.code == "model_not_found"
+
+
+def test_a_mistake_of_ours_is_a_500_without_its_inside(
+    site: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a secret of ours")
+
+    monkeypatch.setattr(site.engine.engine.runner, "forward", broken)
+    response = site.post(TEXT, {"prompt": "a"})
+    assert response.status_code == 500 and error_of(response)["type"] == "server_error"
+    assert "secret" not in response.text and "ZeroDivisionError" in caplog.text
+    monkeypatch.undo()
+    assert site.post(TEXT, {"prompt": "a"}).status_code == 200
+
+
+def test_a_step_that_fails_ends_a_stream_with_an_error(
+    site: Served, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, steps = site.engine.engine.runner.forward, iter(range(5))
+
+    def soon_broken(step: Any) -> Any:
+        if next(steps, None) is None:
+            raise ZeroDivisionError
+        return forward(step)
+
+    monkeypatch.setattr(site.engine.engine.runner, "forward", soon_broken)
+    chunks = client.completions.create(
+        model=MODEL, prompt="a", max_tokens=100, stream=True, extra_body={"ignore_eos": True}
+    )
+    with pytest.raises(openai.APIError, match="the server failed"):
+        list(chunks)
+
+
+def test_a_model_that_yields_nan_ends_that_request_alone() -> None:
+    inner = Engine(MODEL)
+    inner.runner.model.get_input_embeddings().weight.data[200] = math.nan
+    engine = AsyncEngine(inner)
+    with served(engine) as site:
+        answer = site.post(TEXT, {"prompt": [[1, 200, 2], [1, 2]], "ignore_eos": True, "logprobs": 1, "temperature": 0})
+        assert answer.status_code == 200 and "NaN" not in answer.text
+        assert [choice["finish_reason"] for choice in answer.json()["choices"]] == ["non_finite", "length"]
+        answer = site.post("/v1/score", {"query": [1], "items": [[200], [2]], "label_token_ids": [49, 50]})
+        assert answer.status_code == 200 and "NaN" not in answer.text
+        assert [result["reason"] for result in answer.json()["results"]] == ["non_finite", None]
+        assert answer.json()["scores"][0] is None
+    engine.worker.close(drain=False)

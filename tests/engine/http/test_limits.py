@@ -1,0 +1,159 @@
+"""What one server takes on, and what becomes of the rest: clients too many, too large, too slow, gone."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.engine import Engine
+from adjudge.engine.http.limits import Limits
+from tests.engine.http.serving import (
+    LONG,
+    MODEL,
+    PATIENCE,
+    Served,
+    error_of,
+    held,
+    raw_request,
+    served,
+    wait_until_busy,
+    wait_until_idle,
+)
+
+TEXT = "/v1/completions"
+SHORT: dict[str, Any] = {"prompt": "a", "max_tokens": 1}
+
+
+@contextlib.contextmanager
+def long_stream(site: Served, **options: object) -> Iterator[Iterator[str]]:
+    """The lines of a stream that has begun."""
+    body = {**LONG, "stream": True, **options}
+    with httpx2.stream("POST", site.url + TEXT, json=body, timeout=PATIENCE) as response:
+        assert response.status_code == 200
+        lines = response.iter_lines()
+        assert next(lines).startswith("data: {")
+        yield lines
+
+
+def test_a_key_opens_everything_and_nothing_opens_without_it(engine: AsyncEngine) -> None:
+    with served(engine, Limits(api_key="säsam")) as site:
+        for headers in ({}, {"authorization": "Bearer x"}, {"authorization": "säsam".encode()}):
+            for path in ("/v1/models", "//v1/models", "/v1/models/", "/v1/nothing"):
+                response = site.get(path, headers=headers)
+                assert response.status_code == 401 and error_of(response)["code"] == "invalid_api_key"
+        assert [site.get(path).status_code for path in ("/health", "/metrics", "/schema/openapi.json")] == [200] * 3
+        assert site.get("/v1/models", headers={"authorization": "bearer säsam".encode()}).status_code == 200
+    with served(engine, Limits(api_key="sesame")) as site:
+        assert openai.OpenAI(base_url=site.url + "/v1", api_key="sesame").models.list().data[0].id == MODEL
+        with pytest.raises(openai.AuthenticationError):
+            openai.OpenAI(base_url=site.url + "/v1", api_key="nonsense").models.list()
+
+
+@pytest.mark.parametrize("path", [TEXT, "/v1/chat/completions", "/v1/score"])
+def test_a_body_too_large_is_not_even_parsed(site: Served, path: str) -> None:
+    for content in (b"x" * 10_000_001, (b"x" * 100_000 for _ in range(101))):  # announced, and not
+        response = site.post(path, content=content)
+        assert response.status_code == 413 and error_of(response)["message"]
+    assert site.post(path, content=b"x" * 10_000_000).status_code == 400
+
+
+def test_a_body_that_does_not_come_is_given_up(engine: AsyncEngine) -> None:
+    with served(engine, Limits(stall_timeout=0.1)) as site, raw_request(site.url, TEXT, b"{", length=9) as connection:
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_requests_too_many_are_told_to_come_again(engine: AsyncEngine) -> None:
+    with served(engine, Limits(max_concurrency=1)) as site:
+        with long_stream(site):
+            response = site.post(TEXT, SHORT)
+            assert response.status_code == 429 and error_of(response)["type"] == "rate_limit_error"
+            assert int(response.headers["retry-after"]) >= 1
+            assert site.get("/health").status_code == 200
+        wait_until_idle(engine)
+        with openai.OpenAI(base_url=site.url + "/v1", api_key="x", max_retries=9) as client:
+            assert client.completions.create(model=MODEL, **SHORT).choices
+
+
+def test_a_full_queue_is_told_and_takes_nothing() -> None:
+    engine = AsyncEngine(Engine(MODEL, max_queue=2))
+    with served(engine) as site:
+        for body in ({**SHORT, "n": 3}, {**SHORT, "n": 3, "stream": True}):
+            response = site.post(TEXT, body)
+            assert response.status_code == 429 and error_of(response)["code"] == "queue_full"
+            assert int(response.headers["retry-after"]) >= 1
+        assert site.post("/v1/score", {"items": ["a", "b", "c"], "labels": ["1"]}).status_code == 429
+        assert site.post(TEXT, {**SHORT, "n": 2}).status_code == 200
+    engine.worker.close(drain=False)
+
+
+@pytest.mark.parametrize("most", [16, 1024])
+def test_five_hundred_connections_at_once_are_all_answered(engine: AsyncEngine, most: int) -> None:
+    async def ask(url: str) -> collections.Counter[int]:
+        limits = httpx2.Limits(max_connections=500)
+        async with httpx2.AsyncClient(limits=limits, timeout=PATIENCE) as client:
+            body = {"items": ["a"], "labels": ["1", "2"]}
+            answers = await asyncio.gather(*(client.post(url + "/v1/score", json=body) for _ in range(500)))
+        return collections.Counter(answer.status_code for answer in answers)
+
+    with served(engine, Limits(max_concurrency=most)) as site:
+        statuses = asyncio.run(ask(site.url))
+        assert statuses.keys() <= {200, 429} and statuses.total() == 500 and statuses[200] >= min(most, 500)
+        assert site.post(TEXT, SHORT).status_code == 200
+
+
+def test_a_client_that_goes_takes_its_call_with_it(site: Served, engine: AsyncEngine) -> None:
+    before = engine.engine.stats.tokens_computed
+    with long_stream(site):
+        pass
+    wait_until_idle(engine)
+    with raw_request(site.url, TEXT, json.dumps(LONG).encode()):
+        wait_until_busy(engine)
+    wait_until_idle(engine)
+    assert engine.engine.stats.tokens_computed - before < 2000  # of 4000
+
+
+def test_a_client_that_does_not_read_is_dropped(engine: AsyncEngine) -> None:
+    much = {**LONG, "n": 64, "logprobs": 20, "stream": True}
+    with served(engine, Limits(stall_timeout=0.2)) as site:
+        before = engine.engine.stats.tokens_computed
+        with raw_request(site.url, TEXT, json.dumps(much).encode()):
+            wait_until_busy(engine)
+            assert site.post(TEXT, SHORT).status_code == 200
+            wait_until_idle(engine)
+            assert engine.engine.stats.tokens_computed - before < 64 * 2000
+
+
+def test_a_drain_lets_what_is_under_way_end_and_takes_no_more(engine: AsyncEngine) -> None:
+    with served(engine) as site, held(engine) as let_go, long_stream(site, max_tokens=20) as lines:
+        site.server.drain()
+        response = site.post(TEXT, SHORT)
+        assert response.status_code == 503 and error_of(response)["code"] == "draining"
+        assert int(response.headers["retry-after"]) >= 1
+        assert site.get("/health").status_code == 503 and site.get("/health").json() == {"status": "draining"}
+        let_go()
+        rest = [line for line in lines if line]
+        assert '"finish_reason":"length"' in rest[-2] and rest[-1] == "data: [DONE]"
+
+
+def test_a_drain_comes_to_an_end() -> None:
+    engine = AsyncEngine(Engine(MODEL))
+    with served(engine, Limits(drain_timeout=0.0)) as site, long_stream(site) as lines:
+        site.server.drain()
+        rest = [line for line in lines if line]
+        assert json.loads(rest[-1].removeprefix("data: "))["error"]["code"] == "not_serving"
+
+
+def test_requests_of_one_connection_follow_each_other_whatever_became_of_the_first(site: Served) -> None:
+    with httpx2.Client(base_url=site.url, timeout=PATIENCE) as client:
+        statuses = [client.post(TEXT, content=body).status_code for body in (b"x" * 10_000_001, b"{", b"", b'{"a":1}')]
+        assert statuses == [413, 400, 400, 400]
+        assert client.post(TEXT, json=SHORT).status_code == 200

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import openai
+from prometheus_client.parser import text_string_to_metric_families
+
+from adjudge.engine.async_engine import AsyncEngine
+from tests.engine.http.serving import MODEL, Served, served, wait_until_idle
+
+
+def samples(site: Served) -> dict[tuple[str, ...], float]:
+    """Every metric's value, by its name and labels."""
+    families = text_string_to_metric_families(site.get("/metrics").text)
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
+
+
+def test_the_model_is_listed_with_what_decides_its_scores(site: Served, client: openai.OpenAI) -> None:
+    [model] = client.models.list().data
+    face = site.engine.face
+    assert (model.id, model.object, model.owned_by) == (MODEL, "model", "adjudge") and model.created > 0
+    told = site.get("/v1/models").json()
+    assert told["object"] == "list"
+    entry = told["data"][0]
+    assert (entry["fingerprint"], entry["adapter"], entry["dtype"]) == (face.fingerprint, None, "float32")
+    assert entry["max_model_len"] == face.max_prompt_tokens
+
+
+def test_health(site: Served) -> None:
+    response = site.get("/health")
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+def test_metrics_count_requests_and_what_the_engine_does(engine: AsyncEngine) -> None:
+    with served(engine) as site:
+        wait_until_idle(engine)
+        before = samples(site)
+        body = {"query": "q" * 50, "items": ["a", "b"], "labels": ["1", "2"]}
+        assert site.post("/v1/score", body).status_code == 200
+        assert site.post("/v1/score", {"items": []}).status_code == 400
+        assert site.get("/v1/no/such/route").status_code == 404
+        after = samples(site)
+
+        def added(*key: str) -> float:
+            return after[key] - before.get(key, 0.0)
+
+        assert added("adjudge_http_requests_total", "/v1/score", "200") == 1
+        assert added("adjudge_http_requests_total", "/v1/score", "400") == 1
+        assert added("adjudge_http_requests_total", "other", "404") == 1
+        assert added("adjudge_http_request_seconds_count", "/v1/score") == 2
+        assert added("adjudge_prompts_total") == 2
+        assert (added("adjudge_prompt_tokens_total"), added("adjudge_tokens_computed_total")) == (102, 52)
+        assert (added("adjudge_cache_hit_tokens_total"), added("adjudge_cache_missed_tokens_total")) == (50, 52)
+        now = [after[f"adjudge_{name}",] for name in ("requests_running", "requests_waiting")]
+        assert now == [0, 0] and {name for name, *_ in after} >= {"adjudge_preempted_total"}
+        assert added("adjudge_kv_blocks_used") == -added("adjudge_kv_blocks_free") > 0
+
+
+def test_the_api_describes_itself(site: Served) -> None:
+    assert site.get("/schema").headers["content-type"].startswith("text/html")
+    described = site.get("/schema/openapi.json").json()
+    paths = {"/v1/chat/completions", "/v1/completions", "/v1/score", "/v1/models", "/health", "/metrics"}
+    assert paths <= described["paths"].keys() and described["info"]["title"] == "adjudge"
+    fields = described["components"]["schemas"]["ScoreRequest"]["properties"]
+    assert {"query", "items", "label_token_ids", "apply_softmax", "item_first", "labels"} <= fields.keys()
+    answers = described["paths"]["/v1/score"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert answers["$ref"].endswith("/ScoreResponse")

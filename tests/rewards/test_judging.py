@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.engine import Engine
+from adjudge.rewards.aspects import HANNA, Aspect
+from adjudge.rewards.judging import judging
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.verdict import Pair, PairVerdict
+from tests.engine.http.serving import MODEL, Served, error_of, raw_request, served, wait_until_busy, wait_until_idle
+
+WIT = Aspect("wit", "Is it funny?")
+PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
+GROUP = {"prompt": "Tell one.", "completions": ["One.", "Two."], "reference": "Zero."}
+LOST = "\x00\ud800<|im_end|>"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Served]:
+    engine = AsyncEngine(Engine(MODEL))
+    with served(engine, routes=[judging([WIT])]) as site:
+        yield site
+    engine.worker.close(drain=False)
+
+
+def test_verdicts_are_the_judges_own(site: Served) -> None:
+    face = site.engine.face
+    body = {"pairs": [PAIR, {**PAIR, "id": "x", "story_a": LOST}], "aspects": "hanna"}
+    response = site.post("/v1/judge", content=json.dumps(body))  # which writes the lone surrogate as an escape
+    assert response.status_code == 200, response.text
+    verdicts = msgspec.convert(response.json()["verdicts"], list[PairVerdict])
+    pairs = [Pair("A story.", "Another.", "Tell one.", id="1"), Pair(LOST, "Another.", "Tell one.", id="x")]
+    assert verdicts == PairwiseJudge(face, HANNA).compare(pairs) and response.json()["model"] == MODEL
+    other = {"story_a": "a", "story_b": "b", "prompt_a": "p", "prompt_b": "q"}
+    own = {"aspects": [{"name": "plot", "definition": "Is there one?", "weight": 2}], "orders": "ab"}
+    [verdict] = msgspec.convert(site.post("/v1/judge", {"pairs": [other], **own}).json()["verdicts"], list[PairVerdict])
+    judge = PairwiseJudge(face, [Aspect("plot", "Is there one?", 2.0)], orders="ab")
+    assert [verdict] == judge.compare([Pair("a", "b", prompt_a="p", prompt_b="q", id="1")])
+
+
+def test_without_aspects_those_of_the_server_are_judged(site: Served) -> None:
+    [verdict] = site.post("/v1/judge", {"pairs": [PAIR]}).json()["verdicts"]
+    assert verdict["aspects"].keys() == {"wit"}
+
+
+def test_a_reward_is_the_preference_over_the_reference(site: Served) -> None:
+    answer = site.post("/v1/rewards", {"groups": [GROUP, {**GROUP, "completions": ["Three."]}]}).json()
+    pairs = [Pair(completion, "Zero.", "Tell one.") for completion in ("One.", "Two.", "Three.")]
+    expected = [verdict.preference for verdict in PairwiseJudge(site.engine.face, [WIT]).compare(pairs)]
+    assert answer["rewards"] == answer["scores"] == expected and len(set(expected)) == 3
+    assert answer["abstained"] == [None] * 3 and answer["extra_logs"]["abstained"] == [0.0] * 3
+
+
+def test_rewards_in_openrlhfs_shape(site: Served) -> None:
+    body = {"query": ["Tell one.One.", "Tell one.Two."], "prompts": ["Tell one."] * 2, "labels": ["Zero."] * 2}
+    groups = site.post("/v1/rewards", {"groups": [GROUP]}).json()
+    assert site.post("/v1/rewards", body).json() == groups
+
+
+def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) -> None:
+    body = {"groups": [GROUP], "timeout": 1e-9}
+    answer = site.post("/v1/rewards", body).json()
+    assert answer["rewards"] == answer["scores"] == [None, None]
+    assert answer["abstained"] == ["timeout", "timeout"] and answer["extra_logs"]["abstained"] == [1.0, 1.0]
+    filled = site.post("/v1/rewards?fill=0.5", body).json()
+    assert filled["rewards"] == filled["scores"] == [0.5, 0.5] and filled["abstained"] == answer["abstained"]
+    assert all(isinstance(value, float) for values in filled["extra_logs"].values() for value in values)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "message"),
+    [
+        ("judge", {"pairs": [PAIR, {"prompt": "p", "story_a": "a"}]}, "pairs[1]", 'pairs[1]: "story_b" is missing'),
+        ("judge", {"pairs": [{**PAIR, "story_a": 5}]}, "pairs[0]", '"story_a" is 5, not a string'),
+        ("judge", {"pairs": [{"story_a": "a", "story_b": "b"}]}, "pairs[0]", '"prompt" is missing'),
+        ("judge", {"pairs": ["a"]}, "pairs[0]", "expected `object`"),
+        ("judge", {"pairs": []}, "pairs", "empty"),
+        ("judge", {}, "pairs", "pairs is missing"),
+        ("judge", {"pairs": [PAIR], "aspects": "beauty"}, "aspects", 'unknown aspect "beauty"'),
+        ("judge", {"pairs": [PAIR], "aspects": []}, "aspects", "no aspects"),
+        ("judge", {"pairs": [PAIR], "aspects": [{"name": "x"}]}, "aspects[0].definition", "missing"),
+        ("judge", {"pairs": [PAIR], "orders": "ba"}, "orders", "invalid enum value"),
+        ("judge", {"pairs": [PAIR], "model": "other"}, "model", "not served here"),
+        ("judge", {"pairs": [PAIR], "timeout": 0}, "timeout", "above 0"),
+        ("judge", {"pairs": [PAIR], "order": "ab"}, "order", "no field"),
+        ("judge", {"pairs": [PAIR] * 10_001}, "pairs", "at most 10000"),
+        ("rewards", {}, "groups", "either groups, or query"),
+        ("rewards", {"groups": [GROUP], "query": []}, "groups", "either groups, or query"),
+        ("rewards", {"groups": []}, "groups", "empty"),
+        ("rewards", {"groups": [{"prompt": "p", "completions": ["c"]}]}, "groups[0].reference", "missing"),
+        ("rewards", {"query": ["pa"], "prompts": ["p"]}, "labels", "0 texts for 1"),
+        ("rewards", {"query": ["pa"], "prompts": [], "labels": ["r"]}, "prompts", "0 texts for 1"),
+        ("rewards", {"query": ["pa"], "prompts": ["q"], "labels": ["r"]}, "query[0]", "does not begin"),
+        ("rewards", {"query": ["pa"], "prompts": ["p"], "labels": [None]}, "labels[0]", "reference"),
+        ("rewards?fill=x", {"groups": [GROUP]}, "fill", "expected"),
+        ("rewards?fill=nan", {"groups": [GROUP]}, "fill", "finite"),
+    ],
+)
+def test_each_mistake_names_its_place(site: Served, path: str, body: dict[str, Any], param: str, message: str) -> None:
+    response = site.post(f"/v1/{path}", body)
+    error = error_of(response)
+    assert response.status_code in (400, 404) and error["param"] == param and message in error["message"]
+
+
+def test_a_client_that_goes_takes_its_judge_with_it(site: Served) -> None:
+    stats = site.engine.engine.stats
+    body = json.dumps({"pairs": [{**PAIR, "story_a": f"{number} {'a' * 800}"} for number in range(1000)]}).encode()
+    with raw_request(site.url, "/v1/judge", body):
+        wait_until_busy(site.engine)
+    wait_until_idle(site.engine)
+    asked = stats.prompts
+    assert site.post("/v1/judge", {"pairs": [PAIR]}).status_code == 200
+    assert stats.prompts - asked == 4  # nobody else goes on asking
+
+
+def test_a_full_queue_is_told() -> None:
+    engine = AsyncEngine(Engine(MODEL, max_queue=3))
+    with served(engine, routes=[judging([WIT])]) as site:
+        response = site.post("/v1/judge", {"pairs": [PAIR]})
+        assert response.status_code == 429 and error_of(response)["code"] == "queue_full"
+    engine.worker.close(drain=False)

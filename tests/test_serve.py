@@ -1,0 +1,68 @@
+"""`adjudge serve` as a process: it says where it listens, and SIGTERM lets a stream end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import httpx2
+
+TINY = ("--model", "dummy:tiny-llama")
+COMMAND = (sys.executable, "-m", "adjudge", "serve")
+
+
+@contextmanager
+def running(*options: str, **environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The URL that a server on a free port prints, and its process."""
+    command = [*COMMAND, *TINY, "--port", "0", *options]
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": {**os.environ, **environment}}
+    with subprocess.Popen(command, **how) as process:  # type: ignore[call-overload]
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("adjudge: serving dummy:tiny-llama on http://127.0.0.1:"), line
+            yield line.split()[4], process
+        finally:
+            process.kill()
+
+
+def refused(options: Sequence[str]) -> str:
+    """The one sentence with which options are refused."""
+    result = subprocess.run([*COMMAND, *TINY, *options], capture_output=True, text=True)
+    assert result.returncode == 2 and result.stdout == "", result.stderr
+    [line] = result.stderr.strip().splitlines()
+    return line
+
+
+def test_sigterm_lets_a_stream_end_and_exits_with_0() -> None:
+    with running("--aspects", "wit=Is it funny?", ADJUDGE_API_KEY="sesame") as (url, process):
+        with httpx2.Client(base_url=url, timeout=60, headers={"authorization": "Bearer sesame"}) as client:
+            assert client.get("/v1/models", headers={"authorization": ""}).status_code == 401
+            pair = {"prompt": "p", "story_a": "a", "story_b": "b"}
+            [verdict] = client.post("/v1/judge", json={"pairs": [pair]}).json()["verdicts"]
+            assert verdict["aspects"].keys() == {"wit"}
+            body = {"prompt": "once", "max_tokens": 200, "ignore_eos": True, "stream": True}
+            with client.stream("POST", "/v1/completions", json=body) as response:
+                lines = response.iter_lines()
+                assert next(lines).startswith("data: {")
+                process.send_signal(signal.SIGTERM)
+                rest = [line for line in lines if line]
+        assert '"finish_reason":"length"' in rest[-2] and rest[-1] == "data: [DONE]"
+        assert process.wait(60) == 0
+        assert process.communicate() == ("", "")
+
+
+def test_a_port_in_use_is_refused_before_the_model_is_loaded() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refused(["--port", str(port)])
+    assert line == (
+        f"adjudge: cannot listen on 127.0.0.1:{port} (Address already in use): name others with --host and --port"
+    )
