@@ -31,6 +31,10 @@ class QueueFull(AdjudgeError):
     """More requests than the engine was told to keep waiting; none of the call's was taken."""
 
 
+class RemoteError(AdjudgeError):
+    """A server that is not there, wants something else, or cannot do what it is asked."""
+
+
 def reason(error: BaseException) -> str:
     """The first line of another library's error, short enough to stand inside a sentence."""
     lines = str(error).strip().splitlines()
