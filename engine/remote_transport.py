@@ -178,7 +178,7 @@ class Transport:
         if response.is_redirect:
             where = response.headers.get("location", "elsewhere")
             return RemoteError(f"{self.base_url} sends its callers to {where}: pass that address")
-        return Refused(f"{self.base_url} refuses {path} ({what}): see which of the options it does not take")
+        return Refused(f"{self.base_url} refuses {path} ({what}): change what it names")
 
 
 async def _read(response: httpx2.Response) -> bytes:

@@ -230,6 +230,28 @@ def test_every_field_of_sampling_reaches_the_server(
     assert remote.generate(PROMPTS[:2], **options) == engine.generate(PROMPTS[:2], **options)
 
 
+def test_nothing_is_left_to_a_servers_own_defaults(open_remote: Open) -> None:
+    neutral = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "top_k": -1}
+    remote, server = open_remote("vllm")
+    remote.score(["a"], DIGITS)
+    remote.generate(["a"], max_tokens=1)
+    assert all(body | neutral == body for body in server.bodies)
+    assert server.bodies[1]["skip_special_tokens"] is False  # an engine's text has them
+    remote, server = open_remote("sglang")
+    remote.generate(["a"], max_tokens=1)
+    params = server.bodies[0]["sampling_params"]
+    assert params | neutral == params and params["skip_special_tokens"] is False
+
+
+def test_a_priority_goes_to_servers_that_know_one(open_remote: Open) -> None:
+    for kind, knows in (("adjudge", True), ("vllm", True), ("sglang", False), ("openai", False)):
+        remote, server = open_remote(kind)
+        remote.score(["a"], DIGITS, priority=3)
+        remote.generate(["a"], max_tokens=1, priority=3)
+        remote.generate(["a"], max_tokens=1)
+        assert [body.get("priority") for body in server.bodies] == [3 if knows else None] * 2 + [None]
+
+
 def test_each_prompt_keeps_its_own_seed(open_remote: Open, engine: Engine) -> None:
     remote, _ = open_remote("adjudge")
     options: dict[str, Any] = {"seeds": [5, 6, 5], "max_tokens": 5}

@@ -75,8 +75,8 @@ def listing(value: Any) -> dict[str, Any]:
 
 
 def packed(handler: Any, peer: Peer) -> bool:
-    """A few kilobytes that unpack to more than anybody reads."""
-    send(handler, 200, gzip.compress(b" " * (remote_transport.MAX_REPLY + 1)), content_encoding="gzip")
+    """A few kilobytes of sound JSON that unpack to more than anybody reads."""
+    send(handler, 200, gzip.compress(reply() + b" " * remote_transport.MAX_REPLY), content_encoding="gzip")
     return True
 
 
