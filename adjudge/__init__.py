@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adjudge.engine.errors import AdjudgeError
     from adjudge.engine.labels import Labels
     from adjudge.engine.prompt import Message, Prompt, Segment
+    from adjudge.engine.remote import RemoteEngine
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
     from adjudge.rewards.aspects import HANNA, STORYER, Aspect
@@ -37,6 +38,7 @@ _HOMES = {
     "adjudge.engine.errors": ("AdjudgeError",),
     "adjudge.engine.labels": ("Labels",),
     "adjudge.engine.prompt": ("Message", "Prompt", "Segment"),
+    "adjudge.engine.remote": ("RemoteEngine",),
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
     "adjudge.rewards.aspects": ("HANNA", "STORYER", "Aspect"),
@@ -63,6 +65,7 @@ __all__ = [
     "PairVerdict",
     "PairwiseJudge",
     "Prompt",
+    "RemoteEngine",
     "Sampling",
     "Score",
     "Segment",

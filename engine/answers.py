@@ -31,11 +31,14 @@ def find_answers(
     """The tokens of each completion that stand before its score; None where there is none that could be read.
 
     The score meant is the `which`-th written one. If that one is no label, is not closed or does not begin with a token
-    of its own, the completion has no score: another one is not taken instead.
+    of its own, the completion has no score: another one is not taken instead. Nor has one with a token that stands for
+    no text: models have such tokens, beyond their tokenizer's last.
     """
-    lengths = torch.tensor([0] + [len(completion.token_ids) for completion in completions])
+    known = range(len(table))
+    streams = [ids if all(token in known for token in ids) else () for ids in (text.token_ids for text in completions)]
+    lengths = torch.tensor([0, *map(len, streams)])
     spans = answer_spans(
-        torch.tensor([token for completion in completions for token in completion.token_ids], dtype=torch.int64),
+        torch.tensor([token for stream in streams for token in stream], dtype=torch.int64),
         lengths.cumsum(0),
         table,
         openings=[opening.encode() for opening in form.openings],

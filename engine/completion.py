@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -34,5 +35,7 @@ class Completion(msgspec.Struct, frozen=True):
 
     @property
     def logprob(self) -> float:
-        """Log-probability of the whole text under the model."""
+        """Log-probability of the whole text under the model; NaN where a server did not report it."""
+        if len(self.logprobs) != len(self.token_ids):
+            return math.nan
         return sum(token.logprob for token in self.logprobs)

@@ -35,6 +35,10 @@ class NotServing(AdjudgeError):
     """The engine takes no calls now: it is being closed, or asleep."""
 
 
+class RemoteError(AdjudgeError):
+    """A server that is not there, wants something else, or cannot do what it is asked."""
+
+
 def reason(error: BaseException) -> str:
     """The first line of another library's error, short enough to stand inside a sentence."""
     lines = str(error).strip().splitlines()

@@ -28,7 +28,8 @@ Kind = Literal["alias", "folder", "hub", "gguf", "dummy"]
 DUMMY = "dummy:"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 VOCABULARIES = ["tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json"]
-HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt"]
+TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt"]
+HUB_FILES = ["*.safetensors", *TOKENIZER_FILES]
 
 
 class ModelSource(msgspec.Struct, frozen=True):
@@ -136,6 +137,19 @@ def open_tokenizer(source: ModelSource) -> Any:
         ) from error
 
 
+def tokenizer_named(name: str, *, status: Status = print_status) -> Any:
+    """The tokenizer of the model called `name`; of a folder or a hub model the weights need not be there.
+
+    Raises what `resolve` and `open_tokenizer` do.
+    """
+    path = Path(name).expanduser()
+    if name not in ALIASES and path.is_dir():
+        return open_tokenizer(ModelSource(name, "folder", str(path.absolute()), ""))
+    if name not in ALIASES and HUB_ID.fullmatch(name):
+        return open_tokenizer(_hub(name, status, TOKENIZER_FILES))
+    return open_tokenizer(resolve(name, status=status))
+
+
 def list_models() -> list[ModelListing]:
     """The aliases, then the converted GGUF files in the cache. Touches neither the network nor transformers."""
     cached = {manifest.sha256: (str(folder), manifest) for folder, manifest in model_cache.entries()}
@@ -174,7 +188,7 @@ def _what_else(folder: Path) -> str:
     return "pass a folder that a transformers model was saved to"
 
 
-def _hub(name: str, status: Status) -> ModelSource:
+def _hub(name: str, status: Status, files: list[str] = HUB_FILES) -> ModelSource:
     from huggingface_hub import snapshot_download
 
     hub_id, _, revision = name.partition("@")
@@ -182,7 +196,7 @@ def _hub(name: str, status: Status) -> ModelSource:
     try:
         with contextlib.nullcontext() if sys.stderr.isatty() else quiet():
             folder = snapshot_download(
-                hub_id, revision=revision or None, allow_patterns=HUB_FILES, ignore_patterns=["*/*", "consolidated*"]
+                hub_id, revision=revision or None, allow_patterns=files, ignore_patterns=["*/*", "consolidated*"]
             )
     except (OSError, ValueError) as error:
         raise ModelNotFound(

@@ -7,6 +7,7 @@ import random
 import re
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -410,3 +411,11 @@ def test_a_form_that_makes_no_sense_is_one_sentence(engine: Engine, options: dic
     with pytest.raises(PromptError, match=reason):
         engine.generate([[1, 2]], **options)
     assert not engine.scheduler.has_work()
+
+
+def test_a_text_with_a_token_beyond_the_tokenizer_is_unparsable_and_its_neighbours_are_not() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    good = written(engine, 0, "<ANSWER>2</ANSWER>")
+    odd = [msgspec.structs.replace(good, token_ids=(*good.token_ids, token)) for token in (271, -1, 1 << 70)]
+    scores = engine.read_answers(["a"], [odd[0], good, *odd[1:]], DIGITS)
+    assert [score.reason for score in scores] == ["unparsable", None, "unparsable", "unparsable"]

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
-from adjudge.engine.sources import ModelSource, open_source, open_tokenizer, resolve
+from adjudge.engine.sources import ModelSource, open_source, open_tokenizer, resolve, tokenizer_named
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +192,17 @@ def test_the_default_model_answers(smollm2: str) -> None:
     dummy = resolve(f"dummy:{smollm2}")
     assert dummy != source and isinstance(dummy, ModelSource)
     assert open_tokenizer(dummy)("judge").input_ids == tokenizer("judge").input_ids
+
+
+def test_a_tokenizer_opens_without_the_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "model.safetensors").unlink()
+    asked: list[str] = []
+
+    def snapshot_download(hub_id: str, *, allow_patterns: list[str], **options: Any) -> str:
+        asked.extend(allow_patterns)
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    for name in (str(folder), "me/model", "dummy:tiny-llama"):
+        assert tokenizer_named(name).encode("a<think>") == [97, 259]
+    assert "*.json" in asked and "*.safetensors" not in asked

@@ -1,0 +1,51 @@
+"""Which server stands at an address, and which of its models is meant."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from adjudge.engine.errors import RemoteError
+from adjudge.engine.remote_transport import NoAnswer, Refused, Transport
+
+Kind = Literal["adjudge", "vllm", "sglang", "openai"]
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """What a server says of a model. `max_model_len` is its context; the last three only our own server tells."""
+
+    id: str
+    owned_by: str = ""
+    max_model_len: int | None = None
+    fingerprint: str | None = None
+    adapter: str | None = None
+    dtype: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What kind of server the card is from; "openai" stands for any that does not say."""
+        kinds: dict[str, Kind] = {"adjudge": "adjudge", "vllm": "vllm", "sglang": "sglang"}
+        return kinds.get(self.owned_by, "openai")
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """A reply of /v1/models."""
+
+    data: list[ModelCard]
+
+
+async def read_card(transport: Transport, model: str | None) -> ModelCard:
+    """The card of `model`, or of the only model there is; raises RemoteError where that is none or several."""
+    where = transport.base_url
+    try:
+        listed = await transport.get("/v1/models", msgspec.json.Decoder(ModelList).decode)
+    except (NoAnswer, Refused) as error:
+        raise RemoteError(f"{error}: start the server (`adjudge serve`), or correct the address") from error
+    cards = {card.id: card for card in listed.data}
+    names = ", ".join(cards)
+    if model is None and len(cards) != 1:
+        raise RemoteError(f"{where} serves {names or 'no model'}: pass model= with the one that is meant")
+    if model is not None and model not in cards:
+        raise RemoteError(f"{where} has no model {model!r}, only {names or 'none at all'}: pass one of these as model=")
+    return cards[model] if model is not None else listed.data[0]

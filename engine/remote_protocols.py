@@ -1,0 +1,156 @@
+"""What is asked of a server and read from its replies; each kind of server has its own shapes."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from adjudge.engine.completion import FinishReason, TokenLogprob
+from adjudge.engine.errors import RemoteError
+from adjudge.engine.remote_transport import BadReply
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Reason
+from adjudge.engine.tokenizer import Tokenizer, Tokens
+
+LEAST_LOGPROB = -9999.0
+"""What vLLM writes for a log-probability of −∞, which JSON has no number for."""
+ROUNDING = 1e-3
+"""How far above 0 a log-probability may come by rounding; one further up is none."""
+
+
+class Ask(NamedTuple):
+    """One distribution to read: the log-probabilities of `token_ids` after `tokens`."""
+
+    tokens: Tokens
+    token_ids: Tokens
+
+
+class Reading(NamedTuple):
+    """Log-probabilities over the full vocabulary; `at_most` differs where the server did not report one (−∞ here)."""
+
+    logprobs: tuple[float, ...]
+    at_most: tuple[float, ...]
+
+    @staticmethod
+    def exact(values: Sequence[float | None]) -> Reading:
+        """A reading with every value reported; raises BadReply for what is no log-probability."""
+        checked = tuple(map(logprob, values))
+        return Reading(checked, checked)
+
+
+class Text(NamedTuple):
+    """One generated text, as in `Completion`."""
+
+    text: str
+    token_ids: Tokens
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Cached(msgspec.Struct):
+    """How much of the prompts a server found in its cache."""
+
+    cached_tokens: int | None = 0
+
+
+class Usage(msgspec.Struct):
+    """What a request cost, as OpenAI's interface counts it."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int | None = 0
+    prompt_tokens_details: Cached | None = None
+
+    @property
+    def computed(self) -> int:
+        """Tokens of the prompts that were not in the cache."""
+        cached = self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else 0
+        return max(0, self.prompt_tokens - (cached or 0))
+
+
+class Protocol(ABC):
+    """How to talk to one kind of server, which serves `model`.
+
+    `reads_at_once` distributions go into one request. A read makes the server write `written_per_read` tokens, and
+    `margin` tokens of its context can be neither read nor written. `fields` are those of Sampling that it honours,
+    besides `max_tokens`.
+    """
+
+    kind: ClassVar[str]
+    reads_at_once: ClassVar[int] = 1
+    written_per_read: ClassVar[int] = 1
+    margin: ClassVar[int] = 0
+    fields: ClassVar[frozenset[str]] = frozenset(Sampling.__struct_fields__)
+    score_path: ClassVar[str]
+    text_path: ClassVar[str]
+
+    def __init__(self, model: str, tokenizer: Tokenizer, top_logprobs: int) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.top_logprobs = top_logprobs
+
+    @abstractmethod
+    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+        """The request for some readings."""
+
+    @abstractmethod
+    def readings(self, raw: bytes, asks: Sequence[Ask]) -> tuple[list[Reading | Reason], int]:
+        """The readings in a reply, or why there is none, and how many tokens were computed; raises BadReply."""
+
+    @abstractmethod
+    def text_body(
+        self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
+    ) -> dict[str, Any]:
+        """The request for the texts after one prompt."""
+
+    @abstractmethod
+    def texts(self, raw: bytes, sampling: Sampling) -> tuple[list[Text], int]:
+        """The `sampling.n` texts in a reply, in order, and how many tokens were computed; raises BadReply."""
+
+    def check(self, sampling: Sampling, seeded: bool) -> None:
+        """Raise RemoteError for what this kind of server would ignore."""
+        usual = Sampling()
+        given = {name for name in sampling.__struct_fields__ if getattr(sampling, name) != getattr(usual, name)}
+        if seeded:
+            given.add("seed")
+        if sampling.temperature == 0:
+            given.discard("seed")  # nothing is drawn
+        for name in sorted(given - {"max_tokens"}):
+            if name not in self.fields:
+                raise RemoteError(f"{name}: {self.kind} servers do not honour it; leave it out, or use `adjudge serve`")
+
+
+def token_of(token_id: int | None) -> int:
+    """A token id from a reply; raises BadReply for none. A model may have more of them than its tokenizer."""
+    if token_id is None or token_id < 0:
+        raise BadReply("a token without its id")
+    return token_id
+
+
+def logprob(value: float | None) -> float:
+    """A log-probability from a reply; null, and vLLM's −9999, stand for −∞. Raises BadReply for what is none."""
+    if value is None or value <= LEAST_LOGPROB:
+        return -math.inf
+    if not value <= ROUNDING:
+        raise BadReply(f"{value} is no log-probability")
+    return value
+
+
+def bounded(listed: Mapping[int | None, float], wanted: Tokens, chosen: int | None) -> Reading:
+    """A reading from the most probable tokens of a place, as a server lists them (None: a token it does not name).
+
+    A token that is not on the list is at most as probable as the last on it, or the unnamed one itself; how little that
+    is decides whether the score can stand. `chosen`, the token that was drawn, is on the list however improbable.
+    """
+    others = [value for token, value in listed.items() if token != chosen]
+    most = 0.0 if None in listed or not others else min(others)
+    logprobs = tuple(listed.get(token, -math.inf) for token in wanted)
+    return Reading(logprobs, tuple(listed.get(token, most) for token in wanted))
+
+
+def ordered(top: Mapping[int, float], count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` most probable tokens of a list, most probable first."""
+    return tuple(sorted(top.items(), key=lambda item: -item[1])[:count])

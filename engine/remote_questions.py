@@ -1,0 +1,160 @@
+"""What one request to a server asks for a call, and what becomes of its reply."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.call import Call
+from adjudge.engine.completion import Completion, FinishReason
+from adjudge.engine.labels import LabelSet
+from adjudge.engine.remote_protocols import Ask, Protocol, Reading, Text
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Reason, Score
+from adjudge.engine.tokenizer import Tokens
+
+NEGLIGIBLE = 1e-3
+"""By how much a label's log-probability may be unknown."""
+
+
+@dataclass(eq=False)
+class ReadJob:
+    """One prompt under way: its place in its call, its labels, and the readings that have come in."""
+
+    call: Call
+    place: int
+    labels: LabelSet
+    prompt_tokens: int
+    readings: dict[int, Reading] = field(default_factory=dict)
+    answered: bool = False
+
+    def read(self, number: int, reading: Reading | Reason) -> None:
+        """Note a reading, and answer once all are there, or once one will never be."""
+        if isinstance(reading, str):
+            return self.answer(Score.abstained(self.labels.labels, reading, self.prompt_tokens))
+        self.readings[number] = reading
+        if len(self.readings) == len(self.labels.reads):
+            self.answer(self._score([self.readings[number] for number in range(len(self.readings))]))
+
+    def answer(self, score: Score) -> None:
+        """Hand out the score, once."""
+        if not self.answered:
+            self.answered = True
+            self.call.answer(self.place, score)
+
+    def _score(self, readings: Sequence[Reading]) -> Score:
+        """The score with unreported tokens at 0, if it could not be another were they all as probable as they may be.
+
+        So a variant of a label may go unreported where it hardly counts; a label that is not reported at all may not.
+        """
+        score = self.labels.score([reading.logprobs for reading in readings], self.prompt_tokens)
+        if all(reading.logprobs == reading.at_most for reading in readings):
+            return score
+        other = self.labels.score([reading.at_most for reading in readings], self.prompt_tokens)
+        if score.full_logprobs is None or other.full_logprobs is None:
+            return Score.abstained(self.labels.labels, "unsupported", self.prompt_tokens)
+        pairs = zip(score.full_logprobs, other.full_logprobs, strict=True)
+        if all(math.isclose(least, most, rel_tol=0, abs_tol=NEGLIGIBLE) for least, most in pairs):
+            return score
+        return Score.abstained(self.labels.labels, "unsupported", self.prompt_tokens)
+
+
+@dataclass(eq=False)
+class Question(ABC):
+    """One request."""
+
+    protocol: Protocol
+    priority: int
+
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """Where it goes."""
+
+    @abstractmethod
+    def body(self) -> bytes:
+        """What it says."""
+
+    @abstractmethod
+    def decode(self, raw: bytes) -> tuple[Any, int]:
+        """The reply, checked, and how many tokens it cost; raises BadReply."""
+
+    @abstractmethod
+    def take(self, reply: Any) -> None:
+        """Answer with a reply."""
+
+    @abstractmethod
+    def give_up(self, reason: Reason) -> None:
+        """Answer that there is none."""
+
+
+@dataclass(eq=False)
+class ReadQuestion(Question):
+    """Asks for label distributions; each goes to all (job, place in its label set) that wait for it."""
+
+    asks: dict[Ask, list[tuple[ReadJob, int]]]
+
+    @property
+    def path(self) -> str:
+        """Where readings are asked for."""
+        return self.protocol.score_path
+
+    def body(self) -> bytes:
+        """The request as JSON."""
+        return msgspec.json.encode(self.protocol.score_body(list(self.asks), self.priority))
+
+    def decode(self, raw: bytes) -> tuple[list[Reading | Reason], int]:
+        """A reading for each ask."""
+        return self.protocol.readings(raw, list(self.asks))
+
+    def take(self, reply: Sequence[Reading | Reason]) -> None:
+        """Hand each reading to those that wait for it."""
+        for waiting, reading in zip(self.asks.values(), reply, strict=True):
+            for job, number in waiting:
+                job.read(number, reading)
+
+    def give_up(self, reason: Reason) -> None:
+        """All that wait abstain."""
+        self.take([reason] * len(self.asks))
+
+
+@dataclass(eq=False)
+class TextQuestion(Question):
+    """Asks for the texts after prompt number `prompt`."""
+
+    call: Call
+    prompt: int
+    tokens: Tokens
+    sampling: Sampling
+    seed: int | None
+    max_tokens: int
+
+    @property
+    def path(self) -> str:
+        """Where texts are asked for."""
+        return self.protocol.text_path
+
+    def body(self) -> bytes:
+        """The request as JSON."""
+        request = self.protocol.text_body(self.tokens, self.sampling, self.seed, self.max_tokens, self.priority)
+        return msgspec.json.encode(request)
+
+    def decode(self, raw: bytes) -> tuple[list[Text], int]:
+        """The prompt's texts."""
+        return self.protocol.texts(raw, self.sampling)
+
+    def take(self, reply: Sequence[Text]) -> None:
+        """A completion for each text."""
+        for sample, text in enumerate(reply):
+            completion = Completion(self.prompt, sample, *text, prompt_tokens=len(self.tokens))
+            self.call.answer(self.prompt * self.sampling.n + sample, completion)
+
+    def give_up(self, reason: Reason) -> None:
+        """Empty texts; one that the server refuses counts as cancelled."""
+        reasons: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long"}
+        self.take([Text("", (), reasons.get(reason, "cancelled"))] * self.sampling.n)

@@ -1,0 +1,168 @@
+"""SGLang's own /generate, which reports the log-probability of any token by its id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from adjudge.engine.completion import FinishReason, TokenLogprob
+from adjudge.engine.errors import RemoteError
+from adjudge.engine.remote_protocols import Ask, Protocol, Reading, Text, logprob, ordered, token_of
+from adjudge.engine.remote_transport import TOO_LONG, BadReply
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Reason
+from adjudge.engine.tokenizer import Tokens
+
+Listed = list[tuple[float | None, int, str | None]]
+"""Log-probability, token id and perhaps text."""
+
+
+class Finish(msgspec.Struct):
+    """How a text ended."""
+
+    type: str
+    message: str | None = None
+
+
+class Meta(msgspec.Struct):
+    """What is said about a text."""
+
+    finish_reason: Finish | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    output_token_logprobs: Listed | None = None
+    output_top_logprobs: list[Listed | None] | None = None
+    output_token_ids_logprobs: list[Listed | None] | None = None
+
+
+class Output(msgspec.Struct):
+    """A reply of /generate: one text."""
+
+    text: str
+    meta_info: Meta
+
+
+class SglangProtocol(Protocol):
+    """SGLang.
+
+    It divides logits by the temperature before it reports log-probabilities, and reports those after penalties and
+    forms: texts have log-probabilities only where these change nothing. Seeds count only in its deterministic mode,
+    which cannot be told from outside, so they are not taken.
+    """
+
+    kind: ClassVar[str] = "sglang"
+    margin = 1
+    fields = frozenset(Sampling.__struct_fields__) - {"seed", "allowed_token_ids"}
+    score_path = "/generate"
+    text_path = "/generate"
+
+    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+        """One token, of which only the labels' log-probabilities are wanted: the model's own at temperature 0."""
+        [ask] = asks
+        return {
+            "input_ids": ask.tokens,
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0.0},
+            "return_logprob": True,
+            "token_ids_logprob": ask.token_ids,
+        }
+
+    def readings(self, raw: bytes, asks: Sequence[Ask]) -> tuple[list[Reading | Reason], int]:
+        """The labels' log-probabilities at the place of the one token."""
+        meta = msgspec.json.decode(raw, type=Output).meta_info
+        computed = max(0, meta.prompt_tokens - meta.cached_tokens)
+        if meta.finish_reason and meta.finish_reason.type == "abort":
+            if TOO_LONG.search(meta.finish_reason.message or ""):
+                return ["too_long"], computed
+            raise BadReply(f"it gave up: {meta.finish_reason.message}")
+        if not meta.output_token_ids_logprobs or not meta.output_token_ids_logprobs[0]:
+            return ["unsupported"], computed
+        values = {token: value for value, token, *_ in meta.output_token_ids_logprobs[0]}
+        if missing := [token for token in asks[0].token_ids if token not in values]:
+            raise BadReply(f"no log-probability of token {missing[0]}")
+        return [Reading.exact([logprob(values[token]) for token in asks[0].token_ids])], computed
+
+    def text_body(
+        self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
+    ) -> dict[str, Any]:
+        """The fields of Sampling under SGLang's names; choices become a regular expression."""
+        params: dict[str, Any] = {
+            "max_new_tokens": max_tokens,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k or -1,
+            "top_p": sampling.top_p,
+            "min_p": sampling.min_p,
+            "repetition_penalty": sampling.repetition_penalty,
+            "stop": sampling.stop,
+            "ignore_eos": sampling.ignore_eos,
+            "n": sampling.n,
+            "skip_special_tokens": False,
+        }
+        regex = sampling.regex
+        if sampling.choices is not None:
+            regex = "|".join(f"({re.escape(choice)})" for choice in sampling.choices)
+        if regex is not None:
+            params["regex"] = regex
+        if sampling.json_schema is not None:
+            params["json_schema"] = sampling.json_schema
+        return {
+            "input_ids": tokens,
+            "sampling_params": params,
+            "return_logprob": True,
+            "top_logprobs_num": sampling.logprobs,
+        }
+
+    def texts(self, raw: bytes, sampling: Sampling) -> tuple[list[Text], int]:
+        """The texts with their tokens."""
+        outputs = msgspec.json.decode(raw, type=list[Output] | Output)
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+        if len(outputs) != sampling.n:
+            raise BadReply(f"{len(outputs)} texts where {sampling.n} were asked for")
+        prompt = outputs[0].meta_info
+        written = sum(output.meta_info.completion_tokens for output in outputs)
+        texts = [self._text(output, sampling) for output in outputs]
+        return texts, max(0, prompt.prompt_tokens - prompt.cached_tokens) + written
+
+    def check(self, sampling: Sampling, seeded: bool) -> None:
+        """Raise RemoteError also for alternatives where the reported log-probabilities are not the model's own."""
+        super().check(sampling, seeded)
+        if sampling.logprobs and not _unchanged(sampling):
+            raise RemoteError(
+                "logprobs: sglang servers report the model's own only at temperature 0 or 1 and without a penalty or "
+                "form; leave it out, or use `adjudge serve`"
+            )
+
+    def _text(self, output: Output, sampling: Sampling) -> Text:
+        meta = output.meta_info
+        chosen = meta.output_token_logprobs or []
+        tops = meta.output_top_logprobs if sampling.logprobs and meta.output_top_logprobs else [None] * len(chosen)
+        if len(tops) != len(chosen):
+            raise BadReply(f"{len(tops)} lists of alternatives for {len(chosen)} tokens")
+        token_ids = tuple(token_of(token) for _, token, _ in chosen)
+        logprobs = tuple(
+            TokenLogprob(
+                token,
+                logprob(value),
+                ordered({token_of(other): logprob(least) for least, other, _ in top or []}, sampling.logprobs),
+            )
+            for (value, token, _), top in zip(chosen, tops, strict=True)
+        )
+        return Text(output.text, token_ids, _end(meta.finish_reason), logprobs if _unchanged(sampling) else ())
+
+
+def _unchanged(sampling: Sampling) -> bool:
+    """Whether what is sampled from is the model's own distribution, but for tokens left out."""
+    form = sampling.json_schema is not None or sampling.regex is not None or sampling.choices is not None
+    return sampling.temperature in (0, 1) and sampling.repetition_penalty == 1 and not form
+
+
+def _end(finish: Finish | None) -> FinishReason:
+    ends: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "cancelled"}
+    if finish is None or finish.type not in ends:
+        raise BadReply(f"a text that ended by {finish and finish.type!r}")
+    if finish.type == "abort" and TOO_LONG.search(finish.message or ""):
+        return "too_long"
+    return ends[finish.type]

@@ -1,0 +1,212 @@
+"""Requests to a server that may be slow, busy, broken or gone: retries, limits, and a circuit breaker."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from adjudge.engine.circuit import Circuit
+from adjudge.engine.errors import AdjudgeError, RemoteError, reason
+from adjudge.engine.score import Reason
+
+try:
+    import httpx2
+    from tenacity import (
+        AsyncRetrying,
+        RetryCallState,
+        retry_if_exception_type,
+        stop_after_attempt,
+        wait_random_exponential,
+    )
+except ImportError as error:
+    raise AdjudgeError("a RemoteEngine needs httpx2 and tenacity: pip install 'adjudge[remote]'") from error
+
+T = TypeVar("T")
+
+MAX_REPLY = 64 << 20
+"""Bytes of a reply, unpacked, beyond which it is not read on."""
+MAX_WAIT = 60.0
+"""Seconds between two attempts at most, whatever the server asks for."""
+LEAST_FAILURES = 5
+"""Failures in a row before a server counts as gone, however few requests are made at once."""
+LOOK_EVERY = 15.0
+"""Seconds between two looks at a server that is gone."""
+TOO_LONG = re.compile(r"context[ _](length|window|size)|too long|max(imum)? (allowed |input |prompt )*length", re.I)
+"""How servers say that a prompt does not fit."""
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding a reply that is not what it should be may raise."""
+
+_backoff = wait_random_exponential(multiplier=0.5, max=30)
+
+
+class NoAnswer(Exception):
+    """A request that stays without an answer; `reason` is why its prompts have no score."""
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason: Reason = reason
+
+
+class Trouble(NoAnswer):
+    """What another attempt may mend. `wait` is how many seconds the server asks for, `alive` that it is only busy."""
+
+    def __init__(self, message: str, reason: Reason = "timeout", wait: float = 0.0, alive: bool = False) -> None:
+        super().__init__(message, reason)
+        self.wait = wait
+        self.alive = alive
+
+
+class BadReply(Exception):
+    """A reply that is not what the server's interface promises."""
+
+
+class Refused(Exception):
+    """A request that the server understands and will not serve, with the sentence for the user."""
+
+
+class Transport:
+    """An HTTP client of one server.
+
+    An attempt may take `timeout` seconds; one that fails by the connection, a broken reply or a status of 408, 429 or
+    5xx is made again up to `retries` times, after an exponential backoff with full jitter and never before the server's
+    Retry-After. At most `max_concurrency` attempts are under way at once. After twice as many failures in a row (at
+    least 5) the server counts as gone: one attempt is made every 15 seconds, and all others only wait for its outcome,
+    until there is an answer or they have been put off `retries` times. `sleep` and `clock` are asyncio.sleep and
+    time.monotonic unless a test sets others. For one event loop.
+    """
+
+    def __init__(
+        self, base_url: str, *, api_key: str | None, timeout: float, max_concurrency: int, retries: int
+    ) -> None:
+        self.base_url = base_url
+        self.timeout = timeout
+        self.retries = retries
+        self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self.clock: Callable[[], float] = time.monotonic
+        self.circuit = Circuit(max(LEAST_FAILURES, 2 * max_concurrency), LOOK_EVERY, lambda: self.clock())
+        self._slots = asyncio.Semaphore(max_concurrency)
+        headers = {"content-type": "application/json"}
+        if api_key is not None:
+            headers["authorization"] = f"Bearer {api_key}"
+        limits = httpx2.Limits(max_connections=max_concurrency, max_keepalive_connections=max_concurrency)
+        try:
+            # An attempt's time is limited as a whole, not byte by byte.
+            self._client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=None, limits=limits)
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise RemoteError(f"{base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
+
+    async def get(self, path: str, decode: Callable[[bytes], T]) -> T:
+        """One attempt to read what stands at `path`; raises NoAnswer, Refused and RemoteError."""
+        return await self._attempt("GET", path, b"", decode)
+
+    async def post(self, path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
+        """The reply to a request, decoded, after as many attempts as it takes.
+
+        Raises NoAnswer where there is none to be had, Refused for a request that the server will not serve, and
+        RemoteError for what no request to this server will get past.
+        """
+        retrying = AsyncRetrying(
+            sleep=lambda seconds: self.sleep(seconds),
+            stop=stop_after_attempt(self.retries + 1),
+            wait=_pause,
+            retry=retry_if_exception_type(Trouble),
+            reraise=True,
+        )
+        return await retrying(self._attempt, "POST", path, body, decode)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _attempt(self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
+        async with self._slots:
+            if not self.circuit.admits():
+                raise Trouble(f"{self.base_url} has stopped answering", wait=self.circuit.left)
+            try:
+                answer = await self._exchange(method, path, body, decode)
+            except Trouble as trouble:
+                if not trouble.alive:
+                    self.circuit.failed()
+                raise
+            except (NoAnswer, Refused, RemoteError):
+                self.circuit.succeeded()
+                raise
+            self.circuit.succeeded()
+            return answer
+
+    async def _exchange(self, method: str, path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
+        try:
+            async with asyncio.timeout(self.timeout), self._client.stream(method, path, content=body) as response:
+                raw = await _read(response)
+        except TimeoutError as error:
+            raise Trouble(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
+        except (httpx2.RequestError, httpx2.InvalidURL) as error:
+            raise Trouble(f"{self.base_url} cannot be reached ({reason(error)})") from error
+        except BadReply as error:
+            raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
+        if not response.is_success:
+            raise self._failure(response, path, raw)
+        try:
+            return decode(raw)
+        except (BadReply, *UNREADABLE) as error:
+            message = f"{self.base_url}{path} answers what cannot be read ({reason(error)})"
+            raise Trouble(message, "unsupported") from error
+
+    def _failure(self, response: httpx2.Response, path: str, raw: bytes) -> Exception:
+        """What a status other than 200 means."""
+        status, said = response.status_code, _message(raw)
+        what = f"{status}: {said}" if said else str(status)
+        if status in (408, 429) or (status >= 500 and status != 501):
+            retry_after = response.headers.get("retry-after", "")
+            alive = status == 429 or bool(retry_after)
+            return Trouble(f"{self.base_url} answers {what}", "timeout", _seconds(retry_after), alive)
+        if status == 413 or (status in (400, 422) and TOO_LONG.search(raw.decode(errors="replace"))):
+            return NoAnswer(f"{self.base_url} finds the prompt too long ({what})", "too_long")
+        if status in (401, 403):
+            return RemoteError(f"{self.base_url} wants another key ({what}): pass api_key=")
+        if status in (404, 405, 501):
+            return RemoteError(
+                f"{self.base_url} has no {path} for this model ({what}): pass the address and the model id of a server "
+                "that completes text; chat alone is not enough"
+            )
+        if response.is_redirect:
+            where = response.headers.get("location", "elsewhere")
+            return RemoteError(f"{self.base_url} sends its callers to {where}: pass that address")
+        return Refused(f"{self.base_url} refuses {path} ({what}): change what it names")
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    raw = bytearray()
+    async for chunk in response.aiter_bytes():
+        raw += chunk
+        if len(raw) > MAX_REPLY:
+            raise BadReply(f"more than {MAX_REPLY >> 20} MiB")
+    return bytes(raw)
+
+
+def _message(raw: bytes) -> str:
+    """What the server says about an error, in whichever of the usual shapes: one line, short."""
+    try:
+        said: Any = msgspec.json.decode(raw)
+    except UNREADABLE:
+        said = raw.decode(errors="replace")
+    for name in ("error", "message", "detail"):
+        if isinstance(said, dict):
+            said = said.get(name, said)
+    return " ".join(str(said).split())[:300].rstrip(" .:")
+
+
+def _seconds(retry_after: str) -> float:
+    return float(retry_after) if re.fullmatch(r"\d{1,9}(\.\d+)?", retry_after) else 0.0
+
+
+def _pause(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.wait if isinstance(error, Trouble) else 0.0
+    return min(MAX_WAIT, asked + _backoff(state))

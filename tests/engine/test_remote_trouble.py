@@ -1,0 +1,415 @@
+"""Servers that are slow, busy, broken, hostile or gone."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from adjudge import Labels, RemoteEngine
+from adjudge.engine import remote_transport
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, RemoteError
+from tests.engine.remote_peer import KINDS, Answer, Peer, breaks_off, cut_short, hangs, proper, says, send
+
+TINY = "dummy:tiny-llama"
+DIGITS = Labels(("1", "2", "3", "4", "5"))
+PROMPTS = [f"Rate number {n}." for n in range(6)]
+
+Open = Callable[..., tuple[RemoteEngine, Peer]]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05)
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """What was waited for between attempts, in seconds."""
+    return []
+
+
+@pytest.fixture
+def open_remote(engine: Engine, waits: list[float]) -> Iterator[Open]:
+    """A remote engine that waits for nothing between attempts, and the peer that it talks to."""
+    opened: list[Any] = []
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+
+    def make(kind: str = "vllm", *script: Answer, key: str | None = None, **options: Any) -> tuple[RemoteEngine, Peer]:
+        server = Peer(kind, engine, key=key)
+        opened.append(server)
+        server.script.extend(script)
+        if kind == "openai":
+            options = {"max_context": engine.max_prompt_tokens} | options
+        remote = RemoteEngine(server.url, **options)
+        opened.append(remote)
+        remote.transport.sleep = wait
+        return remote, server
+
+    yield make
+    for each in reversed(opened):
+        each.close()
+
+
+def reply(**changes: Any) -> bytes:
+    """What a vLLM says of one token, with changes."""
+    names = [f"token_id:{ord(label)}" for label in DIGITS.labels]
+    logprobs = {"tokens": names[:1], "token_logprobs": [-2.0], "top_logprobs": [dict.fromkeys(names, -2.0)]}
+    choice = {"index": 0, "text": "1", "finish_reason": "length", "logprobs": logprobs}
+    return json.dumps({"choices": [choice]} | changes).encode()
+
+
+def listing(value: Any) -> dict[str, Any]:
+    top = {f"token_id:{ord(label)}": -2.0 for label in DIGITS.labels} | {"token_id:49": value}
+    logprobs = {"tokens": ["token_id:49"], "token_logprobs": [-2.0], "top_logprobs": [top]}
+    return {"choices": [{"index": 0, "text": "", "logprobs": logprobs}]}
+
+
+def packed(handler: Any, peer: Peer) -> bool:
+    """A few kilobytes of sound JSON that unpack to more than anybody reads."""
+    send(handler, 200, gzip.compress(reply() + b" " * remote_transport.MAX_REPLY), content_encoding="gzip")
+    return True
+
+
+TROUBLE = {
+    "500": says(500),
+    "502 of a proxy": says(502, b"<html>Bad gateway</html>"),
+    "503": says(503),
+    "504": says(504),
+    "408": says(408),
+    "429": says(429, retry_after="0"),
+    "reset": breaks_off,
+    "cut short": cut_short,
+    "no JSON": says(200, b'{"choices": ['),
+    "no UTF-8": says(200, b'{"choices": [{"text": "\xff\xfe"}]}'),
+    "nothing": says(200, b""),
+    "another type": says(200, b"[1, 2]"),
+    "nested": says(200, b'{"choices": ' + b"[" * 100_000),
+    "nested aside": says(200, b'{"aside": ' + b"[" * 100_000),
+    "no choice": says(200, reply(choices=[])),
+    "two choices": says(200, reply(choices=[{"text": "", "index": 0}, {"text": "", "index": 1}])),
+    "a choice of another number": says(200, reply(choices=[{"text": "", "index": 3}])),
+    "numbers as text": says(200, listing("-2.0")),
+    "NaN": says(200, json.dumps(listing(float("nan"))).encode()),
+    "infinity": says(200, json.dumps(listing(float("inf"))).encode()),
+    "no log-probability": says(200, listing(0.5)),
+    "packed": packed,
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLE.values(), ids=TROUBLE)
+def test_what_goes_wrong_once_is_asked_again(
+    open_remote: Open, engine: Engine, waits: list[float], trouble: Answer
+) -> None:
+    remote, server = open_remote("vllm", trouble)
+    [score] = remote.score(PROMPTS[:1], DIGITS)
+    assert score.full_logprobs == pytest.approx(engine.score(PROMPTS[:1], DIGITS)[0].full_logprobs, abs=1e-5)
+    assert len(server.bodies) == 2 and len(waits) == 1
+
+
+@pytest.mark.parametrize(("name", "reason"), [("500", "timeout"), ("reset", "timeout"), ("NaN", "unsupported")])
+def test_what_stays_wrong_abstains_and_costs_the_others_nothing(
+    open_remote: Open, engine: Engine, name: str, reason: str
+) -> None:
+    remote, _ = open_remote("vllm", proper, TROUBLE[name], retries=0, max_concurrency=1)
+    own = engine.score(PROMPTS[:3], DIGITS)
+    for place, score in enumerate(remote.score(PROMPTS[:3], DIGITS)):
+        if place == 1:
+            assert (score.reason, score.full_logprobs, score.labels) == (reason, None, DIGITS.labels)
+        else:
+            assert score.full_logprobs == pytest.approx(own[place].full_logprobs, abs=1e-5)
+        assert score.prompt_tokens == own[place].prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("adjudge", {"results": []}),
+        ("adjudge", {"results": [{"full_logprobs": [-1.0]}]}),
+        ("adjudge", {"results": [{}]}),
+        ("adjudge", {"results": [{"reason": "tired"}]}),
+        ("adjudge", {"results": [{"full_logprobs": [-1.0, -1.0, -1.0, -1.0, 3.0]}]}),
+        ("sglang", []),
+        ("sglang", {"text": "", "meta_info": {"output_token_ids_logprobs": [[[-1.0, 49, None]]]}}),
+        ("sglang", {"text": "", "meta_info": {"finish_reason": {"type": "abort", "message": "no memory"}}}),
+        ("openai", {"choices": [{"text": "", "logprobs": {"top_logprobs": [{"1": 7}]}}]}),
+    ],
+)
+def test_a_reply_that_promises_something_else_is_no_score(open_remote: Open, kind: str, body: Any) -> None:
+    remote, server = open_remote(kind, *[says(200, body)] * 2, retries=1)
+    assert [score.reason for score in remote.score(["a"], DIGITS)] == ["unsupported"]
+    assert len(server.bodies) == 2
+
+
+@pytest.mark.parametrize("reason", ["too_long", "timeout", "non_finite", "cancelled"])
+def test_our_own_servers_reasons_are_handed_on(open_remote: Open, reason: str) -> None:
+    remote, _ = open_remote("adjudge", says(200, {"results": [{"reason": reason}, {"full_logprobs": [None] * 5}]}))
+    assert [score.reason for score in remote.score(["a", "b"], DIGITS)] == [reason, "low_mass"]
+
+
+def test_minus_infinity_is_a_log_probability(open_remote: Open) -> None:
+    for least in (None, -9999.0):
+        remote, _ = open_remote("vllm", says(200, listing(least)))
+        [score] = remote.score(["a"], DIGITS)
+        assert score.full_logprobs == (float("-inf"), -2.0, -2.0, -2.0, -2.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"choices": [{"text": "a", "finish_reason": "length"}]},
+        {"choices": [{"text": "a", "finish_reason": "bored", "token_ids": [97]}]},
+        {"choices": [{"text": "a", "finish_reason": None, "token_ids": [97]}]},
+        {"choices": [{"text": "a", "finish_reason": "stop", "token_ids": [-1], "logprobs": {"token_logprobs": [0]}}]},
+        {"choices": [{"text": "a", "finish_reason": "stop", "token_ids": [97], "logprobs": {}}]},
+        {"choices": [{"text": "a", "finish_reason": "stop", "token_ids": [97]}] * 2},
+    ],
+)
+def test_a_text_without_what_was_asked_for_is_none(open_remote: Open, body: Any) -> None:
+    remote, _ = open_remote("vllm", *[says(200, body)] * 2, retries=1)
+    [text] = remote.generate(["a"], logprobs=1)
+    assert (text.finish_reason, text.text, text.token_ids) == ("cancelled", "", ())
+
+
+def test_an_unknown_token_leaves_a_text_unparsable(open_remote: Open) -> None:
+    choice = {"text": "<ANSWER>1</ANSWER>", "finish_reason": "stop", "token_ids": [1 << 70]}
+    remote, _ = open_remote(
+        "vllm", says(200, {"choices": [choice]}), says(200, {"choices": [choice | {"token_ids": [10**9]}]})
+    )
+    texts = remote.generate(["a"])
+    assert [score.reason for score in remote.read_answers(["a"], texts, DIGITS)] == ["unparsable"]
+
+
+def test_waits_grow_at_random_and_keep_to_what_the_server_asks(open_remote: Open, waits: list[float]) -> None:
+    remote, _ = open_remote("vllm", says(503, retry_after="7"), says(429, retry_after="9999999"), says(500))
+    assert remote.score(["a"], DIGITS)[0].reason is None
+    assert 7 <= waits[0] <= 7.5 and waits[1] == 60 and 0 <= waits[2] <= 2
+
+
+def test_a_busy_server_does_not_count_as_gone(open_remote: Open) -> None:
+    remote, server = open_remote("vllm", *[says(429, retry_after="0")] * 20, max_concurrency=1, retries=20)
+    assert remote.score(["a"], DIGITS)[0].reason is None
+    assert len(server.bodies) == 21
+
+
+def test_a_dead_server_costs_a_few_attempts_and_is_found_again(open_remote: Open, waits: list[float]) -> None:
+    now = [0.0]
+    remote, server = open_remote("vllm", *[says(500)] * 100, max_concurrency=1, retries=1)
+    remote.transport.clock = lambda: now[0]
+    for _ in range(2):
+        assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["timeout"] * 6
+        assert len(server.bodies) == remote_transport.LEAST_FAILURES
+    assert max(waits) >= remote_transport.LOOK_EVERY
+    server.script.clear()
+    now[0] = remote_transport.LOOK_EVERY
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
+
+
+def test_requests_outlive_a_server_that_comes_back(open_remote: Open) -> None:
+    now = [0.0]
+    remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=4)
+    remote.transport.clock = lambda: now[0]
+
+    async def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    remote.transport.sleep = wait
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
+    assert len(server.bodies) == 5 + 6
+
+
+def test_an_attempt_that_is_never_answered_ends(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm", hangs, timeout=0.05, retries=0)
+    assert [score.reason for score in remote.score(["a"], DIGITS)] == ["timeout"]
+
+
+@pytest.fixture
+def bell() -> Iterator[threading.Event]:
+    """Rings the end of a call's time."""
+    rings = threading.Event()
+    yield rings
+    rings.set()
+
+
+def until(bell: threading.Event) -> Callable[[float], Any]:
+    async def sleep(seconds: float) -> None:
+        assert seconds == 30
+        await asyncio.to_thread(bell.wait)
+
+    return sleep
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_the_deadline_what_is_scored_stays_and_the_rest_abstains(
+    open_remote: Open, engine: Engine, bell: threading.Event, kind: str
+) -> None:
+    remote, server = open_remote(kind, proper, proper, hangs, hangs, max_concurrency=1, top_logprobs=300)
+    server.top = 300
+    remote.protocol.reads_at_once = 1  # type: ignore[misc]
+    remote.transport.sleep = until(bell)
+    found = dict[int, Any]()
+    for place, score in remote.score_iter(PROMPTS[:4], DIGITS, timeout=30):
+        found[place] = score
+        if len(found) == 2:
+            bell.set()
+    own = engine.score(PROMPTS[:4], DIGITS)
+    assert sorted(found) == [0, 1, 2, 3]
+    done = [place for place, score in found.items() if score.reason is None]
+    assert len(done) == 2 and all(found[place].best == own[place].best for place in done)
+    assert all(found[place].reason == "timeout" for place in found if place not in done)
+
+
+def test_texts_that_run_out_of_time_say_so(open_remote: Open, bell: threading.Event) -> None:
+    remote, _ = open_remote("vllm", hangs)
+    remote.transport.sleep = until(bell)
+    bell.set()
+    texts = remote.generate(["a", "b"], n=2, timeout=30, max_tokens=2, seed=0)
+    assert len(texts) == 4
+    assert {text.finish_reason for text in texts} <= {"timeout", "length", "stop"}
+    assert [(text.prompt, text.sample) for text in texts] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [text.finish_reason for text in texts].count("timeout") >= 2
+
+
+def test_never_more_requests_at_once_than_allowed(open_remote: Open) -> None:
+    together = threading.Barrier(3)  # lets requests through by threes: fewer at a time would stand there
+
+    def meets(handler: Any, peer: Peer) -> bool:
+        together.wait(30)
+        return False
+
+    remote, server = open_remote("vllm", *[meets] * 12, max_concurrency=3)
+    scores = remote.score([f"Rate {n}." for n in range(12)], DIGITS)
+    assert [score.reason for score in scores] == [None] * 12
+    assert server.most_under_way == 3
+
+
+def test_scores_come_as_they_are_ready(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm", hangs, proper)
+    place, score = next(iter(remote.score_iter(PROMPTS[:2], DIGITS)))
+    assert score.reason is None
+    assert place in (0, 1)
+
+
+def test_closing_the_iterator_ends_what_is_under_way(open_remote: Open) -> None:
+    remote, server = open_remote("vllm", proper, hangs, max_concurrency=1)
+    answers = remote.score_iter(PROMPTS, DIGITS)
+    next(answers)
+    assert server.hanging.wait(30)
+    answers.close()  # type: ignore[attr-defined]
+    assert [score.reason for score in remote.score(PROMPTS[:2], DIGITS)] == [None] * 2
+
+
+def test_closing_the_engine_cancels_what_is_under_way(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm", proper, hangs, max_concurrency=1)
+    answers = remote.score_iter(PROMPTS[:3], DIGITS)
+    reasons = [next(answers)[1].reason]
+    remote.close()
+    reasons += [score.reason for _, score in answers]
+    assert reasons == [None, "cancelled", "cancelled"]
+    with pytest.raises(AdjudgeError, match="closed"):
+        remote.score(["a"], DIGITS)
+
+
+def test_a_context_manager_closes(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm")
+    with remote as same:
+        assert same.score(["a"], DIGITS)[0].reason is None
+    with pytest.raises(AdjudgeError, match="closed"):
+        remote.generate(["a"])
+
+
+CONTEXT = {"error": {"message": "This model's maximum context length is 20 tokens. However, you requested 21."}}
+
+
+@pytest.mark.parametrize(
+    "too_long",
+    [
+        says(400, CONTEXT),
+        says(400, {"error": {"message": "The input (21 tokens) is longer than the model's context length (20)."}}),
+        says(400, {"error": {"message": "no room", "code": "context_length_exceeded"}}),
+        says(413, b""),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prompt_that_the_server_finds_too_long_abstains_alone(open_remote: Open, kind: str, too_long: Answer) -> None:
+    remote, server = open_remote(kind, too_long, max_concurrency=1)
+    first, second = remote.generate(PROMPTS[:2], max_tokens=1, temperature=0)
+    assert (first.finish_reason, second.finish_reason) == ("too_long", "length")
+    assert len(server.bodies) == 2
+
+
+def test_sglangs_way_to_find_a_prompt_too_long(open_remote: Open) -> None:
+    finish = {"type": "abort", "message": "Input length (21) exceeds the maximum allowed length (20)"}
+    body = {"text": "", "meta_info": {"finish_reason": finish}}
+    remote, _ = open_remote("sglang", says(200, body), says(200, body))
+    assert remote.score(["a"], DIGITS)[0].reason == "too_long"
+    assert remote.generate(["a"])[0].finish_reason == "too_long"
+
+
+def test_one_refused_request_costs_only_its_own_prompt(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm", proper, says(400), max_concurrency=1)
+    assert [score.reason for score in remote.score(PROMPTS[:3], DIGITS)] == [None, "unsupported", None]
+
+
+def test_a_mistake_in_every_request_is_one_sentence(open_remote: Open) -> None:
+    body = {"error": {"message": "Requested sample logprobs of 20, which is greater than max allowed: 5"}}
+    remote, _ = open_remote("vllm", *[says(400, body)] * 3)
+    with pytest.raises(RemoteError, match=r"refuses /v1/completions \(400: Requested sample logprobs of 20"):
+        remote.score(PROMPTS[:3], DIGITS)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(401, "wants another key.*api_key="), (403, "api_key="), (404, "no /v1/completions.*chat alone is not enough")],
+)
+def test_a_mistake_on_the_way_is_raised_after_what_was_scored(open_remote: Open, status: int, message: str) -> None:
+    remote, _ = open_remote("vllm", proper, proper, says(status), hangs, max_concurrency=1)
+    found: list[Any] = []
+    with pytest.raises(RemoteError, match=message):
+        found.extend(remote.score_iter(PROMPTS, DIGITS))  # keeps what came before the error
+    assert [score.reason for _, score in found] == [None, None]
+
+
+def test_a_redirect_is_not_followed(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm", says(307, location="http://elsewhere/"))
+    with pytest.raises(RemoteError, match="http://elsewhere/: pass that address"):
+        remote.score(["a"], DIGITS)
+
+
+def test_the_key_is_sent_and_never_told(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm", key="sesame", api_key="sesame")
+    assert remote.score(["a"], DIGITS)[0].reason is None
+    with pytest.raises(RemoteError, match=r"the key is wrong\): pass api_key=") as caught:
+        open_remote("vllm", key="sesame", api_key="simsim")
+    assert "simsim" not in str(caught.value)
+
+
+def test_nobody_there_is_one_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RemoteError, match=f"{url} cannot be reached.*start the server"):
+            RemoteEngine(url)
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "", "http://[", "ftp://localhost", "http://"])
+def test_what_is_no_address_is_one_sentence(url: str) -> None:
+    with pytest.raises(RemoteError, match="address|cannot be reached"):
+        RemoteEngine(url)
+
+
+def test_something_else_at_the_address_is_one_sentence(open_remote: Open, engine: Engine) -> None:
+    server = Peer("vllm", engine)
+    server.models = lambda: {"status": "ok"}  # type: ignore[method-assign]
+    with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address"):
+        RemoteEngine(server.url)
+    server.close()
