@@ -199,8 +199,9 @@ def test_equal_reads_are_asked_once_and_neighbours_go_together(open_remote: Open
     assert len(server.bodies) == 2
     remote, server = open_remote("adjudge")
     remote.score([[1, n % 7, n] for n in range(130)], DIGITS)
-    assert [len(body["items"]) for body in server.bodies] == [64, 64, 2]
-    assert server.bodies[0]["items"][0][:2] == server.bodies[0]["items"][1][:2]
+    bodies = sorted((body["items"] for body in server.bodies), key=len)  # they come at once, in any order
+    assert list(map(len, bodies)) == [2, 64, 64]
+    assert all(items[0][:2] == items[1][:2] for items in bodies)
 
 
 @pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])
