@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adjudge.engine.answers import AnswerFormat
+    from adjudge.engine.cluster import ClusterEngine
     from adjudge.engine.completion import Completion
     from adjudge.engine.engine import Engine
     from adjudge.engine.errors import AdjudgeError
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "adjudge.engine.answers": ("AnswerFormat",),
+    "adjudge.engine.cluster": ("ClusterEngine",),
     "adjudge.engine.completion": ("Completion",),
     "adjudge.engine.engine": ("Engine",),
     "adjudge.engine.errors": ("AdjudgeError",),

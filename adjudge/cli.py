@@ -27,6 +27,7 @@ Model = Annotated[
     typer.Option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or dummy:<config>."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]
 
 
@@ -53,6 +54,7 @@ def judge(
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    replicas: Replicas = 1,
 ) -> None:
     """Compare pairs of stories, aspect by aspect, in both orders.
 
@@ -77,6 +79,7 @@ def judge(
         journal=journal,
         device=device,
         dtype=dtype,
+        replicas=replicas,
     )
 
 
