@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adjudge.engine.answers import AnswerFormat
     from adjudge.engine.async_engine import AsyncEngine
+    from adjudge.engine.cluster import ClusterEngine
     from adjudge.engine.completion import Completion
     from adjudge.engine.engine import Engine
     from adjudge.engine.errors import AdjudgeError
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "adjudge.engine.answers": ("AnswerFormat",),
     "adjudge.engine.async_engine": ("AsyncEngine",),
+    "adjudge.engine.cluster": ("ClusterEngine",),
     "adjudge.engine.completion": ("Completion",),
     "adjudge.engine.engine": ("Engine",),
     "adjudge.engine.errors": ("AdjudgeError",),

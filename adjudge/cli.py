@@ -28,6 +28,7 @@ Model = Annotated[
 ]
 Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]
 
 
@@ -55,6 +56,7 @@ def judge(
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    replicas: Replicas = 1,
 ) -> None:
     """Compare pairs of stories, aspect by aspect, in both orders.
 
@@ -80,6 +82,7 @@ def judge(
         journal=journal,
         device=device,
         dtype=dtype,
+        replicas=replicas,
     )
 
 

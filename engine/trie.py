@@ -39,6 +39,30 @@ def order(sequences: Sequence[Tokens]) -> list[Place]:
     return places
 
 
+def cut(sequences: Sequence[Tokens], shares: int, extra: int = 0) -> list[list[int]]:
+    """The batch's trie in subtrees of about a `shares`-th of its tokens, as the places of the sequences in them.
+
+    Each sequence counts `extra` tokens besides its own. A subtree stays whole where its stem, which every part would
+    have to repeat, is as long as all its branches. Sequences must be distinct.
+    """
+    limit = (size(sequences) + extra * len(sequences)) // shares
+    parts: list[list[int]] = []
+    stack = [(list(range(len(sequences))), 0)] if sequences else []
+    while stack:
+        group, depth = stack.pop()
+        members = [sequences[index] for index in group]
+        common = _common_prefix(members, depth)
+        tokens = size(members) - depth + extra * len(group)
+        if len(group) == 1 or tokens <= limit or common - depth >= tokens - (common - depth):
+            parts.append(group)
+            continue
+        branches: dict[int | None, list[int]] = {}
+        for index in group:
+            branches.setdefault(sequences[index][common] if len(sequences[index]) > common else None, []).append(index)
+        stack += [(branch, common) for branch in reversed(branches.values())]
+    return parts
+
+
 def size(sequences: Sequence[Tokens]) -> int:
     """Tokens of the batch's trie: what is left to compute when every shared prefix is computed once."""
     total = 0

@@ -6,7 +6,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +22,7 @@ from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import Row, pair_of, read_rows, verdict_line
 
 if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
     from adjudge.rewards.pairwise import PairwiseJudge
 
 Earlier = Literal["resume", "overwrite", "refuse"]
@@ -43,6 +44,7 @@ def judge_file(
     journal: Path | None,
     device: str,
     dtype: str,
+    replicas: int,
 ) -> None:
     """Judge every pair of `path`; mistakes in the file or the options are found before the model is loaded."""
     chosen = parse_aspects(aspects)
@@ -52,12 +54,11 @@ def judge_file(
     notes = [row.optional_text("note", "the report") for row in rows]
     journal = journal or output.with_name(output.name + ".journal")
     _check_paths(path, output, journal, report)
-    with _alone(journal), Journal(journal) as book:
+    with _alone(journal), Journal(journal) as book, ExitStack() as opened:
         _check_earlier(output, book, earlier)
-        from adjudge.engine.engine import Engine
         from adjudge.rewards.pairwise import PairwiseJudge
 
-        engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
+        engine = opened.enter_context(_engine(model, adapter, replicas, device, dtype))
         judge = PairwiseJudge(engine, chosen, orders=orders, cut=cut, journal=book)
         if earlier == "overwrite":
             book.clear()
@@ -88,6 +89,19 @@ def judge_file(
         except OSError as error:
             raise AdjudgeError(f"cannot write {report} ({error.strerror}): name another with --report") from error
         console.print(f"report:   {report}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _engine(model: str, adapter: Path | None, replicas: int, device: str, dtype: str) -> Iterator[EngineFace]:
+    if replicas == 1:
+        from adjudge.engine.engine import Engine
+
+        yield Engine(model, adapter=adapter, device=device, dtype=dtype)
+    else:
+        from adjudge.engine.cluster import ClusterEngine
+
+        with ClusterEngine(model, replicas, adapter=adapter, device=device, dtype=dtype) as cluster:
+            yield cluster
 
 
 def _judge_all(

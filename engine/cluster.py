@@ -1,0 +1,196 @@
+"""`ClusterEngine`: one engine for its callers, several replicas of it behind them."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+from types import EllipsisType, TracebackType
+from typing import Any, ClassVar
+
+from adjudge.engine.completion import Completion
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.fingerprints import digest
+from adjudge.engine.grammar import Grammars
+from adjudge.engine.labels import LabelSet
+from adjudge.engine.order import Order, Query
+from adjudge.engine.ray_session import RaySession
+from adjudge.engine.replica import Replica
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Score
+from adjudge.engine.sources import open_tokenizer, resolve
+from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.worker import Event, Piece
+
+NO_LABELS = LabelSet((), None, (), ())
+
+
+class ClusterEngine(EngineFace):
+    """`replicas` engines in processes of their own, on Ray; every prompt goes where its beginning is cached.
+
+    with ClusterEngine("smollm2-135m", replicas=2) as engine:
+        scores = engine.score(prompts, ["1", "2", "3"])
+
+    Answers are those of one `Engine` with the same `engine_options`, to the bit where that is batch-invariant. Any
+    thread may call. What a lost replica has not answered is asked of another; a request with which three are lost is
+    given up with the reason "cancelled". `address` names a running Ray cluster (default: the one this process is
+    connected to, $RAY_ADDRESS, or one of its own, which ends with this engine). A replica takes `num_gpus_per_replica`
+    (default: one where there are any and `device` allows it) and `num_cpus_per_replica` (default: its share of them
+    all), and as many threads.
+    """
+
+    replica: ClassVar[type[Replica]] = Replica
+
+    def __init__(
+        self,
+        model: str = "smollm2-135m",
+        replicas: int = 2,
+        *,
+        address: str | None = None,
+        num_gpus_per_replica: float | None = None,
+        num_cpus_per_replica: float | None = None,
+        device: str = "auto",
+        seed: int | None = 0,
+        **engine_options: Any,
+    ) -> None:
+        if replicas < 1:
+            raise AdjudgeError(f"replicas is {replicas}: give at least 1")
+        source = resolve(model)
+        super().__init__(Tokenizer(open_tokenizer(source)))
+        options = {**engine_options, "device": device}
+        share = {"CPU": num_cpus_per_replica, "GPU": 0.0 if device == "cpu" else num_gpus_per_replica}
+        with ExitStack() as begun:
+            session = RaySession(address)
+            begun.callback(session.close)
+            self.actors = session.start(self.replica, (model, options), replicas, share)
+            from adjudge.engine.dispatch import Dispatcher  # imports Ray
+
+            self.dispatcher = Dispatcher(self.actors)
+            begun.callback(self.dispatcher.close, drain=False)
+            opened = self.dispatcher.open()
+            if {each.fingerprint for each in opened} != {source.fingerprint}:
+                raise AdjudgeError(f"the machines of the cluster have other weights under {model}: give all the same")
+            self._session = begun.pop_all()
+        self.name = model
+        self.fingerprint = source.fingerprint
+        self.adapter, self.dtype = opened[0].adapter, opened[0].dtype
+        self.stats = self.dispatcher.stats
+        self._max_prompt_tokens = min(each.max_prompt_tokens for each in opened)
+        self._grammars = Grammars(self.tokenizer.inner, opened[0].head_size, opened[0].end_ids)
+        self._random = random.Random(seed)
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that fits every replica."""
+        return self._max_prompt_tokens
+
+    def score_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[tuple[int, Score]]:
+        """Like `score`, but yields (index, score) as soon as each prompt is done."""
+        yield from self._answers(self.score_order(prompts, labels, priority, timeout))
+
+    def generate_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]]:
+        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+        yield from self._answers(self.generate_order(prompts, sampling, seeds, priority, timeout, **options))
+
+    def score_order(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Order:
+        """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""
+        compiled = self.compiled(prompts, labels)
+        queries = [Query(number, tokens, label_set, {0}) for number, (tokens, label_set) in enumerate(compiled)]
+        return Order(queries, priority=priority, timeout=timeout)
+
+    def generate_order(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        pieces: bool = False,
+        **options: Any,
+    ) -> Order:
+        """What `generate` would start; any thread may prepare it. Raises PromptError."""
+        tokens, sampling = self.sampled(prompts, sampling, seeds, options)
+        self._grammars.form(sampling)  # refused here, before anything is sent
+        if seeds is None:
+            seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
+        queries = [
+            Query(number, prompt, NO_LABELS, set(range(sampling.n)), seed)
+            for number, (prompt, seed) in enumerate(zip(tokens, seeds, strict=True))
+        ]
+        return Order(queries, sampling, priority, timeout, pieces)
+
+    def update_weights(
+        self, weights: str | Path | None = None, *, adapter: str | Path | EllipsisType | None = ...
+    ) -> None:
+        """`Engine.update_weights` in every replica, from folders that all of them can read.
+
+        `weights` is a folder of all the model's weights: a replica that is lost and comes back takes only the last one.
+        """
+        changes: dict[str, Any] = {}
+        if weights is not None:
+            changes["weights"] = str(Path(weights).expanduser().absolute())
+        if not isinstance(adapter, EllipsisType):
+            changes["adapter"] = None if adapter is None else str(Path(adapter).expanduser().absolute())
+        folders = changes.get("weights"), changes.get("adapter", ...)
+        self.adapter = self.dispatcher.change("update_weights", *folders, **changes)
+        if weights is not None:
+            self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
+
+    def sleep(self) -> None:
+        """`Engine.sleep` in every replica."""
+        self.dispatcher.change("sleep", asleep=True)
+
+    def wake(self) -> None:
+        """`Engine.wake` in every replica."""
+        self.dispatcher.change("wake", asleep=False)
+
+    def close(self, drain: bool = True) -> None:
+        """Take no more calls, let those under way end (or, without `drain`, fail), and end the replicas."""
+        self.dispatcher.close(drain)
+        self._session.close()
+
+    def __enter__(self) -> ClusterEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(drain=error is None)
+
+    def _answers(self, order: Order) -> Iterator[tuple[int, Any]]:
+        events: SimpleQueue[Event | None] = SimpleQueue()
+        under_way = self.dispatcher.start(order, events.put)
+        try:
+            while (event := events.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                assert not isinstance(event, Piece)
+                yield event
+        finally:
+            under_way.cancel()

@@ -1,0 +1,222 @@
+"""The dispatcher: orders go out to replicas, answers come back, and what a lost replica owes is asked elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import Stats
+from adjudge.engine.fleet import Fleet
+from adjudge.engine.order import Lengths, Order, Query
+from adjudge.engine.replica import Done, NotOpen, Opened
+from adjudge.engine.routing import Lane
+from adjudge.engine.worker import Event, Piece
+
+Result = TypeVar("Result")
+
+TRIES = 3
+"""Replicas that may be lost with a request before it is given up; before the last one it is sent by itself."""
+
+log = logging.getLogger("adjudge")
+
+
+class Dispatcher:
+    """A thread with an event loop in which all orders are under way at once; every method may be called from any."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self.stats = Stats()
+        self._fleet = Fleet(actors)
+        self._counters: dict[Lane, Stats] = {}
+        self._orders: set[asyncio.Task[Any]] = set()
+        self._changing = asyncio.Lock()
+        self._alone = asyncio.Lock()
+        self._closed = False
+        self._closing = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="adjudge-dispatcher", daemon=True)
+        self._thread.start()
+
+    def open(self) -> list[Opened]:
+        """Wait until every replica has its engine; raises what keeps one from it."""
+        return self._do(self._fleet.open()).result()
+
+    def start(self, order: Order, deliver: Callable[[Event | None], None]) -> Future[None]:
+        """Begin an order; cancelling the future ends it. `deliver` is called in the dispatcher's thread."""
+        order.deliver = deliver
+        order.deadline = None if order.timeout is None else self._loop.time() + order.timeout
+        return self._do(self._run(order))
+
+    def change(self, method: str, *arguments: Any, **changes: Any) -> Any:
+        """`Fleet.change`, which wants no order under way."""
+        return self._do(self._change(method, *arguments, **changes)).result()
+
+    def close(self, drain: bool) -> None:
+        """Take no more orders, let those under way end (or, without `drain`, end them with an error), and stop."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._finish(drain), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        with self._closing:
+            if self._closed:
+                work.close()
+                raise AdjudgeError("the cluster is closed and takes no more calls: open another")
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _finish(self, drain: bool) -> None:
+        orders = list(self._orders)
+        if not drain:
+            for task in orders:
+                task.cancel()
+        await asyncio.gather(*orders, return_exceptions=True)
+        await self._fleet.close()
+
+    async def _change(self, method: str, *arguments: Any, **changes: Any) -> Any:
+        if not all(task.cancelling() for task in self._orders):
+            raise AdjudgeError(f"{method} while a call is under way would change it half-way: let it end first")
+        await asyncio.gather(*self._orders, return_exceptions=True)
+        async with self._changing:
+            return await self._fleet.change(method, *arguments, **changes)
+
+    async def _run(self, order: Order) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._orders.add(task)
+        try:
+            async with self._changing:
+                pass
+            await self._serve(order, order.queries)
+        except asyncio.CancelledError:
+            order.deliver(AdjudgeError("the cluster was closed before this call was answered"))
+            raise
+        except BaseException as error:
+            order.deliver(_first(error))
+        else:
+            order.deliver(None)
+        finally:
+            self._orders.discard(task)
+
+    async def _serve(self, order: Order, queries: Sequence[Query], last: bool = False) -> None:
+        """Send queries to whom they belong, and wait for their answers."""
+        try:
+            async with asyncio.timeout_at(order.deadline):
+                await self._fleet.wait()
+        except TimeoutError:
+            for query in queries:
+                order.give_up(query, "timeout")
+            return
+        routes = self._fleet.router.route([query.tokens for query in queries], order.extra)
+        batches: dict[Lane, list[Query]] = {}
+        for query, query.route in zip(queries, routes, strict=True):
+            batches.setdefault(query.route.lane, []).append(query)
+        async with asyncio.TaskGroup() as group:
+            for lane, batch in batches.items():
+                group.create_task(self._send(order, lane, batch, last))
+
+    async def _send(self, order: Order, lane: Lane, queries: list[Query], last: bool) -> None:
+        """Read a replica's answers; what it leaves open goes elsewhere, unless this was the `last` try of it."""
+        stream = self._stream(order, self._fleet.actors[lane.replica], queries)
+        texts: dict[int, Lengths] = {}
+        try:
+            async for message in stream:
+                self._take(order, lane, queries, await message, texts)
+        except RayTaskError as error:
+            if not isinstance(error.cause, NotOpen):
+                raise error.cause from error
+            self._fleet.lose(lane, error)
+        except RayError as error:
+            self._fleet.lose(lane, error)
+            for query in queries:
+                query.losses += bool(query.open)
+        except asyncio.CancelledError:
+            ray.cancel(stream)
+            with suppress(RayError):  # how it ends: then the replica has dropped the call
+                async for message in stream:
+                    await message
+            raise
+        finally:
+            for query in queries:
+                assert query.route is not None
+                query.route.leave()
+        lost = [query for query in queries if query.open]
+        if lost and not last:
+            await self._again(order, lost)
+
+    async def _again(self, order: Order, queries: list[Query]) -> None:
+        """Ask others; a request that was there whenever a replica was lost is under suspicion, and goes by itself.
+
+        A text can be made to crash an engine: it may neither take its neighbours with it nor the cluster.
+        """
+        if clear := [query for query in queries if query.losses < TRIES - 1]:
+            await self._serve(order, clear)
+        for query in (query for query in queries if query.losses >= TRIES - 1):
+            async with self._alone:
+                while query.open and query.losses < TRIES:
+                    await self._serve(order, [query], last=True)
+            if query.open:
+                log.warning(
+                    "prompt %d of a call (%d tokens) was given up: %d replicas were lost while they computed it",
+                    query.number,
+                    len(query.tokens),
+                    query.losses,
+                )
+                order.give_up(query, "cancelled")
+
+    def _stream(self, order: Order, actor: Any, queries: list[Query]) -> AsyncIterator[Any]:
+        prompts = [query.tokens for query in queries]
+        rest = None if order.deadline is None else max(0.0, order.deadline - self._loop.time())
+        if order.sampling is None:
+            labels = [query.labels for query in queries]
+            call = partial(actor.score.options(num_returns="streaming").remote, prompts, labels)
+            return call(order.priority, rest)  # type: ignore[no-any-return]
+        seeds = [query.seed for query in queries]
+        call = partial(actor.generate.options(num_returns="streaming").remote, prompts, order.sampling, seeds)
+        return call(order.priority, rest, order.pieces)  # type: ignore[no-any-return]
+
+    def _take(
+        self, order: Order, lane: Lane, queries: list[Query], message: list[Event] | Done, texts: dict[int, Lengths]
+    ) -> None:
+        """Hand on a replica's message; `texts` is how much of each text it has sent."""
+        if isinstance(message, Done):
+            order.cached_tokens += message.cached_tokens
+            self._counters[lane] = message.stats
+            self.stats.steps = sum(stats.steps for stats in self._counters.values())
+            self.stats.tokens_computed = sum(stats.tokens_computed for stats in self._counters.values())
+            return
+        for event in message:
+            assert not isinstance(event, BaseException)
+            place = event.place if isinstance(event, Piece) else event[0]
+            query, sample = queries[place // order.samples], place % order.samples
+            if isinstance(event, Piece):
+                texts[place] = order.grow(query, sample, event, texts.get(place, (0, 0)))
+            elif order.answer(query, sample, event[1]) and not _is_too_long(event[1]):
+                order.prompt_tokens += len(query.tokens)
+                self.stats.prompts += 1
+                self.stats.prompt_tokens += len(query.tokens)
+            if not query.open and query.route:
+                query.route.leave()
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _is_too_long(answer: Any) -> bool:
+    return "too_long" in (getattr(answer, "reason", None), getattr(answer, "finish_reason", None))

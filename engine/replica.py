@@ -1,0 +1,153 @@
+"""`Replica`: one engine of a cluster, in an actor's process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from types import EllipsisType
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.async_engine import Answers, AsyncEngine
+from adjudge.engine.engine import Engine
+from adjudge.engine.face import Stats
+from adjudge.engine.labels import LabelSet
+from adjudge.engine.radix import Tokens
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.worker import Event
+
+
+class NotOpen(Exception):
+    """The actor was started again, and its engine is not there yet."""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """What is to be known of a replica's engine; forms are compiled for the last two."""
+
+    fingerprint: str
+    dtype: str
+    adapter: str | None
+    max_prompt_tokens: int
+    cache_tokens: int
+    end_ids: frozenset[int]
+    head_size: int
+
+
+class State(msgspec.Struct, frozen=True):
+    """What has become of the weights since the start; a replica that was lost comes back in this state."""
+
+    weights: str | None = None
+    adapter: str | EllipsisType | None = ...
+    asleep: bool = False
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The end of a stream: how many of its tokens were cached, and the engine's counters."""
+
+    cached_tokens: int
+    stats: Stats
+
+
+class Replica:
+    """Answers what it is sent, all under way in one batch. Every method but `open` raises NotOpen before `open`."""
+
+    def __init__(self, model: str, options: dict[str, Any]) -> None:
+        self._model = model
+        self._options = options
+        self._engine: AsyncEngine | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self, state: State) -> Opened:
+        """Open the engine, unless it is open, and bring it into `state`."""
+        async with self._opening:
+            if self._engine is None:
+                self._engine = AsyncEngine(await asyncio.to_thread(self.load, state))
+        engine = self._opened.engine
+        return Opened(
+            fingerprint=engine.fingerprint,
+            dtype=engine.dtype,
+            adapter=engine.adapter,
+            max_prompt_tokens=engine.max_prompt_tokens,
+            cache_tokens=engine.cache.pool.usable * engine.cache.pool.block_size,
+            end_ids=engine.runner.end_ids,
+            head_size=engine.runner.head.weight.shape[0],
+        )
+
+    def load(self, state: State) -> Engine:
+        """A new engine in `state`."""
+        engine = Engine(self._model, **self._options)
+        if state.weights is not None or not isinstance(state.adapter, EllipsisType):
+            engine.update_weights(state.weights, adapter=state.adapter)
+        if state.asleep:
+            engine.sleep()
+        return engine
+
+    async def update_weights(self, weights: str | None, adapter: str | EllipsisType | None) -> str | None:
+        """`Engine.update_weights` from folders; returns the adapter's fingerprint."""
+        await self._opened.update_weights(weights, adapter=adapter)
+        return self._opened.engine.adapter
+
+    async def sleep(self) -> None:
+        """`Engine.sleep`."""
+        await self._opened.sleep()
+
+    async def wake(self) -> None:
+        """`Engine.wake`."""
+        await self._opened.wake()
+
+    async def score(
+        self, prompts: Sequence[Tokens], labels: Sequence[LabelSet], priority: int, timeout: float | None
+    ) -> AsyncIterator[list[Event] | Done]:
+        """`AsyncEngine.open_score`, the answers of a step together."""
+        answers = await self._opened.open_score(prompts, labels, priority=priority, timeout=timeout)
+        async for message in self._messages(answers):
+            yield message
+
+    async def generate(
+        self,
+        prompts: Sequence[Tokens],
+        sampling: Sampling,
+        seeds: Sequence[int],
+        priority: int,
+        timeout: float | None,
+        pieces: bool,
+    ) -> AsyncIterator[list[Event] | Done]:
+        """`AsyncEngine.open_generate`, the answers and pieces of a step together."""
+        how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout, "pieces": pieces}
+        answers = await self._opened.open_generate(prompts, sampling, **how)
+        async for message in self._messages(answers):
+            yield message
+
+    @property
+    def _opened(self) -> AsyncEngine:
+        if self._engine is None:
+            raise NotOpen
+        return self._engine
+
+    async def _messages(self, answers: Answers) -> AsyncIterator[list[Event] | Done]:
+        """What has come in since the last message, as soon as there is anything: a message costs a millisecond."""
+        ready: list[Event] = []
+        came = asyncio.Event()
+
+        async def collect() -> None:
+            try:
+                async for answer in answers:
+                    ready.append(answer)
+                    came.set()
+            finally:
+                came.set()
+
+        collecting = asyncio.create_task(collect())
+        try:
+            while not collecting.done() or ready:
+                await came.wait()
+                came.clear()
+                events, ready[:] = ready[:], []
+                if events:
+                    yield events
+            await collecting
+            yield Done(answers.cached_tokens, self._opened.engine.stats)
+        finally:
+            collecting.cancel()
+            answers.close()

@@ -1,0 +1,296 @@
+"""Two replicas on Ray, on this machine: the answers of one engine, also when a replica is killed in mid-run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge import AdjudgeError, ClusterEngine, Engine, Labels, Pair, PairwiseJudge
+from adjudge.cli import app
+from adjudge.engine.async_cluster import AsyncClusterEngine
+from adjudge.engine.call import Call
+from adjudge.engine.completion import Completion
+from adjudge.engine.errors import PromptError, QueueFull
+from adjudge.engine.replica import Replica, State
+from adjudge.engine.worker import Piece
+
+ray = pytest.importorskip("ray")
+
+TINY = "dummy:tiny-llama"
+PROMPTS = [f"Story {n % 5}: it was {'very ' * (n % 7)}dark. Question {n}." for n in range(40)]
+NUMBERS = Labels(("1", "2", "10"), terminator="]]")
+HALF: dict[str, Any] = {"num_cpus_per_replica": 0.5}  # room for a second cluster beside the first
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ClusterEngine]:
+    with ClusterEngine(TINY, 2, **HALF) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def one() -> Engine:
+    return Engine(TINY)
+
+
+def inside(engine: ClusterEngine, replica: int, what: Any) -> Any:
+    """What a function of the `Replica` gives in its own process."""
+    return ray.get(engine.actors[replica].__ray_call__.remote(what))
+
+
+def kill(engine: ClusterEngine, replica: int) -> None:
+    os.kill(inside(engine, replica, lambda it: os.getpid()), signal.SIGKILL)
+
+
+def is_busy(engine: ClusterEngine, replica: int) -> bool:
+    return bool(inside(engine, replica, lambda it: it._engine.engine.scheduler.has_work()))
+
+
+def test_scores_and_texts_are_those_of_one_engine_to_the_bit(cluster: ClusterEngine) -> None:
+    alone = Engine(TINY)
+    assert cluster.score(PROMPTS, NUMBERS) == alone.score(PROMPTS, NUMBERS)
+    sets = [["yes", "no"], ["A", "B", "C"]] * 20
+    assert cluster.score(PROMPTS, sets) == alone.score(PROMPTS, sets)
+    how: dict[str, Any] = {"n": 2, "max_tokens": 6, "temperature": 0.9, "logprobs": 2}
+    assert cluster.generate(PROMPTS, **how) == alone.generate(PROMPTS, **how)  # the seeds are drawn alike
+    assert cluster.generate(PROMPTS[:9], seeds=range(9), **how) == alone.generate(PROMPTS[:9], seeds=range(9), **how)
+    form: dict[str, Any] = {
+        "max_tokens": 16,
+        "json_schema": {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]},
+    }
+    assert cluster.generate(PROMPTS[:3], **form) == alone.generate(PROMPTS[:3], **form)
+    too_long = ["x" * 5000, "short"]
+    assert cluster.score(too_long, NUMBERS) == alone.score(too_long, NUMBERS)
+    assert cluster.generate(too_long, max_tokens=3) == alone.generate(too_long, max_tokens=3)
+    assert (cluster.stats.prompts, cluster.stats.prompt_tokens) == (alone.stats.prompts, alone.stats.prompt_tokens)
+    assert 0 < cluster.stats.tokens_computed < cluster.stats.prompt_tokens
+    assert all(inside(cluster, replica, lambda it: it._engine.engine.stats.steps) for replica in (0, 1))
+
+
+def test_a_judge_gives_the_verdicts_of_one_engine(cluster: ClusterEngine, one: Engine) -> None:
+    pairs = [Pair(prompt="Tell one.", a=f"A story. {n}", b="Another.") for n in range(3)]
+    assert PairwiseJudge(cluster).compare(pairs) == PairwiseJudge(one).compare(pairs)
+    assert PairwiseJudge(cluster).key(pairs[0]) == PairwiseJudge(one).key(pairs[0])
+
+
+def test_calls_of_many_threads_get_their_own_answers(cluster: ClusterEngine, one: Engine) -> None:
+    def ask(number: int) -> bool:
+        some = PROMPTS[number::8]
+        return cluster.score(some, ["1", "2"]) == expected[number::8]
+
+    expected = one.score(PROMPTS, ["1", "2"])
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(8)))
+
+
+def test_what_is_wrong_with_a_call_is_said_before_it_is_sent(cluster: ClusterEngine) -> None:
+    with pytest.raises(PromptError, match="form asked for"):
+        cluster.generate_order(["a"], regex="(")
+    with pytest.raises(PromptError, match="empty"):
+        cluster.score_order([""], NUMBERS)
+    assert cluster.score([], NUMBERS) == []
+
+
+def test_a_deadline_is_kept_in_the_replicas(cluster: ClusterEngine) -> None:
+    assert {score.reason for score in cluster.score(PROMPTS, NUMBERS, timeout=0.0)} == {"timeout"}
+    assert {text.finish_reason for text in cluster.generate(PROMPTS[:4], timeout=0.0)} == {"timeout"}
+
+
+def test_leaving_a_call_early_cancels_it_in_the_replicas(cluster: ClusterEngine) -> None:
+    texts = cluster.generate_iter(PROMPTS[:8] * 8, max_tokens=1900, ignore_eos=True, stop="q")
+    next(texts)
+    assert is_busy(cluster, 0) or is_busy(cluster, 1)
+    texts.close()  # type: ignore[attr-defined]
+    cluster.sleep()  # refused while a call is under way; to their ends the texts would take minutes
+    cluster.wake()
+    assert not is_busy(cluster, 0) and not is_busy(cluster, 1)
+
+
+def test_a_killed_replica_takes_nothing_with_it_and_no_answer_comes_twice(
+    cluster: ClusterEngine, one: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    how: dict[str, Any] = {"n": 2, "max_tokens": 120, "seed": 5}
+    expected = one.generate(PROMPTS[:12], **how)
+    texts = cluster.generate_iter(PROMPTS[:12], **how)
+    found = dict([next(texts)])
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        kill(cluster, 0)
+        for place, text in texts:
+            assert place not in found
+            found[place] = text
+    assert [found[place] for place in range(24)] == expected
+    assert "replica 0 was lost" in caplog.text
+    cluster.dispatcher.open()  # until it is back
+    assert cluster.score(PROMPTS, NUMBERS) == one.score(PROMPTS, NUMBERS)
+
+
+def test_a_text_in_pieces_goes_on_where_its_replica_was_killed(
+    cluster: ClusterEngine, one: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    how: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True, "seed": 3}
+    [expected] = one.generate(PROMPTS[:1], **how)
+
+    async def stream() -> tuple[list[Piece], list[Completion], int]:
+        engine = AsyncClusterEngine(cluster)
+        answers = await engine.open_generate(PROMPTS[:1], pieces=True, **how)
+        pieces: list[Piece] = []
+        completions: list[Completion] = []
+        async for event in answers:
+            if not isinstance(event, Piece):
+                completions.append(event[1])
+                continue
+            pieces.append(event)
+            if len(pieces) == 3:
+                [busy] = [replica for replica in (0, 1) if await asyncio.to_thread(is_busy, cluster, replica)]
+                await asyncio.to_thread(kill, cluster, busy)
+        return pieces, completions, answers.prompt_tokens
+
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        pieces, completions, prompt_tokens = asyncio.run(stream())
+    assert "was lost" in caplog.text
+    assert completions == [expected]
+    assert "".join(piece.text for piece in pieces) == expected.text
+    assert tuple(token for piece in pieces for token in piece.tokens) == expected.logprobs
+    assert prompt_tokens == expected.prompt_tokens
+    cluster.dispatcher.open()
+
+
+def test_event_loops_get_the_same_answers_and_what_was_cached(cluster: ClusterEngine, one: Engine) -> None:
+    async def ask() -> tuple[list[Any], int, int]:
+        engine = AsyncClusterEngine(cluster)
+        assert engine.face is cluster
+        await engine.score(PROMPTS, NUMBERS)
+        answers = await engine.open_score(PROMPTS, NUMBERS)
+        scores = [event async for event in answers]
+        return scores, answers.prompt_tokens, answers.cached_tokens
+
+    scores, prompt_tokens, cached_tokens = asyncio.run(ask())
+    expected = one.score(PROMPTS, NUMBERS)
+    assert sorted(scores, key=lambda pair: pair[0]) == list(enumerate(expected))
+    assert prompt_tokens == sum(score.prompt_tokens for score in expected)
+    assert 0 < cached_tokens < prompt_tokens
+
+
+def test_new_weights_reach_every_replica_and_those_that_come_back(
+    cluster: ClusterEngine, one: Engine, tmp_path: Path
+) -> None:
+    from safetensors.torch import save_file
+
+    before = one.score(PROMPTS, NUMBERS)
+    old = {name: tensor.clone() for name, tensor in one.runner.model.state_dict().items()}
+    changed = Engine(TINY)
+    for folder, factor in ((tmp_path / "new", 0.5), (tmp_path / "old", 1.0)):
+        folder.mkdir()
+        save_file({name: tensor * factor for name, tensor in old.items()}, folder / "model.safetensors")
+    changed.update_weights(tmp_path / "new")
+    after = changed.score(PROMPTS, NUMBERS)
+    assert after != before
+    fingerprint = cluster.fingerprint
+    cluster.update_weights(tmp_path / "new")
+    assert cluster.fingerprint != fingerprint
+    assert cluster.score(PROMPTS, NUMBERS) == after
+    kill(cluster, 0)
+    assert cluster.score(PROMPTS, NUMBERS) == after
+    cluster.dispatcher.open()
+    assert cluster.score(PROMPTS, NUMBERS) == after
+    assert inside(cluster, 0, lambda it: it._engine.engine.stats.steps)
+    with pytest.raises(AdjudgeError, match="holds no weights"):
+        cluster.update_weights(tmp_path)
+    texts = cluster.generate_iter(PROMPTS[:4], max_tokens=1900, ignore_eos=True, stop="q")
+    next(texts)
+    with pytest.raises(AdjudgeError, match="under way"):
+        cluster.update_weights(tmp_path / "old")
+    texts.close()  # type: ignore[attr-defined]
+    cluster.update_weights(tmp_path / "old")
+    assert cluster.score(PROMPTS, NUMBERS) == before
+
+
+def test_sleeping_replicas_say_so(cluster: ClusterEngine, one: Engine) -> None:
+    cluster.sleep()
+    with pytest.raises(AdjudgeError, match="asleep"):
+        cluster.score(PROMPTS, NUMBERS)
+    cluster.wake()
+    assert cluster.score(PROMPTS, NUMBERS) == one.score(PROMPTS, NUMBERS)
+
+
+POISON = "\N{SKULL AND CROSSBONES}"
+
+
+class Fragile(Replica):
+    """A replica that one text kills."""
+
+    def load(self, state: State) -> Engine:
+        engine = super().load(state)
+        poison = engine.tokenizer.encode(POISON, False)
+        prepare = engine.score_call
+
+        def score_call(prompts: Any, labels: Any) -> Call:
+            if any(prompt[-len(poison) :] == poison for prompt in prompts):
+                os._exit(1)
+            return prepare(prompts, labels)
+
+        engine.score_call = score_call  # type: ignore[method-assign]
+        return engine
+
+
+class FragileCluster(ClusterEngine):
+    replica = Fragile
+
+
+def test_a_text_that_kills_replicas_is_given_up_and_its_neighbours_are_answered(
+    cluster: ClusterEngine, one: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the actors do not know this file
+    with FragileCluster(TINY, 2, max_queue=30, **HALF) as fragile, caplog.at_level(logging.WARNING, "adjudge"):
+        [*scores, last] = fragile.score([*PROMPTS[:7], POISON], ["1", "2"])
+        assert scores == one.score(PROMPTS[:7], ["1", "2"])
+        assert (last.reason, last.logprobs) == ("cancelled", None)
+        assert "given up" in caplog.text
+        with pytest.raises(QueueFull):
+            fragile.score([f"Prompt {n}." for n in range(80)], ["1", "2"])
+        fragile.dispatcher.open()
+        texts = fragile.generate_iter(PROMPTS[:4], max_tokens=1900, ignore_eos=True)
+        for actor in fragile.actors:
+            ray.kill(actor)
+        with pytest.raises(AdjudgeError, match="all 2 replicas were lost"):
+            next(texts)
+    with pytest.raises(AdjudgeError, match="closed"):
+        fragile.score(PROMPTS, NUMBERS)
+    assert ray.is_initialized()  # which the other cluster began
+
+
+def test_a_cluster_that_cannot_be_opened_says_why(cluster: ClusterEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AdjudgeError, match="64 replicas with 4 CPU each need 256 CPU"):
+        ClusterEngine(TINY, 64, num_cpus_per_replica=4)
+    with pytest.raises(AdjudgeError, match="max_batch_tokens is 0"):
+        ClusterEngine(TINY, 1, max_batch_tokens=0, **HALF)
+    with pytest.raises(AdjudgeError, match="replicas is 0"):
+        ClusterEngine(TINY, 0)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(AdjudgeError, match=r"pip install 'adjudge\[cluster\]'"):
+        ClusterEngine(TINY)
+
+
+def test_judge_with_replicas_writes_the_same_bytes(tmp_path: Path) -> None:
+    rows = [{"prompt": "Tell one.", "story_a": f"Story {n}. " * 9, "story_b": "Another.", "id": n} for n in range(3)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    arguments = ["judge", str(tmp_path / "pairs.jsonl"), "--model", TINY, "--aspects", "coherence"]
+    assert CliRunner().invoke(app, [*arguments, "-o", str(one)]).exit_code == 0
+    command = [sys.executable, "-m", "adjudge", *arguments, "-o", str(two), "--replicas", "2"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert two.read_bytes() == one.read_bytes()
+    assert "computed" in result.stdout and "ray" not in (result.stdout + result.stderr).lower()
