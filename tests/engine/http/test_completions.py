@@ -77,6 +77,17 @@ def test_a_stream_sends_what_a_stop_string_held_back(site: Served, client: opena
     assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == whole.text
 
 
+def test_a_deadline_lets_go_of_what_was_held_back(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = site.engine.engine
+    begun = inner.stats.steps
+    monkeypatch.setattr(inner.scheduler, "clock", lambda: 9.0 if inner.stats.steps - begun >= 10 else 0.0)
+    body = {"prompt": "once", "timeout": 5, "allowed_token_ids": [65], "stop": ["A" * 99], "max_tokens": 50}
+    lines = site.post("/v1/completions", {**body, "stream": True}).text.split("\n\n")
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "A" * 10
+    assert chunks[-1]["choices"][0]["finish_reason"] == "timeout"
+
+
 def test_logprobs_have_names_and_places(site: Served, client: openai.OpenAI) -> None:
     choice = client.completions.create(
         model=MODEL, prompt="once", logprobs=2, extra_body={"regex": "aé€b"}, max_tokens=30

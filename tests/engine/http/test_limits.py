@@ -15,6 +15,7 @@ import pytest
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
+from adjudge.engine.http.app import create_app
 from adjudge.engine.http.limits import Limits
 from tests.engine.http.serving import (
     LONG,
@@ -119,6 +120,28 @@ def test_a_client_that_goes_takes_its_call_with_it(site: Served, engine: AsyncEn
         wait_until_busy(engine)
     wait_until_idle(engine)
     assert engine.engine.stats.tokens_computed - before < 2000  # of 4000
+
+
+def test_a_stream_that_cannot_even_begin_ends_its_call(engine: AsyncEngine) -> None:
+    incoming: list[Any] = [{"type": "http.request", "body": json.dumps({**LONG, "stream": True}).encode()}]
+
+    async def receive() -> Any:
+        return incoming.pop() if incoming else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        raise ConnectionResetError
+
+    scope: Any = {"type": "http", "method": "POST", "path": TEXT, "headers": [], "query_string": b""}
+    before = engine.engine.stats.tokens_computed
+
+    async def ask() -> None:
+        with pytest.raises(Exception, match="response started") as error:
+            await create_app(engine)(scope, receive, send)
+        await asyncio.to_thread(wait_until_idle, engine)
+        assert error.tb  # which keeps everything alive that the request had begun
+
+    asyncio.run(ask())
+    assert engine.engine.stats.tokens_computed - before < 2000
 
 
 def test_a_client_that_does_not_read_is_dropped(engine: AsyncEngine) -> None:
