@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import EllipsisType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adjudge.engine.async_engine import Answers, AsyncFace
 from adjudge.engine.cluster import ClusterEngine
-from adjudge.engine.dispatch import Dispatcher
 from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.order import Order
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.worker import Event, Piece
+
+if TYPE_CHECKING:
+    from adjudge.engine.dispatch import Dispatcher  # imports Ray
 
 
 class AsyncClusterEngine(AsyncFace):

@@ -39,8 +39,8 @@ class ClusterEngine(EngineFace):
     thread may call. What a lost replica has not answered is asked of another; a request with which three are lost is
     given up with the reason "cancelled". `address` names a running Ray cluster (default: the one this process is
     connected to, $RAY_ADDRESS, or one of its own, which ends with this engine). A replica takes `num_gpus_per_replica`
-    (default: one where there are any and `device` allows it) and `num_cpus_per_replica` (default: its share of them
-    all), and as many threads.
+    (default: one where there are any and `device` allows it) and `num_cpus_per_replica` (default: its share of
+    them all, one at least), and as many threads.
     """
 
     replica: ClassVar[type[Replica]] = Replica

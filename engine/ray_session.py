@@ -42,16 +42,15 @@ class RaySession:
             raise AdjudgeError(f"cannot {what} ({reason(error)})") from error
 
     def start(self, kind: type, arguments: Sequence[Any], count: int, each: dict[str, float | None]) -> list[Any]:
-        """Start `count` actors of a class, each with so many "CPU" and "GPU"; None stands for its share of the CPUs,
-        and for one GPU where there are any.
+        """Start `count` actors of a class, each with so many "CPU" and "GPU".
 
+        None stands for its share of the CPUs, one at least, and for one GPU where there are any.
         Raises AdjudgeError where there is no room even with nothing else on the cluster: Ray would wait for ever.
         """
         there: dict[str, float] = self._ray.cluster_resources()
         cpus, gpus = each["CPU"], each["GPU"]
         if cpus is None:
-            cpus = there.get("CPU", 0.0) / count
-            cpus = float(int(cpus)) or cpus  # whole ones where there are enough
+            cpus = max(1.0, there.get("CPU", 0.0) // count)
         if gpus is None:
             gpus = min(1.0, there.get("GPU", 0.0))
         for name, needed in (("CPU", cpus), ("GPU", gpus)):

@@ -272,8 +272,8 @@ def test_a_text_that_kills_replicas_is_given_up_and_its_neighbours_are_answered(
 
 
 def test_a_cluster_that_cannot_be_opened_says_why(cluster: ClusterEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AdjudgeError, match="64 replicas with 4 CPU each need 256 CPU"):
-        ClusterEngine(TINY, 64, num_cpus_per_replica=4)
+    with pytest.raises(AdjudgeError, match="64 replicas with 1 CPU each need 64 CPU"):
+        ClusterEngine(TINY, 64)
     with pytest.raises(AdjudgeError, match="max_batch_tokens is 0"):
         ClusterEngine(TINY, 1, max_batch_tokens=0, **HALF)
     with pytest.raises(AdjudgeError, match="replicas is 0"):
