@@ -192,7 +192,9 @@ def _under_load(engine: Engine, questions: Questions, rates: list[float], mode: 
         machine = describe_machine()
         write_rows(output, report.LOAD_COLUMNS, report.load_rows(loads, mode, machine))
         try:
-            report.plot_load(loads, output.with_suffix(".png"), f"{engine.name}, {engine.dtype}, {what}\n{machine}")
+            report.plot_load(
+                loads, output.with_suffix(".png"), f"{Path(engine.name).name}, {engine.dtype}, {what}\n{machine}"
+            )
         except AdjudgeError as error:
             print(f"adjudge: {error}", file=sys.stderr)
 

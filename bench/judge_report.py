@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from rich.table import Table
 from rich.text import Text
@@ -155,7 +156,7 @@ def plot_load(loads: Sequence[Load], path: Path, title: str) -> None:
     axes.set(yscale="log", xlabel="requests/s, due at random", ylabel="seconds from due to answered")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, fontsize=7)
-    figure.suptitle(title, fontsize=7)
+    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7)
     try:
         figure.savefig(path, dpi=100)
     except OSError as error:

@@ -15,9 +15,11 @@ from rich.progress import Progress
 from adjudge.bench.judge import bench_judge
 from adjudge.bench.judge_report import equal_texts, largest_difference, load_table
 from adjudge.bench.load import Load
+from adjudge.bench.peer_models import PeerModels
 from adjudge.bench.peers import Peer
 from adjudge.bench.questions import Questions, scoring_questions, writing_questions
 from adjudge.bench.rounds import Runs, run_rounds
+from adjudge.bench.writing_peers import ContinuousWriter
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Pair
@@ -123,6 +125,12 @@ def test_mistakes_are_named_before_anything_is_measured(pairs: Path) -> None:
         bench_judge(pairs, model=TINY, load=True, rates="0")
     with pytest.raises(AdjudgeError, match=r"49 requests need as many questions, and 2 pairs of .* have 48: give more"):
         bench_judge(pairs, model=TINY, load=True, requests=49)
+
+
+def test_continuous_batching_computes_the_whole_of_a_prompt_that_has_nobody_to_share_with() -> None:
+    asked = writing_questions(Engine(TINY), [Pair(prompt="Tell.", a="x", b="y")], 4).first(1)
+    [text], computed = ContinuousWriter(asked, PeerModels(asked).transformers).run()
+    assert (len(text), computed) == (4, len(asked.prompts[0]))
 
 
 # ---- questions
