@@ -177,16 +177,52 @@ def models() -> None:
 def bench_judge(
     pairs: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs.")] = Path("examples/pairs.jsonl"),
     model: Model = DEFAULT_MODEL,
-    limit: Annotated[int, typer.Option(help="Pairs to measure.", min=1)] = 4,
+    mode: Annotated[
+        Literal["score", "generate"],
+        typer.Option(help="score: read label distributions; generate: write an analysis and a score of each story."),
+    ] = "score",
+    load: Annotated[
+        bool, typer.Option("--load", help="Send single questions at random times, and measure how long each waits.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(help="Pairs to measure (default: 4; 1 to write; under load as needed).", min=1)
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Runs of each variant; the median counts.", min=1)] = 3,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of each text to write.", min=1)] = 32,
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            help="Requests a second under load, after commas (default: 0.3, 0.6, 0.9 of what adjudge can do)."
+        ),
+    ] = None,
+    requests: Annotated[int, typer.Option(help="Requests at each rate.", min=1)] = 24,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also write the table as CSV, and of a load a plot beside it.")
+    ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> None:
-    """Time the same pairs through adjudge and through its peers, and compare their scores."""
+    """Time the same pairs through adjudge and through its peers, and compare their answers.
+
+    Under load the requests of a rate are due at random times (a Poisson process, the same in every run), and a
+    latency counts from when its request was due, also where it could only be sent later.
+    """
     from adjudge.bench.judge import bench_judge as run
 
-    run(pairs, model=model, limit=limit, repeats=repeats, output=output, device=device, dtype=dtype)
+    run(
+        pairs,
+        model=model,
+        mode=mode,
+        load=load,
+        limit=limit,
+        repeats=repeats,
+        max_tokens=max_tokens,
+        rates=rates,
+        requests=requests,
+        output=output,
+        device=device,
+        dtype=dtype,
+    )
 
 
 @bench.command("kernels")

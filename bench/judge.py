@@ -1,43 +1,45 @@
-"""`adjudge bench judge`: the same pairs through adjudge and through its peers, in one run."""
+"""`adjudge bench judge`: the same questions through adjudge and through its peers, in one run."""
 
 from __future__ import annotations
 
-import csv
+import asyncio
 import gc
-import statistics
-import time
+import math
+import sys
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any, Literal
 
-import msgspec
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from adjudge.bench import judge_report as report
+from adjudge.bench.load import Load, arrivals, offer
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.peers import Peer, Questions, available_peers
+from adjudge.bench.measurement import write_rows
+from adjudge.bench.peer_models import PeerModels
+from adjudge.bench.peers import Peer, scoring_peers
+from adjudge.bench.questions import Questions, scoring_questions, writing_questions
+from adjudge.bench.rounds import Runs, run_rounds
+from adjudge.bench.services import services
+from adjudge.bench.writing_peers import writing_peers
 from adjudge.engine.engine import Engine
-from adjudge.rewards.pairwise import SCALE, PairwiseJudge
-from adjudge.rewards.wire import pair_of, read_rows
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.pairwise import SCALE
+from adjudge.rewards.wire import Row, pair_of, read_rows
+
+Mode = Literal["score", "generate"]
 
 AGREEMENT = 1e-3
 """How far a variant's log-probabilities may be from one prompt at a time in float32."""
+PAIRS: dict[Mode, int] = {"score": 4, "generate": 1}
+SHARES = (0.3, 0.6, 0.9)
+"""Of the requests a second that adjudge answers when all come at once: the rates of a load, where none are given."""
 
 
-class Variant(msgspec.Struct):
-    """One way to answer the questions, and what was measured of it."""
-
-    name: str
-    seconds: list[float] = []
-    tokens: int = 0
-    error: float = 0.0  # largest difference of a label's log-probability from one prompt at a time
-
-    @property
-    def median(self) -> float:
-        """Median seconds of a run."""
-        return statistics.median(self.seconds)
-
-
-class Ours(Peer):
+class Scores(Peer[list[float]]):
     """adjudge, its cache emptied before each run."""
 
     name = "adjudge"
@@ -54,81 +56,174 @@ class Ours(Peer):
         return rows, self.engine.stats.tokens_computed - before
 
 
+class Texts(Peer[list[int]]):
+    """adjudge, its cache emptied before each run."""
+
+    name = "adjudge"
+
+    def __init__(self, engine: Engine, questions: Questions) -> None:
+        self.engine, self.questions = engine, questions
+
+    def run(self) -> tuple[list[list[int]], int]:
+        """Write all texts from a cold cache."""
+        self.engine.cache.clear()
+        before = self.engine.stats.tokens_computed
+        greedy = Sampling(max_tokens=self.questions.writes, temperature=0.0, ignore_eos=True)
+        texts = [list(text.token_ids) for text in self.engine.generate(self.questions.prompts, greedy)]
+        computed = self.engine.stats.tokens_computed - before
+        return texts, computed - sum(len(text) - 1 for text in texts)  # a text's last token is not computed
+
+
 def bench_judge(
-    path: Path, *, model: str, limit: int, repeats: int, output: Path | None, device: str, dtype: str
+    path: Path,
+    *,
+    model: str,
+    mode: Mode = "score",
+    load: bool = False,
+    limit: int | None = None,
+    repeats: int = 3,
+    max_tokens: int = 32,
+    rates: str | None = None,
+    requests: int = 24,
+    output: Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> None:
-    """Time every variant `repeats` times in rotating order, and print and save the table."""
-    pairs = [pair_of(row, number) for number, row in enumerate(read_rows(path)[:limit], 1)]
+    """Measure every variant, and print and save the table; see the command's help for the options."""
+    asked = _rates(rates)
+    rows = read_rows(path)
     engine = Engine(model, device=device, dtype=dtype)
-    judge = PairwiseJudge(engine)
-    prompts = [engine.tokenizer.prompt(prompt) for pair in pairs for prompt in judge.prompts(pair)[0]]
-    label_ids = engine.label_ids(judge.prompts(pairs[0])[0][0], SCALE)
-    questions = Questions(prompts, label_ids, len(judge.questions), model, engine.dtype, str(engine.runner.device))
-    peers: list[Peer] = [Ours(engine, questions), *available_peers(questions)]
-    variants = [Variant(peer.name) for peer in peers]
-    reference = next(peer for peer in peers if peer.is_reference)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("warming up", total=1 + len(peers) * repeats)
-        expected, _ = reference.run()
-        progress.advance(task)
-        for repeat in range(repeats):
-            for place in range(len(peers)):
-                turn = (place + repeat) % len(peers)
-                peer, variant = peers[turn], variants[turn]
-                progress.update(task, description=variant.name)
-                gc.collect()
-                started = time.perf_counter()
-                rows, variant.tokens = peer.run()
-                variant.seconds.append(time.perf_counter() - started)
-                variant.error = max(variant.error, _difference(rows, expected))
-                progress.advance(task)
+    enough = requests if load else PAIRS[mode]  # pairs; each has several questions
+    questions = _questions(engine, rows[: limit or enough], mode, max_tokens)
+    if load:
+        if requests > len(questions.prompts):
+            raise AdjudgeError(
+                f"{requests} requests need as many questions, and {questions.pairs} pairs of {path} have"
+                f" {len(questions.prompts)}: give more pairs, or --requests {len(questions.prompts)}"
+            )
+        _under_load(engine, questions.first(requests), asked, mode, output)
+    elif mode == "generate":
+        _generate(engine, questions, repeats, output)
+    else:
+        _score(engine, questions, repeats, output)
+
+
+def _questions(engine: Engine, rows: Sequence[Row], mode: Mode, max_tokens: int) -> Questions:
+    pairs = [pair_of(row, number) for number, row in enumerate(rows, 1)]
+    return writing_questions(engine, pairs, max_tokens) if mode == "generate" else scoring_questions(engine, pairs)
+
+
+def _score(engine: Engine, questions: Questions, repeats: int, output: Path | None) -> None:
+    models = PeerModels(questions)
+    peers: list[Peer[list[float]]] = [Scores(engine, questions), *scoring_peers(questions, models)]
+    with _progress() as progress:
+        expected, runs = run_rounds(peers, repeats, progress)
     for peer in peers:
         peer.close()
-    _print(variants, len(pairs), prompts)
-    if output is not None:
-        _save(output, variants, len(pairs))
-
-
-def _difference(rows: list[list[float]], expected: list[list[float]]) -> float:
-    differences = [abs(x - y) for row, e in zip(rows, expected, strict=True) for x, y in zip(row, e, strict=True)]
-    return max(differences, key=lambda difference: (difference != difference, difference))  # NaN is the largest
-
-
-def _print(variants: list[Variant], pairs: int, prompts: list[tuple[int, ...]]) -> None:
-    ours = variants[0]
-    table = Table("variant", box=None, pad_edge=False, header_style="bold")
-    for head in ("tokens computed", "seconds (min-max)", "pairs/s", "tokens/s", "adjudge is", "max |Δ log p|"):
-        table.add_column(head, justify="right")
-    for variant in variants:
-        spread = f"{variant.median:.2f} ({min(variant.seconds):.2f}-{max(variant.seconds):.2f})"
-        ratio = statistics.median(t / o for t, o in zip(variant.seconds, ours.seconds, strict=True))
-        table.add_row(
-            variant.name,
-            f"{variant.tokens:,}",
-            spread,
-            f"{pairs / variant.median:.3f}",
-            f"{variant.tokens / variant.median:,.0f}",
-            "" if variant is ours else f"{ratio:.2f} x",
-            f"{variant.error:.1e}",
-        )
-    console = Console(width=None if Console().is_terminal else 130)
-    console.print(table)
-    total = sum(map(len, prompts))
+    errors = {run.name: report.largest_difference(run, expected) for run in runs if not run.failure}
+    console = _console()
+    console.print(report.score_table(runs, questions, errors))
+    ours = runs[0]
+    assert ours.tokens is not None
     console.print(
-        f"{pairs} pairs, {len(prompts)} questions, {total:,} prompt tokens:"
-        f" {total / ours.tokens:.2f} x as many as adjudge computes",
-        highlight=False,
+        f"{questions.pairs} pairs, {len(questions.prompts)} questions, {questions.prompt_tokens:,} prompt tokens:"
+        f" {questions.prompt_tokens / ours.tokens:.2f} x as many as adjudge computes"
     )
-    apart = [variant.name for variant in variants if not variant.error <= AGREEMENT]
-    console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}", highlight=False)
-    console.print(describe_machine(), highlight=False)
+    apart = [name for name, error in errors.items() if not error <= AGREEMENT]
+    console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}")
+    _finish(console, _failures(runs) + models.absent)
+    if output is not None:
+        machine = describe_machine()
+        write_rows(output, report.SCORE_COLUMNS, report.score_rows(runs, questions, errors, machine))
 
 
-def _save(output: Path, variants: list[Variant], pairs: int) -> None:
-    with output.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["variant", "pairs", "tokens", "seconds", "error", "machine"])
-        for variant in variants:
-            seconds = " ".join(f"{second:.3f}" for second in variant.seconds)
-            writer.writerow([variant.name, pairs, variant.tokens, seconds, f"{variant.error:.2e}", describe_machine()])
+def _generate(engine: Engine, questions: Questions, repeats: int, output: Path | None) -> None:
+    models = PeerModels(questions)
+    peers: list[Peer[list[int]]] = [Texts(engine, questions), *writing_peers(questions, models)]
+    with _progress() as progress:
+        expected, runs = run_rounds(peers, repeats, progress)
+    for peer in peers:
+        peer.close()
+    equal = {run.name: report.equal_texts(run, expected) for run in runs if not run.failure}
+    console = _console()
+    console.print(report.text_table(runs, questions, equal))
+    console.print(
+        f"{questions.pairs} pairs, {len(questions.prompts)} texts of {questions.writes} tokens after"
+        f" {questions.prompt_tokens:,} prompt tokens, the most probable token each time; all tokens/s counts both"
+    )
+    apart = [name for name, count in equal.items() if count < len(questions.prompts)]
+    console.print(f"texts differ from one prompt at a time: {', '.join(apart) or 'nowhere'}")
+    _finish(console, _failures(runs) + models.absent)
+    if output is not None:
+        write_rows(output, report.TEXT_COLUMNS, report.text_rows(runs, questions, equal, describe_machine()))
+
+
+def _under_load(engine: Engine, questions: Questions, rates: list[float], mode: Mode, output: Path | None) -> None:
+    models = PeerModels(questions)
+    offered = services(engine, questions, models)
+    count = len(questions.prompts)
+    console = _console()
+    loads: list[Load] = []
+    with _progress() as progress:
+        task = progress.add_task("what adjudge can do", total=None)
+        if not rates:
+            at_once = [asyncio.run(offer(offered[0], math.inf, [0.0] * count)) for _ in range(2)][-1]  # one to warm up
+            if at_once.note:
+                raise AdjudgeError(f"adjudge did not answer all questions: {at_once.note}")
+            rates = [share * at_once.achieved for share in SHARES]
+            console.print(f"adjudge answers {at_once.achieved:.2f} requests/s when {count} come at once")
+        progress.update(task, total=count * len(rates) * len(offered))
+        for rate, service in product(rates, offered):
+            progress.update(task, description=f"{service.name}, {rate:.2f} requests/s")
+            gc.collect()
+            loads.append(asyncio.run(offer(service, rate, arrivals(rate, count), lambda: progress.advance(task))))
+            progress.update(task, completed=count * len(loads))
+    for service in offered:
+        service.close()
+    console.print(report.load_table(loads))
+    what = f"a text of {questions.writes} tokens" if questions.writes else "one label distribution"
+    console.print(
+        f"{count} requests, {what} each, due at random (Poisson) and timed from when they were due, from a cold cache"
+    )
+    if count < 100:
+        console.print(f"p99 of {count} requests is the longest")
+    _finish(console, models.absent + ["vllm: its offline engine takes whole batches"] * (models.vllm is not None))
+    if output is not None:
+        machine = describe_machine()
+        write_rows(output, report.LOAD_COLUMNS, report.load_rows(loads, mode, machine))
+        try:
+            report.plot_load(
+                loads, output.with_suffix(".png"), f"{Path(engine.name).name}, {engine.dtype}, {what}\n{machine}"
+            )
+        except AdjudgeError as error:
+            print(f"adjudge: {error}", file=sys.stderr)
+
+
+def _finish(console: Console, left_out: Sequence[str]) -> None:
+    """What is not in the table and why, and what it was measured on."""
+    for line in left_out:
+        console.print(f"left out: {line}")
+    console.print(describe_machine())
+
+
+def _failures(runs: Sequence[Runs[Any]]) -> list[str]:
+    return [f"{run.name}: {run.failure}" for run in runs if run.failure]
+
+
+def _rates(text: str | None) -> list[float]:
+    """Rates from the command line, requests a second after commas; raises AdjudgeError for others."""
+    try:
+        rates = [float(part) for part in (text or "").split(",") if part.strip()]
+    except ValueError:
+        rates = [0.0]
+    if any(not 0 < rate < math.inf for rate in rates):
+        raise AdjudgeError(f'--rates is "{text}": give requests a second above 0, such as 0.5,1,2')
+    return rates
+
+
+def _console() -> Console:
+    return Console(width=None if Console().is_terminal else 170, highlight=False)
+
+
+def _progress() -> Progress:
+    return Progress(console=Console(stderr=True), transient=True)

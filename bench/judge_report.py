@@ -1,0 +1,201 @@
+"""The results of `adjudge bench judge` as tables for a terminal, as rows of CSV files, and as a plot."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+
+from rich.table import Table
+from rich.text import Text
+
+from adjudge.bench.load import Load
+from adjudge.bench.questions import Questions
+from adjudge.bench.rounds import Runs
+from adjudge.engine.errors import AdjudgeError
+
+Rows = list[list[object]]
+
+
+def largest_difference(runs: Runs[list[float]], expected: Sequence[Sequence[float]]) -> float:
+    """The largest difference of a label's log-probability from the reference in any round; NaN if one is."""
+    differences = [
+        abs(x - y)
+        for rows in runs.answers
+        for row, wanted in zip(rows, expected, strict=True)
+        for x, y in zip(row, wanted, strict=True)
+    ]
+    return max(differences, key=lambda difference: (difference != difference, difference))  # NaN is the largest
+
+
+def equal_texts(runs: Runs[list[int]], expected: Sequence[Sequence[int]]) -> int:
+    """How many texts have exactly the reference's tokens, in the round where fewest do."""
+    return min(sum(map(_same, texts, expected)) for texts in runs.answers)
+
+
+def score_table(runs: Sequence[Runs[list[float]]], questions: Questions, errors: dict[str, float]) -> Table:
+    """A line a variant: pairs and computed tokens a second, and how far its scores are from the reference."""
+    table = _table("tokens computed", "seconds (min-max)", "pairs/s", "tokens/s", "adjudge is", "max |Δ log p|")
+    for run in runs:
+        if not run.failure:
+            pace = "" if run.tokens is None else f"{run.tokens / run.median:,.0f}"
+            speed = f"{questions.pairs / run.median:.3f}"
+            error = f"{errors[run.name]:.1e}"
+            _add(table, run.name, _count(run.tokens), _spread(run), speed, pace, _ratio(run, runs[0]), error)
+    return table
+
+
+def text_table(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dict[str, int]) -> Table:
+    """A line a variant: tokens written a second, also with those of the prompts, and how many texts are equal."""
+    columns = ("prompt tokens computed", "written", "seconds (min-max)", "written/s", "all tokens/s", "adjudge is")
+    table = _table(*columns, "equal texts")
+    for run in runs:
+        if not run.failure:
+            count = written(run)
+            paces = [f"{tokens / run.median:,.1f}" for tokens in (count, questions.prompt_tokens + count)]
+            same = f"{equal[run.name]} of {len(questions.prompts)}"
+            _add(table, run.name, _count(run.tokens), f"{count:,}", _spread(run), *paces, _ratio(run, runs[0]), same)
+    return table
+
+
+def load_table(loads: Sequence[Load]) -> Table:
+    """A line a rate and variant: latencies from when a request was due, and what was answered a second."""
+    table = Table("requests/s", box=None, pad_edge=False, header_style="bold")
+    table.add_column("variant", no_wrap=True)
+    for column in ("answered/s", "p50 s", "p99 s", "prompt tokens/s", "written tokens/s"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("note")
+    for load in loads:
+        cells = [""] * 5
+        if load.latencies:
+            times = (load.percentile(50), load.percentile(99))
+            paces = (load.prompt_tokens / load.seconds, load.written_tokens / load.seconds)
+            cells = [f"{load.achieved:.2f}", *(f"{t:.2f}" for t in times), *(f"{pace:,.1f}" for pace in paces)]
+        table.add_row(f"{load.rate:.2f}", _name(load.variant), *cells, Text(load.note, "yellow"))
+    return table
+
+
+def written(run: Runs[list[int]]) -> int:
+    """Tokens of all texts of a round."""
+    return sum(map(len, run.answers[-1]))
+
+
+SCORE_COLUMNS = ("variant", "pairs", "tokens", "seconds", "error", "machine")
+TEXT_COLUMNS = (
+    "variant",
+    "pairs",
+    "texts",
+    "prompt_tokens",
+    "tokens",
+    "written",
+    "seconds",
+    "equal",
+    "note",
+    "machine",
+)
+LOAD_COLUMNS = (
+    *("variant", "mode", "rate", "requests", "p50", "p99", "answered_per_second", "prompt_tokens", "written"),
+    *("seconds", "latencies", "note", "machine"),
+)
+
+
+def score_rows(runs: Sequence[Runs[list[float]]], questions: Questions, errors: dict[str, float], machine: str) -> Rows:
+    """Rows of SCORE_COLUMNS."""
+    return [
+        [run.name, questions.pairs, run.tokens, _seconds(run.seconds), f"{errors[run.name]:.2e}", machine]
+        for run in runs
+        if not run.failure
+    ]
+
+
+def text_rows(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dict[str, int], machine: str) -> Rows:
+    """Rows of TEXT_COLUMNS; `prompt_tokens` were asked for, `tokens` of them computed."""
+    about = [questions.pairs, len(questions.prompts), questions.prompt_tokens]
+    return [
+        [run.name, *about, *([""] * 4), run.failure, machine]
+        if run.failure
+        else [run.name, *about, run.tokens, written(run), _seconds(run.seconds), equal[run.name], "", machine]
+        for run in runs
+    ]
+
+
+def load_rows(loads: Sequence[Load], mode: str, machine: str) -> Rows:
+    """Rows of LOAD_COLUMNS; times in seconds."""
+    rows: Rows = []
+    for load in loads:
+        row: list[object] = [load.variant, mode, f"{load.rate:.4g}", len(load.latencies)]
+        if load.latencies:
+            times = [f"{load.percentile(percent):.3f}" for percent in (50, 99)]
+            row += [*times, f"{load.achieved:.4g}", load.prompt_tokens, load.written_tokens, f"{load.seconds:.3f}"]
+        else:
+            row += [""] * 6
+        rows.append([*row, _seconds(load.latencies), load.note, machine])
+    return rows
+
+
+def plot_load(loads: Sequence[Load], path: Path, title: str) -> None:
+    """Latency against rate, a colour for each variant: p99 drawn through, p50 dashed.
+
+    Raises AdjudgeError where matplotlib is missing or the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise AdjudgeError("there is no plot: matplotlib is missing; pip install 'adjudge[report]'") from None
+    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    axes = figure.add_subplot()
+    for color, name in enumerate(dict.fromkeys(load.variant for load in loads if load.latencies)):
+        points = [load for load in loads if load.variant == name and load.latencies]
+        rates = [load.rate for load in points]
+        for percent, line in ((99, "-"), (50, "--")):
+            label = f"{name}, p{percent}"
+            axes.plot(
+                rates, [load.percentile(percent) for load in points], line, marker=".", c=f"C{color}", label=label
+            )
+    axes.set(yscale="log", xlabel="requests/s, due at random", ylabel="seconds from due to answered")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=7)
+    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7)
+    try:
+        figure.savefig(path, dpi=100)
+    except OSError as error:
+        raise AdjudgeError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("variant", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _add(table: Table, name: str, *cells: str) -> None:
+    table.add_row(_name(name), *cells)
+
+
+def _name(variant: str) -> Text:
+    return Text(variant, "bold" if variant == "adjudge" else "")
+
+
+def _same(text: Sequence[int], expected: Sequence[int]) -> bool:
+    return list(text) == list(expected)
+
+
+def _count(tokens: int | None) -> str:
+    return "" if tokens is None else f"{tokens:,}"
+
+
+def _spread(run: Runs[list[float]] | Runs[list[int]]) -> str:
+    return f"{run.median:.2f} ({min(run.seconds):.2f}-{max(run.seconds):.2f})"
+
+
+def _ratio(run: Runs[list[float]] | Runs[list[int]], ours: Runs[list[float]] | Runs[list[int]]) -> str:
+    if run is ours:
+        return ""
+    return f"{statistics.median(t / o for t, o in zip(run.seconds, ours.seconds, strict=True)):.2f} x"
+
+
+def _seconds(seconds: Sequence[float]) -> str:
+    return " ".join(f"{second:.3f}" for second in seconds)

@@ -1,0 +1,152 @@
+"""The peers of `adjudge bench judge --mode generate`: other ways to write the same texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from adjudge.bench.peer_models import LlamaCpp, PeerModels
+from adjudge.bench.peers import OneByOne, Peer, Transformers, batches_by_length
+from adjudge.bench.questions import Questions
+from adjudge.engine.radix import Tokens
+
+WRITING_BATCH = 16
+PAGE = 32
+"""Tokens a page of continuous batching on CPU: it shares whole pages, and its default of 256 would share few."""
+STEP_TOKENS = 512
+"""Tokens a step of continuous batching on CPU; larger steps pay for a mask of all prompts against all."""
+
+
+class WriterAlone(Transformers, OneByOne[list[int]]):
+    """`generate` with its cache, one prompt a call: the reference for texts."""
+
+    name = "transformers, one prompt at a time"
+    is_reference = True
+
+    @torch.inference_mode()
+    def answer(self, prompt: Tokens) -> tuple[list[int], int]:
+        """Write one text."""
+        ids = self.tensor([list(prompt)])
+        output = self.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=greedy(self.questions))
+        return output[0, len(prompt) :].tolist(), len(prompt)
+
+
+class PaddedWriter(Transformers, Peer[list[int]]):
+    """`generate` on batches of prompts of similar length, padded on the left."""
+
+    name = f"transformers, padded batches of {WRITING_BATCH}"
+
+    @torch.inference_mode()
+    def run(self) -> tuple[list[list[int]], int]:
+        """Write the texts of the prompts sorted by length."""
+        texts: dict[int, list[int]] = {}
+        tokens = 0
+        for batch in batches_by_length(self.prompts, WRITING_BATCH):
+            width = max(len(self.prompts[index]) for index in batch)
+            ids = self.tensor([[*[0] * (width - len(self.prompts[i])), *self.prompts[i]] for i in batch])
+            mask = self.tensor([[0] * (width - len(self.prompts[i])) + [1] * len(self.prompts[i]) for i in batch])
+            output = self.model.generate(ids, attention_mask=mask, generation_config=greedy(self.questions))
+            texts.update(zip(batch, output[:, width:].tolist(), strict=True))
+            tokens += width * len(batch)
+        return [texts[index] for index in range(len(self.prompts))], tokens
+
+
+class ContinuousWriter(Transformers, Peer[list[int]]):
+    """transformers' continuous batching, with its own sharing of prefixes, from a cold cache."""
+
+    name = "transformers, continuous batching"
+
+    def run(self) -> tuple[list[list[int]], int | None]:
+        """Write all texts in one call; raises RuntimeError with the reason where it gives some up."""
+        computed = 0
+
+        def count(module: torch.nn.Module, arguments: tuple[torch.Tensor], output: torch.Tensor) -> None:
+            nonlocal computed
+            computed += arguments[0].numel()
+
+        hook = self.model.get_input_embeddings().register_forward_hook(count)
+        try:
+            outputs = self.model.generate_batch([list(prompt) for prompt in self.prompts], **continuous(self.questions))
+        finally:
+            hook.remove()
+        if failed := [output.error for output in outputs.values() if output.error is not None]:
+            raise RuntimeError(failed[0])
+        if len(outputs) < len(self.prompts):
+            raise RuntimeError(f"{len(self.prompts) - len(outputs)} of {len(self.prompts)} texts never came")
+        texts = [output.generated_tokens for output in outputs.values()]
+        if self.model.device.type != "cpu":
+            return texts, None  # a CUDA graph computes tokens that no hook sees
+        return texts, computed - sum(len(text) - 1 for text in texts)  # a text's last token is not computed
+
+
+class LlamaCppTexts(OneByOne[list[int]]):
+    """llama-cpp-python, prompt by prompt."""
+
+    name = "llama-cpp-python, prefix kept between prompts"
+
+    def __init__(self, questions: Questions, model: LlamaCpp) -> None:
+        self.model, self.prompts, self.writes = model, questions.prompts, questions.writes
+
+    def begin(self) -> None:
+        """Forget the last prompt."""
+        self.model.forget()
+
+    def answer(self, prompt: Tokens) -> tuple[list[int], int]:
+        """Write one text."""
+        return self.model.write(prompt, self.writes)
+
+    def close(self) -> None:
+        """Free the model."""
+        self.model.close()
+
+
+class VLLMTexts(Peer[list[int]]):
+    """vLLM, all texts in one call."""
+
+    name = "vllm, automatic prefix caching"
+
+    def __init__(self, questions: Questions, model: Any) -> None:
+        self.questions, self.model = questions, model
+
+    def run(self) -> tuple[list[list[int]], int]:
+        """Write all texts from a cold cache."""
+        from vllm import SamplingParams
+
+        self.model.reset_prefix_cache()
+        wanted = SamplingParams(max_tokens=self.questions.writes, temperature=0.0, ignore_eos=True)
+        prompts = [{"prompt_token_ids": list(prompt)} for prompt in self.questions.prompts]
+        outputs = self.model.generate(prompts, wanted, use_tqdm=False)
+        cached = sum(output.num_cached_tokens or 0 for output in outputs)
+        return [list(output.outputs[0].token_ids) for output in outputs], self.questions.prompt_tokens - cached
+
+
+def writing_peers(questions: Questions, models: PeerModels) -> list[Peer[list[int]]]:
+    """transformers in three ways, and every peer engine that is here."""
+    kinds = (WriterAlone, PaddedWriter, ContinuousWriter)
+    peers: list[Peer[list[int]]] = [kind(questions, models.transformers) for kind in kinds]
+    if models.llama_cpp is not None:
+        peers.append(LlamaCppTexts(questions, models.llama_cpp))
+    if models.vllm is not None:
+        peers.append(VLLMTexts(questions, models.vllm))
+    return peers
+
+
+def greedy(questions: Questions, end_id: int | None = None) -> Any:
+    """transformers' settings for the most probable tokens, as many as asked for (one where scores are)."""
+    from transformers import GenerationConfig
+
+    settings: Any = GenerationConfig
+    return settings(max_new_tokens=max(1, questions.writes), do_sample=False, eos_token_id=end_id, pad_token_id=0)
+
+
+def continuous(questions: Questions) -> dict[str, Any]:
+    """Arguments of transformers' continuous batching: on CPU a cache as large as adjudge's, on a GPU its own choice."""
+    from transformers import ContinuousBatchingConfig
+
+    config = ContinuousBatchingConfig()
+    if torch.device(questions.device).type == "cpu":
+        wanted = sum(-(-(len(prompt) + questions.writes) // PAGE) + 1 for prompt in questions.prompts)
+        pages = min(wanted, questions.cache_tokens // PAGE)
+        config = ContinuousBatchingConfig(page_size=PAGE, num_blocks=pages, max_batch_tokens=STEP_TOKENS)
+    return {"generation_config": greedy(questions, end_id=-1), "continuous_batching_config": config}
