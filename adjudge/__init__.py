@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adjudge.engine.answers import AnswerFormat
     from adjudge.engine.async_engine import AsyncEngine
-    from adjudge.engine.cluster import ClusterEngine
+    from adjudge.engine.cluster.cluster_engine import ClusterEngine
     from adjudge.engine.completion import Completion
     from adjudge.engine.engine import Engine
     from adjudge.engine.errors import AdjudgeError
     from adjudge.engine.labels import Labels
     from adjudge.engine.prompt import Message, Prompt, Segment
-    from adjudge.engine.remote import RemoteEngine
+    from adjudge.engine.remote.remote_engine import RemoteEngine
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
     from adjudge.rewards.aspects import HANNA, STORYER, Aspect
@@ -34,13 +34,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "adjudge.engine.answers": ("AnswerFormat",),
     "adjudge.engine.async_engine": ("AsyncEngine",),
-    "adjudge.engine.cluster": ("ClusterEngine",),
+    "adjudge.engine.cluster.cluster_engine": ("ClusterEngine",),
     "adjudge.engine.completion": ("Completion",),
     "adjudge.engine.engine": ("Engine",),
     "adjudge.engine.errors": ("AdjudgeError",),
     "adjudge.engine.labels": ("Labels",),
     "adjudge.engine.prompt": ("Message", "Prompt", "Segment"),
-    "adjudge.engine.remote": ("RemoteEngine",),
+    "adjudge.engine.remote.remote_engine": ("RemoteEngine",),
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
     "adjudge.rewards.aspects": ("HANNA", "STORYER", "Aspect"),

@@ -139,6 +139,7 @@ def serve(
     ] = 30.0,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    replicas: Replicas = 1,
 ) -> None:
     """Serve a model over HTTP: OpenAI's chat and completions, SGLang's score, judge and rewards.
 
@@ -162,6 +163,7 @@ def serve(
         drain_timeout=drain_timeout,
         device=device,
         dtype=dtype,
+        replicas=replicas,
     )
 
 

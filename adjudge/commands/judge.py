@@ -98,7 +98,7 @@ def _engine(model: str, adapter: Path | None, replicas: int, device: str, dtype:
 
         yield Engine(model, adapter=adapter, device=device, dtype=dtype)
     else:
-        from adjudge.engine.cluster import ClusterEngine
+        from adjudge.engine.cluster.cluster_engine import ClusterEngine
 
         with ClusterEngine(model, replicas, adapter=adapter, device=device, dtype=dtype) as cluster:
             yield cluster

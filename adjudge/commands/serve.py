@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import TYPE_CHECKING, Any
 
 from adjudge import __version__
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
+
+if TYPE_CHECKING:
+    from adjudge.engine.async_engine import AsyncFace
 
 KEY = "ADJUDGE_API_KEY"
 
@@ -28,6 +32,7 @@ def serve(
     drain_timeout: float,
     device: str,
     dtype: str,
+    replicas: int,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; mistakes in the options are found before the model is loaded."""
     chosen = parse_aspects(aspects)
@@ -48,10 +53,8 @@ def serve(
         drain_timeout=drain_timeout,
     )
     with listen(host, port) as listener:
-        from adjudge.engine.async_engine import AsyncEngine
-        from adjudge.engine.engine import Engine
-
-        engine = AsyncEngine(Engine(model, adapter=adapter, device=device, dtype=dtype, max_queue=max_queue))
+        how = {"adapter": adapter, "device": device, "dtype": dtype, "max_queue": max_queue}
+        engine = _engine(model, replicas, how)
         gate = create_app(engine, limits, [judging(chosen)], __version__)
         where, bound = address_of(listener)
         url = f"http://[{where}]:{bound}" if ":" in where else f"http://{where}:{bound}"
@@ -60,3 +63,15 @@ def serve(
             Server(gate, listener, lambda: print(line, flush=True)).run()
         finally:
             asyncio.run(engine.close(drain=False))
+
+
+def _engine(model: str, replicas: int, how: dict[str, Any]) -> AsyncFace:
+    if replicas == 1:
+        from adjudge.engine.async_engine import AsyncEngine
+        from adjudge.engine.engine import Engine
+
+        return AsyncEngine(Engine(model, **how))
+    from adjudge.engine.cluster.async_cluster import AsyncClusterEngine
+    from adjudge.engine.cluster.cluster_engine import ClusterEngine
+
+    return AsyncClusterEngine(ClusterEngine(model, replicas, **how))

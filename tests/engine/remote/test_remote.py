@@ -15,11 +15,11 @@ from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.labels import LabelSet, Read, Spelling
-from adjudge.engine.remote_protocols import Reading, bounded
-from adjudge.engine.remote_questions import ReadJob
+from adjudge.engine.remote.protocols import Reading, bounded
+from adjudge.engine.remote.questions import ReadJob
 from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.verdict import Pair
-from tests.engine.remote_peer import KINDS, Peer
+from tests.engine.remote.peer import KINDS, Peer
 
 TINY = "dummy:tiny-llama"
 DIGITS = Labels(("1", "2", "3", "4", "5"))
@@ -401,6 +401,6 @@ def test_no_prompts_are_no_requests(open_remote: Open) -> None:
 
 def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tenacity", None)
-    monkeypatch.delitem(sys.modules, "adjudge.engine.remote_transport")
+    monkeypatch.delitem(sys.modules, "adjudge.engine.remote.transport")
     with pytest.raises(AdjudgeError, match=r"pip install 'adjudge\[remote\]'"):
-        importlib.import_module("adjudge.engine.remote_transport")
+        importlib.import_module("adjudge.engine.remote.transport")

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.remote_transport import NoAnswer, Refused, Transport
+from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
 
 Kind = Literal["adjudge", "vllm", "sglang", "openai"]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from adjudge.engine import routing
 from adjudge.engine.blocks import BlockPool
+from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router
 from adjudge.engine.engine import Engine
 from adjudge.engine.radix import RadixCache, Tokens
-from adjudge.engine.routing import BLOCK, Lane, Route, Router
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.wire import pair_of, read_rows
 

@@ -10,8 +10,8 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.remote_protocols import Ask, Protocol, Reading, Text, logprob, ordered, token_of
-from adjudge.engine.remote_transport import TOO_LONG, BadReply
+from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text, logprob, ordered, token_of
+from adjudge.engine.remote.transport import TOO_LONG, BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import Tokens

@@ -13,13 +13,13 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.fingerprints import digest
-from adjudge.engine.loop_thread import LoopThread
-from adjudge.engine.remote_card import Kind, ModelCard, read_card
-from adjudge.engine.remote_completions import AdjudgeProtocol, OpenAIProtocol, VllmProtocol
-from adjudge.engine.remote_protocols import Ask, Protocol
-from adjudge.engine.remote_questions import Question, ReadJob, ReadQuestion, TextQuestion
-from adjudge.engine.remote_sglang import SglangProtocol
-from adjudge.engine.remote_transport import NoAnswer, Refused, Transport
+from adjudge.engine.remote.card import Kind, ModelCard, read_card
+from adjudge.engine.remote.completions import AdjudgeProtocol, OpenAIProtocol, VllmProtocol
+from adjudge.engine.remote.loop_thread import LoopThread
+from adjudge.engine.remote.protocols import Ask, Protocol
+from adjudge.engine.remote.questions import Question, ReadJob, ReadQuestion, TextQuestion
+from adjudge.engine.remote.sglang import SglangProtocol
+from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.sources import tokenizer_named

@@ -13,7 +13,7 @@ import msgspec
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.labels import LabelSet
-from adjudge.engine.remote_protocols import Ask, Protocol, Reading, Text
+from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.tokenizer import Tokens

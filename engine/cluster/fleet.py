@@ -11,9 +11,9 @@ import msgspec
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from adjudge.engine.cluster.replica import Opened, State
+from adjudge.engine.cluster.routing import Lane, Router
 from adjudge.engine.errors import AdjudgeError, reason
-from adjudge.engine.replica import Opened, State
-from adjudge.engine.routing import Lane, Router
 from adjudge.engine.sources import print_status
 
 PATIENCE_SECONDS = 20.0

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from adjudge.engine.cluster.fleet import Fleet
+from adjudge.engine.cluster.order import Lengths, Order, Query
+from adjudge.engine.cluster.replica import Done, NotOpen, Opened
+from adjudge.engine.cluster.routing import Lane
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import Stats
-from adjudge.engine.fleet import Fleet
-from adjudge.engine.order import Lengths, Order, Query
-from adjudge.engine.replica import Done, NotOpen, Opened
-from adjudge.engine.routing import Lane
 from adjudge.engine.worker import Event, Piece
 
 Result = TypeVar("Result")

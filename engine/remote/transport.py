@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from adjudge.engine.circuit import Circuit
 from adjudge.engine.errors import AdjudgeError, RemoteError, reason
+from adjudge.engine.remote.circuit import Circuit
 from adjudge.engine.score import Reason
 
 try:

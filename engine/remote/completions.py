@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
-from adjudge.engine.remote_protocols import Ask, Protocol, Reading, Text, Usage, bounded, logprob, ordered, token_of
-from adjudge.engine.remote_transport import BadReply
+from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text, Usage, bounded, logprob, ordered, token_of
+from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import Tokens

@@ -16,7 +16,7 @@ from adjudge import Labels, RemoteEngine
 from adjudge.engine import remote_transport
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
-from tests.engine.remote_peer import KINDS, Answer, Peer, breaks_off, cut_short, hangs, proper, says, send
+from tests.engine.remote.peer import KINDS, Answer, Peer, breaks_off, cut_short, hangs, proper, says, send
 
 TINY = "dummy:tiny-llama"
 DIGITS = Labels(("1", "2", "3", "4", "5"))

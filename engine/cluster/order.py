@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
+from adjudge.engine.cluster.routing import Route
 from adjudge.engine.completion import Completion
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.radix import Tokens
-from adjudge.engine.routing import Route
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.worker import Event, Piece

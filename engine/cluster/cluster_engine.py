@@ -11,15 +11,15 @@ from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar
 
+from adjudge.engine.cluster.order import Order, Query
+from adjudge.engine.cluster.ray_session import RaySession
+from adjudge.engine.cluster.replica import Replica
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
 from adjudge.engine.labels import LabelSet
-from adjudge.engine.order import Order, Query
-from adjudge.engine.ray_session import RaySession
-from adjudge.engine.replica import Replica
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.sources import open_tokenizer, resolve
@@ -67,7 +67,7 @@ class ClusterEngine(EngineFace):
             session = RaySession(address)
             begun.callback(session.close)
             self.actors = session.start(self.replica, (model, options), replicas, share)
-            from adjudge.engine.dispatch import Dispatcher  # imports Ray
+            from adjudge.engine.cluster.dispatch import Dispatcher  # imports Ray
 
             self.dispatcher = Dispatcher(self.actors)
             begun.callback(self.dispatcher.close, drain=False)

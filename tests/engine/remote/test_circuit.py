@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from adjudge.engine.circuit import Circuit
+from adjudge.engine.remote.circuit import Circuit
 
 
 def test_it_opens_after_failures_in_a_row_and_looks_again_once_in_a_while() -> None:

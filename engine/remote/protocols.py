@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.remote_transport import BadReply
+from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import Tokenizer, Tokens

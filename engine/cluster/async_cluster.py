@@ -9,15 +9,17 @@ from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from adjudge.engine.async_engine import Answers, AsyncFace
-from adjudge.engine.cluster import ClusterEngine
+from adjudge.engine.cluster.cluster_engine import ClusterEngine
+from adjudge.engine.cluster.order import Order
 from adjudge.engine.face import AnyLabels, AnyPrompt
-from adjudge.engine.order import Order
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.worker import Event, Piece
 
 if TYPE_CHECKING:
-    from adjudge.engine.dispatch import Dispatcher  # imports Ray
+    from adjudge.engine.cluster.dispatch import Dispatcher  # imports Ray
 
 
 class AsyncClusterEngine(AsyncFace):
@@ -56,6 +58,10 @@ class AsyncClusterEngine(AsyncFace):
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
         prepare = partial(self.face.generate_order, prompts, sampling, seeds, priority, timeout, pieces, **options)
         return _OrderAnswers(self.face.dispatcher, await asyncio.to_thread(prepare))
+
+    def counters(self) -> dict[str, float]:
+        """The replicas' totals since the cluster opened."""
+        return msgspec.structs.asdict(self.face.stats)
 
     async def update_weights(
         self, weights: str | Path | None = None, *, adapter: str | Path | EllipsisType | None = ...

@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 
 from adjudge import AdjudgeError, ClusterEngine, Engine, Labels, Pair, PairwiseJudge
 from adjudge.cli import app
-from adjudge.engine.async_cluster import AsyncClusterEngine
 from adjudge.engine.call import Call
+from adjudge.engine.cluster.async_cluster import AsyncClusterEngine
+from adjudge.engine.cluster.replica import Replica, State
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import PromptError, QueueFull
-from adjudge.engine.replica import Replica, State
 from adjudge.engine.worker import Piece
 
 ray = pytest.importorskip("ray")

@@ -1,0 +1,1 @@
+"""Replicas of an engine on Ray, behind one face."""

@@ -1,0 +1,1 @@
+"""An engine on the other side of HTTP."""
