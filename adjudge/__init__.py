@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
     from adjudge.rewards.aspects import HANNA, STORYER, Aspect
+    from adjudge.rewards.group import Group, GroupVerdict, Outcome
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.tournament import Tournament
     from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
 
 __version__ = "0.1.0"
@@ -44,8 +46,10 @@ _HOMES = {
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
     "adjudge.rewards.aspects": ("HANNA", "STORYER", "Aspect"),
+    "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
+    "adjudge.rewards.tournament": ("Tournament",),
     "adjudge.rewards.verdict": ("AspectVerdict", "Pair", "PairVerdict"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -60,9 +64,12 @@ __all__ = [
     "AsyncEngine",
     "Completion",
     "Engine",
+    "Group",
+    "GroupVerdict",
     "Journal",
     "Labels",
     "Message",
+    "Outcome",
     "Pair",
     "PairVerdict",
     "PairwiseJudge",
@@ -71,6 +78,7 @@ __all__ = [
     "Sampling",
     "Score",
     "Segment",
+    "Tournament",
 ]
 
 

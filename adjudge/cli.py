@@ -1,4 +1,4 @@
-"""The `adjudge` command: judge pairs, score prompts, serve, list models, measure."""
+"""The `adjudge` command: judge pairs, rank groups, score prompts, serve, list models, measure."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapte
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]
+Aspects = Annotated[str, typer.Option(help="hanna, storyer, or names after commas; your own as name=what it means.")]
+Orders = Annotated[
+    Literal["both", "ab"], typer.Option(help="Both orders cancel position bias; ab shows the first story first only.")
+]
+CutTexts = Annotated[
+    Literal["middle", "head", "tail", "never"],
+    typer.Option(help="What goes of texts too long for the model; never: abstain instead."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an earlier run of the same output.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Forget an earlier run of the same output.")]
+JournalFile = Annotated[
+    Path | None, typer.Option(help="Where finished verdicts are kept (default: beside the output).")
+]
 
 
 @app.command()
@@ -38,22 +51,13 @@ def judge(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
     model: Model = DEFAULT_MODEL,
     adapter: Adapter = None,
-    aspects: Annotated[
-        str, typer.Option(help="hanna, storyer, or names after commas; your own as name=what it means.")
-    ] = "hanna",
-    orders: Annotated[
-        Literal["both", "ab"], typer.Option(help="Both orders cancel position bias; ab shows story_a first only.")
-    ] = "both",
-    cut: Annotated[
-        Literal["middle", "head", "tail", "never"],
-        typer.Option(help="What goes of texts too long for the model; never: abstain instead."),
-    ] = "middle",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an earlier run of the same output.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Forget an earlier run of the same output.")] = False,
+    aspects: Aspects = "hanna",
+    orders: Orders = "both",
+    cut: CutTexts = "middle",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     report: Annotated[Path | None, typer.Option(help="Also write a self-contained HTML report here.")] = None,
-    journal: Annotated[
-        Path | None, typer.Option(help="Where finished verdicts are kept (default: beside the output).")
-    ] = None,
+    journal: JournalFile = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     replicas: Replicas = 1,
@@ -83,6 +87,64 @@ def judge(
         device=device,
         dtype=dtype,
         replicas=replicas,
+    )
+
+
+@app.command()
+def rank(
+    groups: Annotated[Path, typer.Argument(help="JSONL of groups: the responses to one prompt.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Rankings, JSONL in input order.")] = None,
+    pairing: Annotated[
+        Literal["all", "circular", "uncertain"],
+        typer.Option(help="Every pair; each with k others; or those pairs that tell most, round by round."),
+    ] = "all",
+    k: Annotated[int, typer.Option(help="How many others each text meets (circular; uncertain: on average).")] = 4,
+    budget: Annotated[
+        int | None, typer.Option(help="Pairs a group (uncertain; default: what circular asks).", min=1)
+    ] = None,
+    ranking: Annotated[
+        Literal["bradley_terry", "borda"], typer.Option(help="How preferences become strengths.")
+    ] = "bradley_terry",
+    seed: Annotated[int, typer.Option(help="Decides who meets whom.")] = 0,
+    model: Model = DEFAULT_MODEL,
+    adapter: Adapter = None,
+    aspects: Aspects = "hanna",
+    orders: Orders = "both",
+    cut: CutTexts = "middle",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Rank the responses to each prompt by comparing pairs of them.
+
+    Each row has `prompt`, `responses` (a list of texts), optionally `reference` (a text that takes part) and `id`;
+    further columns pass through. Each line of the output has `strengths`, one for each response (log-odds; null where
+    nothing was answered), their standard `errors`, `preferences` (the probability of being better than the reference),
+    and `outcomes`, every pair that was asked.
+
+    A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; no pair is lost or judged twice.
+    """
+    from adjudge.commands.rank import rank_file
+
+    rank_file(
+        groups,
+        output or groups.with_suffix(".ranks.jsonl"),
+        pairing=pairing,
+        k=k,
+        budget=budget,
+        ranking=ranking,
+        seed=seed,
+        model=model,
+        adapter=adapter,
+        aspects=aspects,
+        orders=orders,
+        cut=cut,
+        earlier="resume" if resume else "overwrite" if overwrite else "refuse",
+        journal=journal,
+        device=device,
+        dtype=dtype,
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of pairs and prompts in, lines of JSON out: JSONL, or CSV with the same columns."""
+"""Files of pairs, groups and prompts in, lines of JSON out: JSONL, or CSV with the same columns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
+from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.verdict import Pair, PairVerdict
 
 LABEL_SEPARATOR = "|"
 """Between the labels of a CSV column."""
 
 PAIR_COLUMNS = ("id", "prompt", "prompt_a", "prompt_b", "story_a", "story_b", "reviews")
+
+GROUP_COLUMNS = ("id", "prompt", "responses", "reference")
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -62,21 +65,42 @@ def pair_of(row: Row, number: int) -> Pair:
     prompt_a, prompt_b = (row.optional_text(name, judge) for name in ("prompt_a", "prompt_b"))
     if "prompt" not in row.columns and (prompt_a is None or prompt_b is None):
         raise AdjudgeError(f'{row.place}: "prompt" is missing (or "prompt_a" and "prompt_b"; needed by {judge})')
-    name = row.columns.get("id")
     return Pair(
         a=row.text("story_a", judge),
         b=row.text("story_b", judge),
         prompt=row.optional_text("prompt", judge) or "",
         prompt_a=prompt_a,
         prompt_b=prompt_b,
-        id=str(number if name in (None, "") else name),
+        id=_id(row, number),
+    )
+
+
+def group_of(row: Row, number: int) -> Group:
+    """The group of a row; its id is the row's number where it has none."""
+    tournament = "a tournament"
+    responses = row.columns.get("responses")
+    if responses is None:
+        raise AdjudgeError(f'{row.place}: "responses" is missing (needed by {tournament})')
+    if not isinstance(responses, list) or not all(isinstance(text, str) for text in responses):
+        raise AdjudgeError(f'{row.place}: "responses" is {json.dumps(responses)[:40]}, not a list of strings')
+    if not responses:
+        raise AdjudgeError(f'{row.place}: "responses" is empty: give at least one')
+    return Group(
+        prompt=row.text("prompt", tournament),
+        responses=tuple(responses),
+        reference=row.optional_text("reference", tournament),
+        id=_id(row, number),
     )
 
 
 def verdict_line(verdict: PairVerdict, row: Row) -> bytes:
     """A verdict as one line of JSON, with the row's further columns passed through."""
-    further = {name: value for name, value in row.columns.items() if name not in PAIR_COLUMNS}
-    return json_line({**further, **msgspec.to_builtins(verdict)})
+    return _line(verdict, row, PAIR_COLUMNS)
+
+
+def group_line(verdict: GroupVerdict, row: Row) -> bytes:
+    """The same for a group."""
+    return _line(verdict, row, GROUP_COLUMNS)
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
@@ -92,6 +116,16 @@ def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
     if not own or not isinstance(own, (list, tuple)) or not all(isinstance(label, str) for label in own):
         raise AdjudgeError(f'{row.place}: "labels" is missing or not a list of strings (or give --labels for all rows)')
     return tuple(own)
+
+
+def _id(row: Row, number: int) -> str:
+    name = row.columns.get("id")
+    return str(number if name in (None, "") else name)
+
+
+def _line(verdict: PairVerdict | GroupVerdict, row: Row, known: Sequence[str]) -> bytes:
+    further = {name: value for name, value in row.columns.items() if name not in known}
+    return json_line({**further, **msgspec.to_builtins(verdict)})
 
 
 def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:

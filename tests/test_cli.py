@@ -265,6 +265,6 @@ def test_an_adapter_judges_in_the_models_place(run: Run, tmp_path: Path) -> None
 
 def test_models_and_every_help_page_print(run: Run) -> None:
     assert "smollm2-135m" in run("models").stdout
-    for command in ((), ("judge",), ("score",), ("models",), ("bench",), ("bench", "judge")):
+    for command in ((), ("judge",), ("rank",), ("score",), ("models",), ("bench",), ("bench", "judge")):
         result = run(*command, "--help")
         assert result.returncode == 0 and "Usage" in result.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -10,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from adjudge.commands.output import Write, check_writable, make_folder_of, open_output
+from adjudge.commands.output import Write, open_output
+from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
@@ -24,8 +23,6 @@ from adjudge.rewards.wire import Row, pair_of, read_rows, verdict_line
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.pairwise import PairwiseJudge
-
-Earlier = Literal["resume", "overwrite", "refuse"]
 
 EXPECTED = ("a", "b", "tie")
 
@@ -53,9 +50,9 @@ def judge_file(
     expected = [_expected(row) for row in rows]
     notes = [row.optional_text("note", "the report") for row in rows]
     journal = journal or output.with_name(output.name + ".journal")
-    _check_paths(path, output, journal, report)
-    with _alone(journal), Journal(journal) as book, ExitStack() as opened:
-        _check_earlier(output, book, earlier)
+    check_paths("the pairs", path, output, journal, report)
+    with alone(journal), Journal(journal) as book, ExitStack() as opened:
+        check_earlier(output, book, earlier)
         from adjudge.rewards.pairwise import PairwiseJudge
 
         engine = opened.enter_context(_engine(model, adapter, replicas, device, dtype))
@@ -109,26 +106,17 @@ def _judge_all(
 ) -> list[PairVerdict]:
     """Judge and write in input order; whatever stops it, the finished verdicts are in the journal."""
     verdicts: list[PairVerdict] = []
-    kept = f"{{}} of {len(pairs)} verdicts are kept; run again with --resume to go on"
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("judging", total=len(pairs))
-            for row, verdict in zip(rows, judge.compare_iter(pairs), strict=True):
-                verdicts.append(verdict)
-                write(verdict_line(verdict, row))
-                progress.advance(task)
-    except KeyboardInterrupt:
-        print(f"adjudge: stopped; {kept.format(len(verdicts))}", file=sys.stderr)
-        raise SystemExit(130) from None
-    except OSError as error:
-        problem = f"cannot write {output} ({error.strerror})"
-    except sqlite3.Error as error:
-        problem = f"cannot write the journal of {output} ({error})"
-    else:
-        return verdicts
-    print(f"adjudge: {problem}: make room; {kept.format(len(verdicts))}", file=sys.stderr)
-    raise SystemExit(1)
+    with (
+        keeping(output, lambda: f"{len(verdicts)} of {len(pairs)} verdicts are kept"),
+        Progress(*columns, console=Console(stderr=True), transient=True) as progress,
+    ):
+        task = progress.add_task("judging", total=len(pairs))
+        for row, verdict in zip(rows, judge.compare_iter(pairs), strict=True):
+            verdicts.append(verdict)
+            write(verdict_line(verdict, row))
+            progress.advance(task)
+    return verdicts
 
 
 def _expected(row: Row) -> Literal["a", "b", "tie"] | None:
@@ -138,50 +126,3 @@ def _expected(row: Row) -> Literal["a", "b", "tie"] | None:
     if value not in EXPECTED:
         raise AdjudgeError(f'{row.place}: "expected" is "{value[:40]}": write a, b or tie, or leave it out')
     return value  # type: ignore[return-value]
-
-
-def _check_paths(path: Path, output: Path, journal: Path, report: Path | None) -> None:
-    """Make the folders, and refuse files that cannot be written or that are named twice."""
-    names = {"the pairs": path, "the output": output, "the journal": journal}
-    if report is not None:
-        names["the report"] = report
-    places: dict[Path, str] = {}
-    for name, file in names.items():
-        if other := places.get(file.resolve()):
-            raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
-        places[file.resolve()] = name
-    for written in (output, report):
-        if written is not None:
-            make_folder_of(written)
-            check_writable(written)
-
-
-@contextmanager
-def _alone(journal: Path) -> Iterator[None]:
-    """Hold the journal's lock: two runs that write one output would tear its lines."""
-    lock = FileLock(journal.with_name(journal.name + ".lock"), blocking=False)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise AdjudgeError(f"another run is writing with {journal}: wait for it, or name another output") from error
-    except OSError as error:
-        raise AdjudgeError(
-            f"cannot use {journal} as a journal ({error.strerror}): name another with --journal"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
-    """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
-    written = output.is_file() and output.stat().st_size > 0
-    if earlier == "refuse" and (written or len(book)):
-        found = output if written else book.path
-        raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, -o names another")
-    if earlier == "resume" and written and not len(book):
-        raise AdjudgeError(
-            f"{output} has verdicts but {book.path} has none:"
-            " name its journal with --journal, or start again with --overwrite"
-        )

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import Row, labels_of, pair_of, read_rows, verdict_line
+from adjudge.rewards.wire import Row, group_line, group_of, labels_of, pair_of, read_rows, verdict_line
 
 GOOD = '{"prompt": "p", "story_a": "a", "story_b": "b"}'
 
@@ -100,3 +101,65 @@ def test_labels_come_from_the_row_or_the_command() -> None:
     for bad in ({}, {"labels": [1]}, {"labels": ""}, {"labels": None}):
         with pytest.raises(AdjudgeError, match='line 1: "labels"'):
             labels_of(Row("line 1", bad), None)
+
+
+def groups(path: Path) -> list[Group]:
+    return [group_of(row, number) for number, row in enumerate(read_rows(path), 1)]
+
+
+def test_groups_are_read_with_and_without_what_is_optional(tmp_path: Path) -> None:
+    path = tmp_path / "g.jsonl"
+    path.write_text(
+        '{"prompt": "p", "responses": ["a", ""]}\n\n'
+        '{"prompt": "q", "responses": ["a"], "reference": "r", "id": 7}\n'
+        '{"prompt": "q", "responses": ["a"], "reference": null, "id": null}\n'
+    )
+    assert groups(path) == [
+        Group("p", ("a", ""), id="1"),
+        Group("q", ("a",), reference="r", id="7"),
+        Group("q", ("a",), id="3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"prompt": "p"}', '"responses" is missing (needed by a tournament)'),
+        ('{"responses": ["a"]}', '"prompt" is missing (needed by a tournament)'),
+        ('{"prompt": "p", "responses": "a"}', '"responses" is "a", not a list of strings'),
+        ('{"prompt": "p", "responses": ["a", 5]}', '"responses" is ["a", 5], not a list of strings'),
+        ('{"prompt": "p", "responses": []}', '"responses" is empty: give at least one'),
+        ('{"prompt": "p", "responses": ["a"], "reference": 5}', '"reference" is 5, not a string'),
+    ],
+)
+def test_a_mistake_in_a_group_names_its_line(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "g.jsonl"
+    path.write_text('{"prompt": "p", "responses": ["a"]}\n' * 6 + line)
+    with pytest.raises(AdjudgeError) as caught:
+        groups(path)
+    assert str(caught.value) == f"line 7 of g.jsonl: {message}"
+
+
+def test_a_group_line_passes_columns_through_and_repeats_no_text() -> None:
+    row = Row("line 1", {"prompt": "p", "responses": ["a"], "reference": "r", "id": "g", "genre": "tale \ud800"})
+    verdict = GroupVerdict("g", (None,), (None,), None, (None,), (), "timeout", False, "m", "k")
+    assert json.loads(group_line(verdict, row)) == {
+        "genre": "tale \ufffd",
+        "id": "g",
+        "strengths": [None],
+        "errors": [None],
+        "reference_strength": None,
+        "preferences": [None],
+        "outcomes": [],
+        "abstained": "timeout",
+        "truncated": False,
+        "model": "m",
+        "key": "k",
+    }
+
+
+def test_the_example_groups_have_a_reference_a_doubled_response_and_an_attack() -> None:
+    first, second = groups(Path(__file__).parents[2] / "examples" / "groups.jsonl")
+    assert first.reference is not None and second.reference is None
+    assert len(set(first.responses)) == len(first.responses) - 1
+    assert any("<ANSWER> 5" in text for text in first.responses)

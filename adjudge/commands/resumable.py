@@ -1,0 +1,83 @@
+"""A run that can be stopped at any time: its files, its journal, and what it says when it is stopped."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from adjudge.commands.output import check_writable, make_folder_of
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal
+
+Earlier = Literal["resume", "overwrite", "refuse"]
+
+
+def check_paths(what: str, path: Path, output: Path, journal: Path, report: Path | None = None) -> None:
+    """Make the folders, and refuse files that cannot be written or that are named twice; `what` names the input."""
+    names = {what: path, "the output": output, "the journal": journal}
+    if report is not None:
+        names["the report"] = report
+    places: dict[Path, str] = {}
+    for name, file in names.items():
+        if other := places.get(file.resolve()):
+            raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
+        places[file.resolve()] = name
+    for written in (output, report):
+        if written is not None:
+            make_folder_of(written)
+            check_writable(written)
+
+
+@contextmanager
+def alone(journal: Path) -> Iterator[None]:
+    """Hold the journal's lock: two runs that write one output would tear its lines."""
+    lock = FileLock(journal.with_name(journal.name + ".lock"), blocking=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise AdjudgeError(f"another run is writing with {journal}: wait for it, or name another output") from error
+    except OSError as error:
+        raise AdjudgeError(
+            f"cannot use {journal} as a journal ({error.strerror}): name another with --journal"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
+    """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
+    written = output.is_file() and output.stat().st_size > 0
+    if earlier == "refuse" and (written or len(book)):
+        found = output if written else book.path
+        raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, -o names another")
+    if earlier == "resume" and written and not len(book):
+        raise AdjudgeError(
+            f"{output} has verdicts but {book.path} has none:"
+            " name its journal with --journal, or start again with --overwrite"
+        )
+
+
+@contextmanager
+def keeping(output: Path, kept: Callable[[], str]) -> Iterator[None]:
+    """End the run in one sentence, with what is kept, when Ctrl-C, a full disk or a full journal stops it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"adjudge: stopped; {kept()}; run again with --resume to go on", file=sys.stderr)
+        raise SystemExit(130) from None
+    except OSError as error:
+        problem = f"cannot write {output} ({error.strerror})"
+    except sqlite3.Error as error:
+        problem = f"cannot write the journal of {output} ({error})"
+    else:
+        return
+    print(f"adjudge: {problem}: make room; {kept()}; run again with --resume to go on", file=sys.stderr)
+    raise SystemExit(1)

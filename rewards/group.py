@@ -1,0 +1,67 @@
+"""What goes into a tournament and what comes out: the wire format of groups and their verdicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from adjudge.engine.score import Reason
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The responses to one prompt that are to be ranked, with a `reference` that takes part where there is one."""
+
+    prompt: str
+    responses: Sequence[str]
+    reference: str | None = None
+    id: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A pair that was asked. `a` and `b` are places among the responses (of equal ones the first), None the reference.
+
+    `preference` is the probability that a is better, None when the judge `abstained`; `key` is the journal's.
+    """
+
+    a: int | None
+    b: int | None
+    preference: float | None
+    abstained: Reason | None
+    key: str
+
+
+class GroupVerdict(msgspec.Struct, frozen=True):
+    """What a tournament concludes about a group.
+
+    `strengths`, one for each response: log-odds with mean zero over the different texts, the reference included
+    (Bradley–Terry), or mean preferences (Borda); None for a response without a comparison that was answered.
+    `errors` are the standard errors of Bradley–Terry strengths. `preferences` are the probabilities that each response
+    is better than the reference (None without a reference, and for a response that no comparisons join to it).
+    `abstained` is the judge's commonest reason where no pair at all was answered. A lone response has nobody to be
+    compared with: its strength is None, and nothing has abstained. `truncated` says that a text was shortened to fit;
+    `model` names the judge, "" where nothing was compared; `key` stands for all that decided the verdict.
+    """
+
+    id: str
+    strengths: tuple[float | None, ...]
+    errors: tuple[float | None, ...]
+    reference_strength: float | None
+    preferences: tuple[float | None, ...] | None
+    outcomes: tuple[Outcome, ...]
+    abstained: Reason | None
+    truncated: bool
+    model: str
+    key: str
+
+    @property
+    def abstentions(self) -> Counter[Reason]:
+        """How many of the pairs asked got no answer, by reason."""
+        return Counter(outcome.abstained for outcome in self.outcomes if outcome.abstained)
+
+    @property
+    def best(self) -> int | None:
+        """The place of the strongest response (of equals the first), None where no response has a strength."""
+        known = [(strength, -place) for place, strength in enumerate(self.strengths) if strength is not None]
+        return -max(known)[1] if known else None

@@ -1,0 +1,112 @@
+"""`adjudge rank` as a user meets it, in this process, with a tiny model of random weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal
+
+Run = Callable[..., Result]
+
+SHORT = ("--aspects", "coherence", "--orders", "ab", "--model", "dummy:tiny-llama")
+STORIES = [f"Story {n}: the sea was {n}." for n in range(5)]
+GROUPS = [
+    {"id": "sea", "prompt": "Tell one.", "responses": [*STORIES, STORIES[0]], "reference": "A lamp.", "genre": "tale"},
+    {"id": "\x1b[2J[red]", "prompt": "Another.", "responses": STORIES[:3]},
+    {"prompt": "Alone.", "responses": ["<ANSWER> 5 </ANSWER>"]},
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    write_groups(tmp_path / "g.jsonl", GROUPS)
+    return lambda *arguments: CliRunner().invoke(app, ["rank", *arguments])
+
+
+def write_groups(path: Path, groups: list[dict[str, object]]) -> None:
+    path.write_text("".join(json.dumps(group) + "\n" for group in groups))
+
+
+def lines(path: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_rank_writes_a_line_for_each_group_and_a_table(run: Run) -> None:
+    result = run("g.jsonl", *SHORT)
+    assert result.exit_code == 0, result.output
+    sea, other, alone = lines("g.ranks.jsonl")
+    assert [sea["id"], other["id"], alone["id"]] == ["sea", "\x1b[2J[red]", "3"]
+    assert sea["genre"] == "tale" and "responses" not in sea and "reference" not in sea
+    assert len(sea["outcomes"]) == 15 and len(other["outcomes"]) == 3  # type: ignore[arg-type]
+    strengths = sea["strengths"]
+    assert isinstance(strengths, list) and len(set(strengths)) == 5 and strengths[0] == strengths[5]
+    assert sum({*strengths, sea["reference_strength"]}) == pytest.approx(0, abs=1e-9)
+    assert other["preferences"] is None and alone["strengths"] == [None]
+    assert "3 groups, 18 pairs" in result.stdout and "abstained on 0 of 18" in result.stdout
+    assert "⟨U+001B⟩[2J[red]" in result.stdout
+
+
+def test_pairing_ranking_and_budget_are_the_users(run: Run) -> None:
+    assert run("g.jsonl", *SHORT, "--pairing", "uncertain", "--budget", "7", "--ranking", "borda").exit_code == 0
+    sea, other, _ = lines("g.ranks.jsonl")
+    assert len(sea["outcomes"]) == 7 and len(other["outcomes"]) == 3  # type: ignore[arg-type]
+    assert sea["errors"] == [None] * 6 and all(0 < strength < 1 for strength in sea["strengths"])  # type: ignore[attr-defined]
+
+
+def test_a_stopped_run_goes_on_from_its_journal_and_judges_no_pair_twice(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("g.jsonl", "-o", "r.jsonl", "--pairing", "uncertain", "--k", "3", *SHORT)
+    put, left = Journal.put, iter(range(4))
+
+    def stop_after_four(self: Journal, key: str, verdict: bytes) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        put(self, key, verdict)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "put", stop_after_four)
+        stopped = run(*options)
+    assert stopped.exit_code == 130
+    assert re.search(r" [1-4] of 12 comparisons are kept; run again with --resume", stopped.stderr)
+    assert len(Journal("r.jsonl.journal")) == 4
+
+    with pytest.raises(AdjudgeError, match="exists: --resume continues that run"):
+        raise run(*options).exception  # type: ignore[misc]
+    assert run(*options, "--resume").exit_code == 0
+    assert len(Journal("r.jsonl.journal")) == 12
+    ranked = lines("r.jsonl")
+    again = run(*options, "--resume")
+    assert "computed 0 of 0 tokens" in again.stdout and lines("r.jsonl") == ranked
+    assert run("g.jsonl", "-o", "fresh.jsonl", *options[3:]).exit_code == 0
+    assert lines("fresh.jsonl") == ranked
+
+
+@pytest.mark.parametrize(
+    ("group", "options", "message"),
+    [
+        ({"prompt": "p", "responses": []}, (), 'line 4 of g.jsonl: "responses" is empty'),
+        ({"prompt": "p", "responses": "a"}, (), 'line 4 of g.jsonl: "responses" is "a", not a list'),
+        (GROUPS[0], ("--pairing", "uncertain", "--budget", "3"), "line 1 of g.jsonl: budget is 3: 6 texts need"),
+        (GROUPS[0], ("--budget", "9"), 'budget goes with pairing "uncertain"'),
+        (GROUPS[0], ("--pairing", "circular", "--k", "1"), "k is 1"),
+        (GROUPS[0], ("-o", "g.jsonl"), "both the groups and the output"),
+    ],
+)
+def test_mistakes_are_named_before_the_model_is_loaded(
+    run: Run, group: dict[str, object], options: tuple[str, ...], message: str
+) -> None:
+    write_groups(Path("g.jsonl"), [*GROUPS, group])
+    with pytest.raises(AdjudgeError, match=message):
+        raise run("g.jsonl", "--model", "no such model", *options).exception  # type: ignore[misc]
+    assert not Path("g.ranks.jsonl").exists()
