@@ -65,7 +65,7 @@ class SglangProtocol(Protocol):
         [ask] = asks
         return {
             "input_ids": ask.tokens,
-            "sampling_params": {"max_new_tokens": 1, "temperature": 0.0},
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0.0, "repetition_penalty": 1.0},
             "return_logprob": True,
             "token_ids_logprob": ask.token_ids,
         }

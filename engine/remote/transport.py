@@ -199,7 +199,8 @@ def _message(raw: bytes) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(said, dict):
             said = said.get(name, said)
-    return " ".join(str(said).split())[:300].rstrip(" .:")
+    printable = "".join(character if character.isprintable() else " " for character in str(said)[:300])
+    return " ".join(printable.split()).rstrip(" .:")
 
 
 def _seconds(retry_after: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -42,7 +43,7 @@ class Peer:
         self.over = threading.Event()
         self._lock = threading.Lock()
         self._compute = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
@@ -180,7 +181,11 @@ class Peer:
                 send(self, 200 if self.path == "/v1/models" else 404, peer.models())
 
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                raw = self.rfile.read(length := int(self.headers["content-length"]))
+                if len(raw) < length:  # the client has gone
+                    self.close_connection = True
+                    return
+                body = json.loads(raw)
                 with peer._lock:
                     peer.bodies.append(body)
                     act = peer.script.popleft() if peer.script else None
@@ -199,6 +204,14 @@ class Peer:
                 pass
 
         return Handler
+
+
+class Server(ThreadingHTTPServer):
+    """Takes it in silence that a client goes before it has its answer."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def send(handler: BaseHTTPRequestHandler, status: int, body: Any, **headers: str) -> None:
