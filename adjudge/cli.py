@@ -252,7 +252,7 @@ def bench_judge(
         int | None, typer.Option(help="Pairs to measure (default: 4; 1 to write; under load as needed).", min=1)
     ] = None,
     repeats: Annotated[int, typer.Option(help="Runs of each variant; the median counts.", min=1)] = 3,
-    max_tokens: Annotated[int, typer.Option(help="Tokens of each text to write.", min=1)] = 32,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of each text to write.", min=1)] = 16,
     rates: Annotated[
         str | None,
         typer.Option(

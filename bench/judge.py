@@ -82,7 +82,7 @@ def bench_judge(
     load: bool = False,
     limit: int | None = None,
     repeats: int = 3,
-    max_tokens: int = 32,
+    max_tokens: int = 16,
     rates: str | None = None,
     requests: int = 24,
     output: Path | None = None,
