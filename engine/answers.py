@@ -45,8 +45,9 @@ def find_answers(
     closed or does not begin with a token of its own, the completion has no score: another one is not taken instead.
     """
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
-    for place, (_, form) in enumerate(zip(completions, forms, strict=True)):
-        alike.setdefault((form.openings, form.closings), []).append(place)
+    for place, (completion, form) in enumerate(zip(completions, forms, strict=True)):
+        if all(token < len(table) for token in completion.token_ids):  # a padded head has ids that spell nothing
+            alike.setdefault((form.openings, form.closings), []).append(place)
     found: list[Tokens | None] = [None] * len(completions)
     for (openings, closings), places in alike.items():
         rows = [completions[place].token_ids for place in places]
