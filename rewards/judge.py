@@ -11,6 +11,7 @@ import msgspec
 
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt
+from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
 from adjudge.rewards.asking import Answer, Asking, Question
@@ -19,6 +20,9 @@ from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
+
+PASSING: tuple[Reason, ...] = ("timeout", "cancelled")
+"""Reasons that lie in the moment, not in the texts: such a verdict is not kept, so that a later run asks again."""
 
 
 class Judge(ABC, Generic[Subject, Ruling]):
@@ -46,7 +50,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
             for key, subject in zip(keys, chunk, strict=True):
                 while key not in known:
                     verdict = next(judged)
-                    if self.journal is not None:
+                    if self.journal is not None and verdict.abstained not in PASSING:
                         self.journal.put(verdict.key, msgspec.json.encode(verdict))
                     known[verdict.key] = verdict
                 yield msgspec.structs.replace(known[key], id=subject.id)
