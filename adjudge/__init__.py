@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
     from adjudge.rewards.aspects import HANNA, STORYER, Aspect
+    from adjudge.rewards.ensemble import ensemble
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.pairwise import PairwiseJudge
-    from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+    from adjudge.rewards.pointwise import PointwiseJudge
+    from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
 __version__ = "0.1.0"
 
@@ -40,9 +42,11 @@ _HOMES = {
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
     "adjudge.rewards.aspects": ("HANNA", "STORYER", "Aspect"),
+    "adjudge.rewards.ensemble": ("ensemble",),
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
-    "adjudge.rewards.verdict": ("AspectVerdict", "Pair", "PairVerdict"),
+    "adjudge.rewards.pointwise": ("PointwiseJudge",),
+    "adjudge.rewards.verdict": ("AspectVerdict", "Item", "Pair", "PairVerdict", "Part", "Verdict"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -56,16 +60,21 @@ __all__ = [
     "AsyncEngine",
     "Completion",
     "Engine",
+    "Item",
     "Journal",
     "Labels",
     "Message",
     "Pair",
     "PairVerdict",
     "PairwiseJudge",
+    "Part",
+    "PointwiseJudge",
     "Prompt",
     "Sampling",
     "Score",
     "Segment",
+    "Verdict",
+    "ensemble",
 ]
 
 

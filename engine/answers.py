@@ -42,11 +42,13 @@ def find_answers(
     """The tokens of each completion that stand before its score; None where there is none that could be read.
 
     Each completion has its own form. The score meant is the `which`-th written one. If that one is no label, is not
-    closed or does not begin with a token of its own, the completion has no score: another one is not taken instead.
+    closed or does not begin with a token of its own, the completion has no score: another one is not taken instead. Nor
+    has one with a token that stands for no text: models have such tokens, beyond their tokenizer's last.
     """
+    known = range(len(table))
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for place, (completion, form) in enumerate(zip(completions, forms, strict=True)):
-        if all(token < len(table) for token in completion.token_ids):  # a padded head has ids that spell nothing
+        if all(token in known for token in completion.token_ids):
             alike.setdefault((form.openings, form.closings), []).append(place)
     found: list[Tokens | None] = [None] * len(completions)
     for (openings, closings), places in alike.items():

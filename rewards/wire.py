@@ -1,4 +1,4 @@
-"""Files of pairs and prompts in, lines of JSON out: JSONL, or CSV with the same columns."""
+"""Files of pairs, items and prompts in, lines of JSON out: JSONL, or CSV with the same columns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
 LABEL_SEPARATOR = "|"
 """Between the labels of a CSV column."""
 
 PAIR_COLUMNS = ("id", "prompt", "prompt_a", "prompt_b", "story_a", "story_b", "reviews")
+ITEM_COLUMNS = ("id", "prompt", "response", "reference", "rubric", "reviews")
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -62,21 +63,35 @@ def pair_of(row: Row, number: int) -> Pair:
     prompt_a, prompt_b = (row.optional_text(name, judge) for name in ("prompt_a", "prompt_b"))
     if "prompt" not in row.columns and (prompt_a is None or prompt_b is None):
         raise AdjudgeError(f'{row.place}: "prompt" is missing (or "prompt_a" and "prompt_b"; needed by {judge})')
-    name = row.columns.get("id")
     return Pair(
         a=row.text("story_a", judge),
         b=row.text("story_b", judge),
         prompt=row.optional_text("prompt", judge) or "",
         prompt_a=prompt_a,
         prompt_b=prompt_b,
-        id=str(number if name in (None, "") else name),
+        id=_id(row, number),
     )
 
 
-def verdict_line(verdict: PairVerdict, row: Row) -> bytes:
+def item_of(row: Row, number: int) -> Item:
+    """The item of a row; its id is the row's number where it has none."""
+    judge = "a judge of single texts"
+    return Item(prompt=row.text("prompt", judge), response=row.text("response", judge), id=_id(row, number))
+
+
+def _id(row: Row, number: int) -> str:
+    name = row.columns.get("id")
+    return str(number if name in (None, "") else name)
+
+
+def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
     """A verdict as one line of JSON, with the row's further columns passed through."""
-    further = {name: value for name, value in row.columns.items() if name not in PAIR_COLUMNS}
-    return json_line({**further, **msgspec.to_builtins(verdict)})
+    record = msgspec.to_builtins(verdict)
+    if isinstance(verdict, Verdict):
+        record["mass"] = verdict.mass
+    own = ITEM_COLUMNS if isinstance(verdict, Verdict) else PAIR_COLUMNS
+    further = {name: value for name, value in row.columns.items() if name not in own}
+    return json_line({**further, **record})
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
