@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
     from adjudge.rewards.aspects import HANNA, STORYER, Aspect
+    from adjudge.rewards.ensemble import ensemble
     from adjudge.rewards.group import Group, GroupVerdict, Outcome
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.pointwise import PointwiseJudge
     from adjudge.rewards.tournament import Tournament
-    from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+    from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
 __version__ = "0.1.0"
 
@@ -46,11 +48,13 @@ _HOMES = {
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
     "adjudge.rewards.aspects": ("HANNA", "STORYER", "Aspect"),
+    "adjudge.rewards.ensemble": ("ensemble",),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
+    "adjudge.rewards.pointwise": ("PointwiseJudge",),
     "adjudge.rewards.tournament": ("Tournament",),
-    "adjudge.rewards.verdict": ("AspectVerdict", "Pair", "PairVerdict"),
+    "adjudge.rewards.verdict": ("AspectVerdict", "Item", "Pair", "PairVerdict", "Part", "Verdict"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -66,6 +70,7 @@ __all__ = [
     "Engine",
     "Group",
     "GroupVerdict",
+    "Item",
     "Journal",
     "Labels",
     "Message",
@@ -73,12 +78,16 @@ __all__ = [
     "Pair",
     "PairVerdict",
     "PairwiseJudge",
+    "Part",
+    "PointwiseJudge",
     "Prompt",
     "RemoteEngine",
     "Sampling",
     "Score",
     "Segment",
     "Tournament",
+    "Verdict",
+    "ensemble",
 ]
 
 

@@ -45,15 +45,28 @@ JournalFile = Annotated[
 ]
 
 
-@app.command()
-def judge(
-    pairs: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs.")],
+@app.command("judge")
+def judge_command(
+    texts: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
+    judge: Annotated[
+        Literal["pairwise", "pointwise"], typer.Option(help="pairwise compares two stories; pointwise scores one.")
+    ] = "pairwise",
     model: Model = DEFAULT_MODEL,
     adapter: Adapter = None,
     aspects: Aspects = "hanna",
     orders: Orders = "both",
     cut: CutTexts = "middle",
+    mode: Annotated[
+        Literal["direct", "reasoned"], typer.Option(help="reasoned: the model writes an analysis before it scores.")
+    ] = "direct",
+    max_tokens: Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)] = None,
+    temperature: Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)] = None,
+    samples: Annotated[int | None, typer.Option(help="Analyses of each question, averaged (1).", min=1)] = None,
+    attempts: Annotated[
+        int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses (0).")] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     report: Annotated[Path | None, typer.Option(help="Also write a self-contained HTML report here.")] = None,
@@ -62,25 +75,33 @@ def judge(
     dtype: Dtype = "auto",
     replicas: Replicas = 1,
 ) -> None:
-    """Compare pairs of stories, aspect by aspect, in both orders.
+    """Compare pairs of stories, aspect by aspect, in both orders; or score single ones.
 
     Each row has `story_a`, `story_b` and `prompt` (or `prompt_a` and `prompt_b`), optionally `id`; further columns pass
     through. A column `expected` (a, b or tie) is compared with the verdicts. Each line of the output has
     `preference`, the probability that story_a is better (null when the judge abstains, with the reason in
-    `abstained`), and per-aspect scores.
+    `abstained`), and per-aspect scores. With `--judge pointwise` a row has `prompt` and `response`, a line `score` and
+    `breakdown`.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice.
     """
     from adjudge.commands.judge import judge_file
 
     judge_file(
-        pairs,
-        output or pairs.with_suffix(".verdicts.jsonl"),
+        texts,
+        output or texts.with_suffix(".verdicts.jsonl"),
+        judge=judge,
         model=model,
         adapter=adapter,
         aspects=aspects,
         orders=orders,
         cut=cut,
+        mode=mode,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        samples=samples,
+        attempts=attempts,
+        seed=seed,
         earlier="resume" if resume else "overwrite" if overwrite else "refuse",
         report=report,
         journal=journal,

@@ -129,15 +129,16 @@ class EngineFace(ABC):
         prompts: Sequence[AnyPrompt],
         completions: Sequence[Completion],
         labels: Labels | Sequence[str],
-        form: AnswerFormat | None = None,
+        form: AnswerFormat | Sequence[AnswerFormat] | None = None,
     ) -> list[Score]:
         """The distribution over `labels` where each completion wrote its score: read there, not from what was drawn.
 
         `prompts` are those that `generate` was given. A completion without a readable score gives one with reason
-        "unparsable"; see `AnswerFormat` for how a score is written.
+        "unparsable"; see `AnswerFormat` for how a score is written (one form for all completions, or one each).
         """
         label_set = Labels.of(labels)
-        before = find_answers(completions, label_set.labels, form or AnswerFormat(), self._byte_table())
+        forms = list(form) if isinstance(form, Sequence) else [form or AnswerFormat()] * len(completions)
+        before = find_answers(completions, label_set.labels, forms, self._byte_table())
         places = [place for place, tokens in enumerate(before) if tokens is not None]
         wanted = [self.tokenizer.prompt(prompts[completions[place].prompt]) + (before[place] or ()) for place in places]
         scores = dict(zip(places, self.score(wanted, label_set), strict=True))

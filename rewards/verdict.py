@@ -1,4 +1,4 @@
-"""What goes into a judge and what comes out: the wire format of pairs and their verdicts."""
+"""What goes into a judge and what comes out: the wire format of pairs, items and their verdicts."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class AspectVerdict(msgspec.Struct, frozen=True):
 
     `score_a` and `score_b` are expected scores averaged over the orders; `preference` is the probability that a is
     better; `bias` the log-odds for whichever story is shown first (None with one order); `mass` the least label mass
-    of its questions; the distributions are over the scale's labels, averaged over the orders. With `abstained` the
-    values are None.
+    of its questions; the distributions are over the scale's labels, averaged over the orders. `analyses` are the texts
+    that the scores were read from, order by order (None where nothing was written). With `abstained` the values are
+    None.
     """
 
     score_a: float | None
@@ -43,6 +44,7 @@ class AspectVerdict(msgspec.Struct, frozen=True):
     distribution_a: tuple[float, ...] | None = None
     distribution_b: tuple[float, ...] | None = None
     abstained: Reason | None = None
+    analyses: tuple[str, ...] | None = None
 
 
 class PairVerdict(msgspec.Struct, frozen=True):
@@ -69,3 +71,47 @@ class PairVerdict(msgspec.Struct, frozen=True):
     def mass(self) -> float | None:
         """The least label mass of any question."""
         return min((aspect.mass for aspect in self.aspects.values() if aspect.mass is not None), default=None)
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A text to judge, and the prompt it answers."""
+
+    prompt: str
+    response: str
+    id: str = ""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One part of an item's verdict: an aspect, a criterion, a leaf.
+
+    `score` is the expected value of `distribution`, which is over the labels asked for; `mass` their probability under
+    the whole vocabulary; `weight` how the part counts in the verdict's score. With `abstained` the score is None.
+    """
+
+    score: float | None
+    weight: float = 1.0
+    distribution: tuple[float, ...] | None = None
+    mass: float | None = None
+    abstained: Reason | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a judge concludes about one text; `score` is None when it abstained.
+
+    `breakdown` has its parts by name, `analysis` what the judge wrote about each (None where it wrote nothing).
+    `truncated` says that a text was shortened to fit; `model` names the judge; `key` is the journal's.
+    """
+
+    id: str
+    score: float | None
+    breakdown: dict[str, Part]
+    abstained: Reason | None
+    truncated: bool
+    model: str
+    key: str
+    analysis: dict[str, tuple[str, ...]] | None = None
+
+    @property
+    def mass(self) -> float | None:
+        """The least label mass of any part."""
+        return min((part.mass for part in self.breakdown.values() if part.mass is not None), default=None)

@@ -1,4 +1,4 @@
-"""Files of pairs, groups and prompts in, lines of JSON out: JSONL, or CSV with the same columns."""
+"""Files of pairs, items, groups and prompts in, lines of JSON out: JSONL, or CSV with the same columns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
 LABEL_SEPARATOR = "|"
 """Between the labels of a CSV column."""
 
 PAIR_COLUMNS = ("id", "prompt", "prompt_a", "prompt_b", "story_a", "story_b", "reviews")
+ITEM_COLUMNS = ("id", "prompt", "response", "reference", "rubric", "reviews")
 
 GROUP_COLUMNS = ("id", "prompt", "responses", "reference")
 
@@ -93,14 +94,22 @@ def group_of(row: Row, number: int) -> Group:
     )
 
 
-def verdict_line(verdict: PairVerdict, row: Row) -> bytes:
+def item_of(row: Row, number: int) -> Item:
+    """The item of a row; its id is the row's number where it has none."""
+    judge = "a judge of single texts"
+    return Item(prompt=row.text("prompt", judge), response=row.text("response", judge), id=_id(row, number))
+
+
+def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
     """A verdict as one line of JSON, with the row's further columns passed through."""
-    return _line(verdict, row, PAIR_COLUMNS)
+    if isinstance(verdict, PairVerdict):
+        return _line(msgspec.to_builtins(verdict), row, PAIR_COLUMNS)
+    return _line({**msgspec.to_builtins(verdict), "mass": verdict.mass}, row, ITEM_COLUMNS)
 
 
 def group_line(verdict: GroupVerdict, row: Row) -> bytes:
     """The same for a group."""
-    return _line(verdict, row, GROUP_COLUMNS)
+    return _line(msgspec.to_builtins(verdict), row, GROUP_COLUMNS)
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
@@ -123,9 +132,9 @@ def _id(row: Row, number: int) -> str:
     return str(number if name in (None, "") else name)
 
 
-def _line(verdict: PairVerdict | GroupVerdict, row: Row, known: Sequence[str]) -> bytes:
+def _line(record: dict[str, Any], row: Row, known: Sequence[str]) -> bytes:
     further = {name: value for name, value in row.columns.items() if name not in known}
-    return json_line({**further, **msgspec.to_builtins(verdict)})
+    return json_line({**further, **record})
 
 
 def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:

@@ -263,6 +263,38 @@ def test_an_adapter_judges_in_the_models_place(run: Run, tmp_path: Path) -> None
     assert "adapter_config.json" in refused(run("score", "--prompt", "x", "--labels", "1,2", "--adapter", ".", *TINY))
 
 
+def test_single_texts_are_scored_into_a_table_and_lines(run: Run, tmp_path: Path) -> None:
+    rows = [{"id": f"i{n}", "prompt": "Tell one.", "response": f"Story {n}.", "genre": "tale"} for n in range(3)]
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pointwise = ("judge", "items.jsonl", "--judge", "pointwise", *TINY)
+    result = run(*pointwise, "--aspects", "coherence,ending")
+    assert result.returncode == 0, result.stderr
+    assert "i2" in result.stdout and "3 items" in result.stdout and "abstained on 0 of 3" in result.stdout
+    verdicts = [json.loads(line) for line in (tmp_path / "items.verdicts.jsonl").read_text().splitlines()]
+    assert [verdict["id"] for verdict in verdicts] == ["i0", "i1", "i2"]
+    for verdict in verdicts:
+        assert 1 < verdict["score"] < 5 and verdict["mass"] > 0 and verdict["genre"] == "tale"
+        assert list(verdict["breakdown"]) == ["coherence", "ending"] and "response" not in verdict
+    assert "--report is for pairs" in refused(run(*pointwise, "-o", "v.jsonl", "--report", "r.html"))
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    missing = run("judge", "pairs.jsonl", "--judge", "pointwise", *TINY)
+    assert '"response" is missing (needed by a judge of single texts)' in refused(missing)
+
+
+def test_a_judge_that_reasons_says_what_it_wrote_and_where_it_wrote_no_score(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 2)
+    how = ("--mode", "reasoned", "--max-tokens", "8", "--temperature", "1.2", "--samples", "2", "--attempts", "1")
+    result = run("judge", "pairs.jsonl", *SHORT, *how, "--seed", "3")
+    assert result.returncode == 0, result.stderr
+    assert "abstained on 2 of 2: 2 unparsable" in result.stdout  # random weights write noise
+    for line in (tmp_path / "pairs.verdicts.jsonl").read_text().splitlines():
+        verdict = json.loads(line)
+        assert (verdict["preference"], verdict["abstained"]) == (None, "unparsable")
+        analyses = verdict["aspects"]["coherence"]["analyses"]
+        assert len(set(analyses)) == 2 and all(analyses)
+    assert "add --mode reasoned" in refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT, "--max-tokens", "8"))
+
+
 def test_models_and_every_help_page_print(run: Run) -> None:
     assert "smollm2-135m" in run("models").stdout
     for command in ((), ("judge",), ("rank",), ("score",), ("models",), ("bench",), ("bench", "judge")):

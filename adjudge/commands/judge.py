@@ -1,4 +1,4 @@
-"""`adjudge judge`: a file of pairs in, a file of verdicts out, resumable at any point."""
+"""`adjudge judge`: a file of pairs or items in, a file of verdicts out, resumable at any point."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -17,12 +18,12 @@ from adjudge.commands.resumable import Earlier, alone, check_earlier, check_path
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import Row, pair_of, read_rows, verdict_line
+from adjudge.rewards.wire import Row, item_of, pair_of, read_rows, verdict_line
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
-    from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.aspects import Aspect
+    from adjudge.rewards.judge import Judge
 
 EXPECTED = ("a", "b", "tie")
 
@@ -31,11 +32,18 @@ def judge_file(
     path: Path,
     output: Path,
     *,
+    judge: Literal["pairwise", "pointwise"],
     model: str,
     adapter: Path | None,
     aspects: str,
     orders: Literal["both", "ab"],
     cut: Literal["middle", "head", "tail", "never"],
+    mode: Literal["direct", "reasoned"],
+    max_tokens: int | None,
+    temperature: float | None,
+    samples: int | None,
+    attempts: int | None,
+    seed: int | None,
     earlier: Earlier,
     report: Path | None,
     journal: Path | None,
@@ -43,39 +51,50 @@ def judge_file(
     dtype: str,
     replicas: int,
 ) -> None:
-    """Judge every pair of `path`; mistakes in the file or the options are found before the model is loaded."""
+    """Judge every row of `path`; mistakes in the file or the options are found before the model is loaded."""
     chosen = parse_aspects(aspects)
+    how: dict[str, Any] = {"mode": mode, "cut": cut}
+    how |= _reasoning(
+        mode, max_tokens=max_tokens, temperature=temperature, samples=samples, attempts=attempts, seed=seed
+    )
+    pairwise = judge == "pairwise"
+    if report is not None and not pairwise:
+        raise AdjudgeError("--report is for pairs: leave it out, or judge pairs with --judge pairwise")
     rows = read_rows(path)
-    pairs = [pair_of(row, number) for number, row in enumerate(rows, 1)]
-    expected = [_expected(row) for row in rows]
-    notes = [row.optional_text("note", "the report") for row in rows]
+    subjects: list[Any] = [(pair_of if pairwise else item_of)(row, number) for number, row in enumerate(rows, 1)]
+    expected = [_expected(row) for row in rows] if pairwise else []
+    notes = [row.optional_text("note", "the report") for row in rows] if pairwise else []
     journal = journal or output.with_name(output.name + ".journal")
-    check_paths("the pairs", path, output, journal, report)
-    with alone(journal), Journal(journal) as book, ExitStack() as opened:
+    check_paths("the pairs" if pairwise else "the items", path, output, journal, report)
+    with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
-        from adjudge.rewards.pairwise import PairwiseJudge
-
-        engine = opened.enter_context(_engine(model, adapter, replicas, device, dtype))
-        judge = PairwiseJudge(engine, chosen, orders=orders, cut=cut, journal=book)
+        engine = closing.enter_context(_engine(model, adapter, replicas, device, dtype))
+        opened = _open(engine, chosen, orders if pairwise else None, {**how, "journal": book})
         if earlier == "overwrite":
             book.clear()
-        remembered = sum(judge.key(pair) in book for pair in pairs)
+        remembered = sum(opened.key(subject) in book for subject in subjects)
         with open_output(output) as write:  # from here on an earlier output is gone; its verdicts are in the journal
             started = time.perf_counter()
-            verdicts = _judge_all(judge, pairs, rows, write, output)
+            verdicts = _judge_all(opened, subjects, rows, write, output)
             seconds = time.perf_counter() - started
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    counters = (seconds, engine.stats.tokens_computed, engine.stats.prompt_tokens)
+    if not pairwise:
+        from adjudge.bench.items import item_lines, item_table
+
+        console.print(item_table(verdicts, width=console.width))
+        for line in item_lines(verdicts, engine.name, *counters, remembered=remembered):
+            console.print(line, highlight=False)
+        console.print(f"verdicts: {output}", highlight=False, soft_wrap=True)
+        return
     from adjudge.bench.report import pair_table, summary_lines, write_pair_report
     from adjudge.bench.summary import PairRow, summarise
 
     lines = [
         PairRow(pair, verdict, known, note)
-        for pair, verdict, known, note in zip(pairs, verdicts, expected, notes, strict=True)
+        for pair, verdict, known, note in zip(subjects, verdicts, expected, notes, strict=True)
     ]
-    stats = engine.stats
-    summary = summarise(
-        lines, engine.name, chosen, seconds, stats.tokens_computed, stats.prompt_tokens, remembered=remembered
-    )
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    summary = summarise(lines, engine.name, chosen, *counters, remembered=remembered)
     console.print(pair_table(lines, summary, width=console.width))
     for line in summary_lines(summary):
         console.print(line, highlight=False)
@@ -101,18 +120,45 @@ def _engine(model: str, adapter: Path | None, replicas: int, device: str, dtype:
             yield cluster
 
 
+def _reasoning(mode: str, **options: float | None) -> dict[str, Any]:
+    """A judge's settings for how it reasons, from the options that were given."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if mode == "direct":
+        if given:
+            name = next(iter(given)).replace("_", "-")
+            raise AdjudgeError(f"--{name} is for judges that write: add --mode reasoned")
+        return {}
+    from adjudge.rewards.asking import SAMPLING
+
+    written = {name: given.pop(name) for name in ("max_tokens", "temperature") if name in given}
+    settings: dict[str, Any] = {"n" if name == "samples" else name: value for name, value in given.items()}
+    return settings | {"sampling": msgspec.structs.replace(SAMPLING, **written)}
+
+
+def _open(
+    engine: EngineFace, aspects: Sequence[Aspect], orders: Literal["both", "ab"] | None, how: dict[str, Any]
+) -> Judge[Any, Any]:
+    """A judge of pairs in those orders, or with None of single texts."""
+    from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.pointwise import PointwiseJudge
+
+    if orders is None:
+        return PointwiseJudge(engine, aspects, **how)
+    return PairwiseJudge(engine, aspects, orders=orders, **how)
+
+
 def _judge_all(
-    judge: PairwiseJudge, pairs: Sequence[Pair], rows: Sequence[Row], write: Write, output: Path
-) -> list[PairVerdict]:
+    judge: Judge[Any, Any], subjects: Sequence[Any], rows: Sequence[Row], write: Write, output: Path
+) -> list[Any]:
     """Judge and write in input order; whatever stops it, the finished verdicts are in the journal."""
-    verdicts: list[PairVerdict] = []
+    verdicts: list[Any] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with (
-        keeping(output, lambda: f"{len(verdicts)} of {len(pairs)} verdicts are kept"),
+        keeping(output, lambda: f"{len(verdicts)} of {len(subjects)} verdicts are kept"),
         Progress(*columns, console=Console(stderr=True), transient=True) as progress,
     ):
-        task = progress.add_task("judging", total=len(pairs))
-        for row, verdict in zip(rows, judge.compare_iter(pairs), strict=True):
+        task = progress.add_task("judging", total=len(subjects))
+        for row, verdict in zip(rows, judge.judge_iter(subjects), strict=True):
             verdicts.append(verdict)
             write(verdict_line(verdict, row))
             progress.advance(task)

@@ -8,8 +8,8 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import Row, group_line, group_of, labels_of, pair_of, read_rows, verdict_line
+from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict
+from adjudge.rewards.wire import Row, group_line, group_of, item_of, labels_of, pair_of, read_rows, verdict_line
 
 GOOD = '{"prompt": "p", "story_a": "a", "story_b": "b"}'
 
@@ -163,3 +163,28 @@ def test_the_example_groups_have_a_reference_a_doubled_response_and_an_attack() 
     assert first.reference is not None and second.reference is None
     assert len(set(first.responses)) == len(first.responses) - 1
     assert any("<ANSWER> 5" in text for text in first.responses)
+
+
+def test_an_item_takes_its_id_or_its_number_and_a_missing_text_is_named() -> None:
+    row = Row("line 4 of items.jsonl", {"prompt": "p", "response": "r", "id": 7})
+    assert item_of(row, 4) == Item(prompt="p", response="r", id="7")
+    assert item_of(Row("x", {"prompt": "", "response": ""}), 4).id == "4"
+    with pytest.raises(AdjudgeError, match=r'line 4 .*: "response" is missing \(needed by a judge of single texts\)'):
+        item_of(Row("line 4 of items.jsonl", {"prompt": "p"}), 4)
+
+
+def test_an_items_line_has_its_mass_and_the_further_columns() -> None:
+    parts = {"a": Part(2.0, 1.0, (0.5, 0.5), 0.25), "b": Part(None, 0.0, mass=0.5, abstained="low_mass")}
+    verdict = Verdict("1", 2.0, parts, None, False, "m", "k", {"a": ("\ufffd",)})
+    line = json.loads(verdict_line(verdict, Row("x", {"prompt": "p", "response": "r", "reference": "", "genre": "g"})))
+    assert line.keys() == {
+        *("id", "score", "breakdown", "abstained", "truncated", "model", "key", "analysis", "mass", "genre")
+    }
+    assert line["mass"] == 0.25 and line["analysis"] == {"a": ["\ufffd"]}
+    assert line["breakdown"]["b"] == {
+        "score": None,
+        "weight": 0.0,
+        "distribution": None,
+        "mass": 0.5,
+        "abstained": "low_mass",
+    }
