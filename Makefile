@@ -22,8 +22,11 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy -p adjudge
 	$(BIN)/lint-imports
 
+# Files side by side, a thread of torch each; with ARGS, what they say and nothing else.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile
+
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE))
 
 bench: $(VENV)/.core
 	$(BIN)/adjudge bench $(ARGS)

