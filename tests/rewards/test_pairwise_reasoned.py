@@ -14,6 +14,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.face import AnyLabels, AnyPrompt
+from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.rewards.aspects import HANNA, Aspect
@@ -21,6 +22,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.preference import sigmoid
 from adjudge.rewards.verdict import Pair, PairVerdict
+from tests.engine.remote.peer import Peer
 from tests.rewards.scripted import Script, ScriptedEngine
 
 SHORT = Sampling(max_tokens=6, temperature=1.0)
@@ -165,6 +167,30 @@ def test_windows_and_input_order_do_not_change_verdicts(tiny: Engine) -> None:
     assert len(texts) == 2 * len(PAIRS)
     assert list(judge.compare_iter(iter(PAIRS), window=2)) == expected
     assert judge.compare(PAIRS[::-1]) == expected[::-1]
+
+
+FORMED = Sampling(
+    max_tokens=60,
+    choices=("A. <ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>", "B. <ANSWER> 1 </ANSWER> | <ANSWER> 5 </ANSWER>"),
+)
+"""Has random weights write readable answers."""
+
+
+def test_what_a_real_engine_writes_in_form_is_read_and_a_server_gives_the_same_verdicts(tiny: Engine) -> None:
+    judge = PairwiseJudge(tiny, HANNA[:2], mode="reasoned", sampling=FORMED, n=2)
+    verdicts = judge.compare(PAIRS[:3])
+    assert all(verdict.abstained in (None, "low_mass") for verdict in verdicts)
+    texts = [text for verdict in verdicts for aspect in verdict.aspects.values() for text in aspect.analyses or ()]
+    assert len(texts) == 3 * 2 * 2 * 2 and set(texts) == set(FORMED.choices or ())
+    assert len({aspect.score_a for verdict in verdicts for aspect in verdict.aspects.values()}) > 3
+    peer = Peer("adjudge", tiny)
+    try:
+        with RemoteEngine(peer.url) as remote:
+            away = PairwiseJudge(remote, HANNA[:2], mode="reasoned", sampling=FORMED, n=2).compare(PAIRS[:3])
+    finally:
+        peer.close()
+    for here, there in zip(verdicts, away, strict=True):
+        assert there.aspects == here.aspects and there.preference == here.preference
 
 
 def test_the_key_changes_with_how_the_model_reasons(tiny: Engine) -> None:
