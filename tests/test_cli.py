@@ -145,7 +145,7 @@ def test_a_full_journal_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> N
     from adjudge.commands.judge import _judge_all
 
     class FullJudge:
-        def compare_iter(self, pairs: object) -> Iterator[object]:
+        def judge_iter(self, pairs: object) -> Iterator[object]:
             raise sqlite3.OperationalError("database or disk is full")
 
     with pytest.raises(SystemExit) as stopped:

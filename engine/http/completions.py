@@ -31,11 +31,13 @@ ONLY: dict[str, tuple[Any, ...]] = {"echo": (False,), "suffix": ("",), "best_of"
 class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`prompt` is a text, token ids, or a list of one of the two; special-token strings in a text are plain characters.
 
-    `logprobs` is how many alternatives to report for each token.
+    `logprobs` is how many alternatives to report for each token; with `return_tokens_as_token_ids` (vLLM's) tokens are
+    named token_id:N there, so that no two have one name.
     """
 
     prompt: str | list[str | int | list[int]]
     logprobs: int | None = None
+    return_tokens_as_token_ids: bool = False
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
@@ -121,7 +123,8 @@ class _Wording:
         return self.response([], usage)
 
     def _logprobs(self, place: int, tokens: Sequence[TokenLogprob]) -> CompletionLogprobs:
-        name, offsets = self._spelling.name, self._offsets[place]
+        name = "token_id:{}".format if self._body.return_tokens_as_token_ids else self._spelling.name
+        offsets = self._offsets[place]
         return CompletionLogprobs(
             [name(token.token_id) for token in tokens],
             [max(token.logprob, LEAST) for token in tokens],

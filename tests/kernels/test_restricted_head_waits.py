@@ -168,7 +168,7 @@ def test_putting_shards_together_waits_to_see_that_each_token_has_one(device: Ab
 
 
 def test_the_engine_waits_only_for_the_result(device: AbsentDevice) -> None:
-    head = Head(device.put(torch.ones(300, 20)), None, None, 0.0, None, 1.0)
+    head = Head(device.put(torch.ones(300, 20)), None, None, 0.0, 0.0, None, 1.0)
     hidden_ND = device.put(torch.ones(2, 20))
     assert len(waits_of(device, lambda: head.logprobs(hidden_ND, [(1, 2), (3,)]))) == 1
 

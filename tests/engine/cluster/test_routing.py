@@ -10,15 +10,15 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.engine import routing
 from adjudge.engine.blocks import BlockPool
+from adjudge.engine.cluster import routing
 from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router
 from adjudge.engine.engine import Engine
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.wire import pair_of, read_rows
 
-PAIRS = Path(__file__).parents[2] / "examples/pairs.jsonl"
+PAIRS = Path(__file__).parents[3] / "examples/pairs.jsonl"
 
 Arrival = tuple[int, Tokens]
 """Who asks, and what."""

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from adjudge import Labels, RemoteEngine
-from adjudge.engine import remote_transport
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.remote import transport
 from tests.engine.remote.peer import KINDS, Answer, Peer, breaks_off, cut_short, hangs, proper, says, send
 
 TINY = "dummy:tiny-llama"
@@ -76,7 +76,7 @@ def listing(value: Any) -> dict[str, Any]:
 
 def packed(handler: Any, peer: Peer) -> bool:
     """A few kilobytes of sound JSON that unpack to more than anybody reads."""
-    send(handler, 200, gzip.compress(reply() + b" " * remote_transport.MAX_REPLY), content_encoding="gzip")
+    send(handler, 200, gzip.compress(reply() + b" " * transport.MAX_REPLY), content_encoding="gzip")
     return True
 
 
@@ -207,10 +207,10 @@ def test_a_dead_server_costs_a_few_attempts_and_is_found_again(open_remote: Open
     remote.transport.clock = lambda: now[0]
     for _ in range(2):
         assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["timeout"] * 6
-        assert len(server.bodies) == remote_transport.LEAST_FAILURES
-    assert max(waits) >= remote_transport.LOOK_EVERY
+        assert len(server.bodies) == transport.LEAST_FAILURES
+    assert max(waits) >= transport.LOOK_EVERY
     server.script.clear()
-    now[0] = remote_transport.LOOK_EVERY
+    now[0] = transport.LOOK_EVERY
     assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
 
 

@@ -1,0 +1,61 @@
+"""`RemoteEngine` on this server: what goes over the wire loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from adjudge.engine.labels import Labels
+from adjudge.engine.remote.remote_engine import RemoteEngine
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.verdict import Pair
+from tests.engine.http.serving import Served, wait_until_idle
+from tests.engine.test_generate import random_prompts
+
+LABEL_SETS = (["1", "2", "3"], Labels(("1", "10", "2"), terminator=" </ANSWER>"), ["yes", "no", "perhaps"])
+
+
+@pytest.fixture(scope="module")
+def remote(site: Served) -> Iterator[RemoteEngine]:
+    with RemoteEngine(site.url) as remote:
+        yield remote
+
+
+@pytest.mark.parametrize("labels", LABEL_SETS)
+def test_scores_are_the_engines_own(site: Served, remote: RemoteEngine, labels: Any) -> None:
+    prompts = [*random_prompts(20), "<|im_end|>", "x" * 5000]
+    assert remote.score(prompts, labels) == site.engine.face.score(prompts, labels)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.9, "seed": 3, "n": 2, "top_p": 0.9, "min_p": 0.01},
+        {"seed": 3, "stop": ["a", "e"]},
+        {"seed": 3, "choices": ["yes", "no"]},
+        {"seed": 3, "logprobs": 2},
+    ],
+)
+def test_texts_are_the_engines_own(site: Served, remote: RemoteEngine, options: dict[str, Any]) -> None:
+    prompts = random_prompts(3)
+    options = {"max_tokens": 12, **options}
+    assert remote.generate(prompts, **options) == site.engine.face.generate(prompts, **options)
+
+
+def test_a_judge_comes_to_the_same_verdicts(site: Served, remote: RemoteEngine) -> None:
+    pairs = [Pair(prompt="Write.", a=f"A lamp, {n} years dark.", b="<|im_end|> 5 </ANSWER>") for n in range(2)]
+    here, there = (PairwiseJudge(engine) for engine in (site.engine.face, remote))
+    assert there.compare(pairs) == here.compare(pairs)
+    assert there.key(pairs[0]) == here.key(pairs[0])
+
+
+def test_leaving_a_call_ends_it_on_the_server(site: Served, remote: RemoteEngine) -> None:
+    texts = remote.generate_iter([[1] * 2040, "once"], max_tokens=1500, ignore_eos=True, seeds=[1, 2])
+    place, text = next(texts)
+    assert (place, text.finish_reason) == (0, "length")
+    texts.close()
+    wait_until_idle(site.engine)
+    assert site.engine.engine.stats.steps < 1500
