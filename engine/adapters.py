@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
 
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.fingerprints import digest, file_sha256
@@ -14,27 +17,21 @@ MERGE = "merge it into its base model and save that as a folder"
 
 
 class Adapter(NamedTuple):
-    """An adapter in place: `detach()` gives the model its own layers back, unchanged."""
+    """A LoRA adapter in memory: PEFT's configuration and the tensors, on the host."""
 
     folder: Path
     fingerprint: str
-    peft: Any
-
-    def detach(self) -> None:
-        """Take the adapter off."""
-        self.peft.unload()
+    config: Any
+    weights: dict[str, torch.Tensor]
 
 
-def attach(model: Any, folder: str | Path) -> Adapter:
-    """Put the LoRA adapter in `folder` into the layers of a transformers model, whose own weights stay as they are.
-
-    Raises ModelNotFound, ModelCorrupt or ModelUnsupported, and leaves the model as it was.
-    """
+def read_adapter(folder: str | Path) -> Adapter:
+    """The adapter in a PEFT folder; raises ModelNotFound, ModelCorrupt or ModelUnsupported."""
     folder = Path(folder).expanduser()
     if not (folder / CONFIG).is_file():
         raise ModelNotFound(f"{folder} holds no adapter ({CONFIG}): pass the folder that PEFT saved it to")
     try:
-        from peft import PeftConfig, PeftModel, PeftType, load_peft_weights, set_peft_model_state_dict
+        from peft import PeftConfig, PeftType, load_peft_weights
     except ImportError as error:
         raise AdjudgeError("adapters need PEFT: pip install 'adjudge[train]'") from error
     try:
@@ -48,15 +45,28 @@ def attach(model: Any, folder: str | Path) -> Adapter:
         if getattr(config, name, None):
             raise ModelUnsupported(f"the adapter in {folder} replaces whole weights ({name}): {MERGE}")
     config.inference_mode = True
-    head = model.get_output_embeddings()
+    if bad := next((name for name, tensor in weights.items() if not tensor.isfinite().all()), None):
+        raise ModelCorrupt(f"the adapter in {folder} has numbers that are not finite (in {bad}): train it again")
+    return Adapter(folder, _fingerprint(folder), config, weights)
+
+
+def attach(model: Any, adapter: Adapter) -> Any:
+    """Put an adapter into the layers of a transformers model, whose own weights stay as they are.
+
+    Returns the PEFT model, whose `unload()` gives the model its own layers back. Raises ModelUnsupported, and leaves
+    the model as it was, where the adapter does not fit.
+    """
+    from peft import PeftModel, set_peft_model_state_dict
+
+    folder, head = adapter.folder, model.get_output_embeddings()
     try:
         with quiet():
-            peft = PeftModel(model, config, autocast_adapter_dtype=False)
+            peft = PeftModel(model, copy.deepcopy(adapter.config), autocast_adapter_dtype=False)
     except ValueError as error:
         raise ModelUnsupported(f"the adapter in {folder} does not fit this model ({reason(error)})") from error
     try:
         with quiet():
-            loaded: Any = set_peft_model_state_dict(peft, weights)
+            loaded: Any = set_peft_model_state_dict(peft, adapter.weights)
         if strange := [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if "lora_" in key)]:
             raise ModelUnsupported(f"the adapter in {folder} does not fit this model (at {strange[0]})")
         if model.get_output_embeddings() is not head:
@@ -68,7 +78,7 @@ def attach(model: Any, folder: str | Path) -> Adapter:
         peft.unload()
         raise
     peft.to(model.dtype).eval().requires_grad_(False)
-    return Adapter(folder, _fingerprint(folder), peft)
+    return peft
 
 
 def _fingerprint(folder: Path) -> str:

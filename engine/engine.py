@@ -157,8 +157,7 @@ class Engine(EngineFace):
 
     def start(self, call: Call, priority: int = 0, timeout: float | None = None) -> None:
         """Queue a call's requests, to be answered by the steps to come; raises QueueFull, and queues none."""
-        if self.asleep:
-            raise NotServing("the engine is asleep: call wake() first")
+        self._be_awake()
         deadline = math.inf if timeout is None else self.scheduler.clock() + timeout
         for request in call.requests:
             request.priority, request.deadline = priority, deadline
@@ -191,14 +190,15 @@ class Engine(EngineFace):
         for the bare model; left out, the adapter stays. Raises AdjudgeError, and changes nothing, where they do not
         fit the model or a call is under way.
         """
+        self._be_awake()
         self._be_idle("update_weights")
         new = {} if weights is None else self.runner.weights.checked(weights)
+        self.cache.clear()
         if not isinstance(adapter, EllipsisType):
             self.adapter = self.runner.set_adapter(adapter)
         if new:
             self.runner.weights.update(new)
             self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
-        self.cache.clear()
 
     def sleep(self) -> None:
         """Give the device's memory back to its driver: the weights wait on the host, the cache is emptied."""
@@ -213,6 +213,10 @@ class Engine(EngineFace):
         if self.asleep:
             self.runner.wake()
             self.asleep = False
+
+    def _be_awake(self) -> None:
+        if self.asleep:
+            raise NotServing("the engine is asleep: call wake() first")
 
     def _be_idle(self, what: str) -> None:
         if self.scheduler.has_work():

@@ -25,9 +25,14 @@ class Form:
         return torch.frombuffer(bytearray(self._matcher.compute_logit_bias()), dtype=torch.uint8)[: self._size] > 0
 
     def take(self, token: int) -> bool:
-        """Go on by a token; whether the text is complete and nothing may follow."""
+        """Go on by a token; whether nothing may follow."""
         self._matcher.consume_token(token)
         return bool(self._matcher.is_stopped())
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text has its form; one that cannot come to it any more has not."""
+        return not self._matcher.is_error() and bool(self._matcher.is_accepting())
 
 
 class Grammars:

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from adjudge.engine.adapters import Adapter, attach
-from adjudge.engine.errors import AdjudgeError, ModelUnsupported
+from adjudge.engine.adapters import Adapter, attach, read_adapter
+from adjudge.engine.errors import ModelUnsupported
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.step import Step
@@ -53,6 +53,7 @@ class Runner:
         self.blocks = PROBE_BLOCKS
         self.weights = Weights(model)
         self._adapter: Adapter | None = None
+        self._peft: Any = None
         model.set_attn_implementation(ATTENTION)
         _fix_rope(model)
         if self.device.type == "cpu":
@@ -75,20 +76,25 @@ class Runner:
 
         Where the new one does not fit, the present one stays.
         """
-        before, self._adapter = self._adapter, None
-        if before is not None:
-            before.detach()
-        if folder is not None:
-            try:
-                self._adapter = attach(self.model, folder)
-            except AdjudgeError:
-                self._adapter = before and attach(self.model, before.folder)
-                raise
-        if self.device.type == "cpu":
-            make_batch_invariant(self.decoder)
+        before, adapter = self._adapter, None if folder is None else read_adapter(folder)
+        try:
+            self._exchange(adapter)
+        except BaseException:
+            self._exchange(before)
+            raise
+        return adapter and adapter.fingerprint
+
+    def _exchange(self, adapter: Adapter | None) -> None:
+        """Take off the adapter in place, put this one on, and check the model with it."""
+        if self._peft is not None:
+            self._peft.unload()
+        self._peft = self._adapter = None
+        if adapter is not None:
+            self._peft, self._adapter = attach(self.model, adapter), adapter
+            if self.device.type == "cpu":
+                make_batch_invariant(self.decoder)
         with torch.inference_mode(), self._probing():
             self.batch_invariant = self._check_isolation()
-        return self._adapter and self._adapter.fingerprint
 
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""
@@ -199,6 +205,8 @@ class Runner:
     def _check_isolation(self) -> bool:
         """A sequence must not see its neighbours in the batch; whether it is bit-equal without them."""
         alone, packed = self._probe(20)[:20], self._probe(20, 12, 30, 5)[:20]
+        if not alone.isfinite().all():
+            raise ModelUnsupported(f"{self.name} gives hidden states that are not finite: its weights are spoilt")
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
             raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
         return torch.equal(alone, packed) and all(

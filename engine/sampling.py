@@ -14,6 +14,8 @@ import torch
 from adjudge.engine.errors import PromptError
 
 MAX_ALTERNATIVES = 20
+MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
+"""Stop strings are looked for after every token, between the steps of everybody's texts."""
 
 
 class Sampling(msgspec.Struct, frozen=True):
@@ -50,12 +52,14 @@ class Sampling(msgspec.Struct, frozen=True):
             ("top_k", self.top_k >= 0, "0 (all) or more"),
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
             ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
-            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0"),
+            ("repetition_penalty", 0.01 <= self.repetition_penalty <= 100, "between 0.01 and 100"),
             ("n", self.n >= 1, "at least 1"),
             ("logprobs", 0 <= self.logprobs <= MAX_ALTERNATIVES, f"between 0 and {MAX_ALTERNATIVES}"),
         ):
             if not good:
                 raise PromptError(f"{name} is {getattr(self, name)}: give {what}")
+        if len(self.stop) > MAX_STOPS or any(len(stop) > MAX_STOP_LENGTH for stop in self.stop):
+            raise PromptError(f"stop is too much: give at most {MAX_STOPS} strings of {MAX_STOP_LENGTH} characters")
         if any(not stop for stop in self.stop):
             raise PromptError("stop holds an empty string: every text would end before it begins")
         for name in ("allowed_token_ids", "choices"):
@@ -79,6 +83,8 @@ class Sampling(msgspec.Struct, frozen=True):
             options = options | {"json_schema": json.dumps(schema)}
         lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
         sampling = sampling or Sampling(**(options | lists))
+        if len(sampling.allowed_token_ids or ()) > vocabulary:
+            raise PromptError(f"allowed_token_ids is longer than the vocabulary of {vocabulary}: give each token once")
         if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
             raise PromptError(f"allowed_token_ids holds {bad[0]}, outside the vocabulary of {vocabulary}")
         return sampling
@@ -107,7 +113,7 @@ def choose(
         logits = logits.masked_fill(~allowed_V, -torch.inf)
     if sampling.temperature == 0:
         return int(logits.argmax())
-    logits = logits / sampling.temperature
+    logits = (logits - logits.max()) / sampling.temperature  # at most 0: no temperature is too low
     if 0 < sampling.top_k < len(logits):
         logits = logits.masked_fill(logits < logits.topk(sampling.top_k).values[-1], -torch.inf)
     probs = torch.softmax(logits, 0)

@@ -77,10 +77,11 @@ class Scheduler:
         for request in sorted(self.running, key=lambda request: (request.own is None, *_rank(request))):
             self._advance(request, step)
         while self._waiting and step.size < self.max_batch_tokens:
-            request = self._next()
+            request, first = self._next()
             if not self._admit(request):
                 self._wait(request)
                 break
+            first.overtaken += request is not first
             self.running.append(request)
             self._advance(request, step)
         return step
@@ -148,20 +149,19 @@ class Scheduler:
         self.cache.release(request.leaf, request.keep)
         request.leaf = request.own = None
 
-    def _next(self) -> Request:
-        """Take from the queue whom to admit next."""
+    def _next(self) -> tuple[Request, Request]:
+        """Take from the queue whom to admit next; and who was the first in it."""
         first = heapq.heappop(self._waiting)[-1]
         if first.overtaken >= PATIENCE or self.cache.has_room(first.tokens):
-            return first
+            return first, first
         some = [first]
         while self._waiting and len(some) < LOOK_AHEAD and self._waiting[0][0] == first.priority:
             some.append(heapq.heappop(self._waiting)[-1])
         best = max(some, key=lambda request: (self.cache.match(request.tokens), -request.arrival))
-        first.overtaken += best is not first
         for request in some:
             if request is not best:
                 self._wait(request)
-        return best
+        return best, first
 
     def _admit(self, request: Request) -> bool:
         missed = self.cache.missed_tokens

@@ -72,29 +72,34 @@ class Worker:
         self.engine = engine
         self._tickets: list[Ticket] = []
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._closing = False
+        self._closing = self._stopped = False
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="adjudge-worker", daemon=True)
         self._thread.start()
 
     def start(self, ticket: Ticket, priority: int = 0, timeout: float | None = None) -> None:
         """Begin a call; QueueFull and the like arrive as its event."""
-        self._inbox.put(lambda: self._start(ticket, priority, timeout))
+        self._ask(lambda: self._start(ticket, priority, timeout))
 
     def cancel(self, ticket: Ticket) -> None:
         """Drop a call, which gets no more events."""
-        self._inbox.put(lambda: self._cancel(ticket))
+        self._ask(lambda: self._cancel(ticket))
 
     def between_steps(self, action: Callable[[Engine], Result]) -> Future[Result]:
         """Do something with the engine between two of its steps."""
         future: Future[Result] = Future()
 
         def act() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
+                if self._closing:
+                    raise NotServing("the engine is being closed")
                 future.set_result(action(self.engine))
             except BaseException as error:
                 future.set_exception(error)
 
-        self._inbox.put(act)
+        self._ask(act)
         return future
 
     def close(self, drain: bool = True) -> None:
@@ -105,8 +110,15 @@ class Worker:
             if not drain:
                 self._fail(NotServing("the engine was closed before this call was answered"))
 
-        self._inbox.put(act)
+        self._ask(act)
         self._thread.join()
+
+    def _ask(self, action: Callable[[], None]) -> None:
+        """Have the worker act; once it has stopped, whoever asks is refused on the spot."""
+        with self._lock:
+            if not self._stopped:
+                return self._inbox.put(action)
+        action()
 
     def _run(self) -> None:
         while not (self._closing and not self._tickets):
@@ -115,10 +127,13 @@ class Worker:
                 continue
             try:
                 self.engine.step()
+                self._tickets = [ticket for ticket in self._tickets if ticket.forward()]
             except BaseException as error:
                 self._fail(error)
-            else:
-                self._tickets = [ticket for ticket in self._tickets if ticket.forward()]
+        with self._lock:
+            self._stopped = True
+        while not self._inbox.empty():
+            self._inbox.get()()
 
     def _act(self) -> None:
         """Do what is asked for; without other work, wait for it."""
@@ -136,11 +151,11 @@ class Worker:
             if self._closing:
                 raise NotServing("the engine is being closed and takes no more calls: send them to another")
             self.engine.start(ticket.call, priority, timeout)
+            if ticket.forward():
+                self._tickets.append(ticket)
         except BaseException as error:
+            self.engine.cancel(ticket.call)
             ticket.deliver(error)
-            return
-        if ticket.forward():
-            self._tickets.append(ticket)
 
     def _cancel(self, ticket: Ticket) -> None:
         if ticket in self._tickets:

@@ -52,13 +52,15 @@ class Writer(Request):
         if not log_sum.isfinite():
             return self.finish("non_finite")
         allowed_V = self.form.allowed() if self.form else None
+        if allowed_V is not None and not allowed_V.any():
+            return self.finish("length")  # no token can bring the text to its form
         token = choose(logits_V, self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)), allowed_V)
         self.logprobs.append(self._logprob(logits_V, log_sum, token))
         self.next_token = token
         if token in self.end_ids and not self.sampling.ignore_eos:
-            return self.finish("stop")
+            return self.finish("stop" if self.form is None or self.form.complete else "length")
         if self.form and self.form.take(token):
-            return self.finish("stop")
+            return self.finish("stop" if self.form.complete else "length")
         if self.sampling.stop and (place := self._stop()) is not None:
             self.text = self.decode(self.generated)[:place]
             return self.finish("stop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -70,8 +71,8 @@ def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     """The aspects, refused when none is given, a name comes twice, or the weights cannot be averaged."""
     if not aspects:
         raise AdjudgeError("no aspects given: choose hanna, storyer, or names separated by commas")
-    names = [aspect.name for aspect in aspects]
-    if double := next((name for name in names if names.count(name) > 1), None):
+    counts = Counter(aspect.name for aspect in aspects)
+    if double := next((name for name, count in counts.items() if count > 1), None):
         raise AdjudgeError(f'aspect "{double}" is given twice')
     if any(not 0 <= aspect.weight < math.inf for aspect in aspects) or not sum(aspect.weight for aspect in aspects) > 0:
         raise AdjudgeError("aspect weights must be finite, zero or more, and not all zero")

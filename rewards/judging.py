@@ -145,10 +145,10 @@ class _JudgeThreads:
     ) -> list[PairVerdict]:
         """The verdicts on pairs that came in `field`; nobody goes on judging when the client has gone."""
         service.check_model(how.model)
-        service.check_count(len(pairs), field)
         if not pairs:
             raise HttpError(400, f"{field} is empty: give at least one", param=field)
         aspects = self._chosen(how.aspects)
+        service.check_count(len(pairs) * len(aspects) * 2 * (2 if how.orders == "both" else 1), field)
         engine = BorrowedEngine(service.engine.face, service.timeout(how.timeout))
         service.ends_with(request, engine.end)
         compare = PairwiseJudge(engine, aspects, orders=how.orders).compare

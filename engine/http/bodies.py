@@ -13,8 +13,8 @@ from litestar import Request
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.tokenizer import well_formed
 
-_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?")
-_FIELD = re.compile(r"Object (?P<problem>missing required|contains unknown) field `(?P<name>.*)`")
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_FIELD = re.compile(r"Object (?P<problem>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 
 
 class JsonRequest(Request[Any, Any, Any]):

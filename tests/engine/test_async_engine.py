@@ -14,7 +14,7 @@ import torch
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, LabelError, PromptError, QueueFull
+from adjudge.engine.errors import AdjudgeError, LabelError, NotServing, PromptError, QueueFull
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.worker import Piece
 from adjudge.engine.writing import Writer
@@ -218,6 +218,39 @@ def test_closing_lets_calls_end_or_fail_and_takes_no_new_ones(
 
     asyncio.run(run())
     assert is_idle(face.engine)
+
+
+def test_a_change_nobody_waits_for_any_more_is_not_made(held: tuple[AsyncEngine, Gate], plain: Engine) -> None:
+    face, gate = held
+
+    async def run() -> None:
+        early = asyncio.create_task(face.score(["Once"], LABELS))
+        await asyncio.to_thread(gate.reached.wait, 60)
+        change = asyncio.create_task(face.sleep())
+        while face.worker._inbox.empty():
+            await asyncio.sleep(0)
+        change.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await change
+        gate.opened.set()
+        assert await early == plain.score(["Once"], LABELS) == await face.score(["Once"], LABELS)
+        await face.close()
+
+    asyncio.run(run())
+    assert not face.engine.asleep
+
+
+def test_who_comes_after_the_end_is_refused_and_does_not_wait() -> None:
+    async def run(face: AsyncEngine) -> None:
+        await face.close()
+        for call in (face.score(["Once"], LABELS), face.generate(["Once"]), face.wake()):
+            with pytest.raises(NotServing, match="closed"):
+                await call
+        with pytest.raises(NotServing):
+            face.face.score(["Once"], LABELS)
+        await face.close()
+
+    asyncio.run(run(AsyncEngine(fresh())))
 
 
 def test_what_stood_in_the_cache_is_counted() -> None:

@@ -433,3 +433,26 @@ def test_a_text_with_a_token_beyond_the_tokenizer_is_unparsable_and_its_neighbou
     odd = [msgspec.structs.replace(good, token_ids=(*good.token_ids, token)) for token in (271, -1, 1 << 70)]
     scores = engine.read_answers(["a"], [odd[0], good, *odd[1:]], DIGITS)
     assert [score.reason for score in scores] == ["unparsable", None, "unparsable", "unparsable"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"repetition_penalty": 1e-9}, {"stop": ["a"] * 65}, {"stop": "a" * 1025}, {"allowed_token_ids": [1] * 300}],
+)
+def test_what_would_take_long_for_every_token_is_refused(engine: Engine, options: dict[str, Any]) -> None:
+    with pytest.raises(PromptError, match=next(iter(options))):
+        engine.generate(["x"], **options)
+
+
+@pytest.mark.parametrize("how", [{"top_p": 0.5}, {}, {"min_p": 0.1}, {"top_k": 3}])
+def test_the_lowest_temperature_takes_the_most_probable_token(how: dict[str, Any]) -> None:
+    logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
+    sampling = Sampling(temperature=5e-324, **how)
+    assert {choose(logits, sampling, [1], draw) for draw in (0.0, 0.5, 0.999)} == {int(logits.argmax())}
+
+
+def test_a_form_that_no_text_has_ends_it_cut_short(engine: Engine) -> None:
+    [text] = engine.generate(["x"], regex="[^\\x00-\U0010ffff]", max_tokens=5)
+    assert text.finish_reason == "length"
+    [good] = engine.generate(["x"], regex="ab?", max_tokens=5, seed=1)
+    assert good.finish_reason == "stop" and re.fullmatch("ab?", good.text)

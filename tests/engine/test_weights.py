@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
@@ -99,12 +100,19 @@ def spoil_config(folder: Path, **fields: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
+def spoil_weights(folder: Path) -> None:
+    path = folder / "adapter_model.safetensors"
+    save_file({name: tensor * torch.nan for name, tensor in load_file(path).items()}, path)
+
+
 @pytest.mark.parametrize(
     ("spoil", "error", "words"),
     [
         (shutil.rmtree, ModelNotFound, "holds no adapter"),
         (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"no"), ModelCorrupt, "unreadable"),
         (lambda folder: (folder / "adapter_config.json").write_text("{"), ModelCorrupt, "unreadable"),
+        (lambda folder: spoil_weights(folder), ModelCorrupt, "not finite"),
+        (lambda folder: spoil_config(folder, lora_alpha=1e30), ModelUnsupported, "not finite"),
         (lambda folder: spoil_config(folder, r=2), ModelUnsupported, "does not fit"),
         (lambda folder: spoil_config(folder, target_modules=["nothing"]), ModelUnsupported, "does not fit"),
         (lambda folder: spoil_config(folder, target_modules=["q_proj"]), ModelUnsupported, "does not fit"),
@@ -126,9 +134,12 @@ def test_an_adapter_that_cannot_be_used_is_one_sentence_and_the_present_one_stay
     assert (engine.adapter, full_logprobs(engine)) == (None, bare)
     engine.update_weights(adapter=good)
     before = engine.adapter, full_logprobs(engine)
+    shutil.rmtree(good)  # what is in place does not need its folder
     with pytest.raises(error, match=words):
         engine.update_weights(adapter=bad)
     assert (engine.adapter, full_logprobs(engine)) == before
+    assert engine.runner.batch_invariant
+    assert not any(type(module) is torch.nn.Linear for module in engine.runner.decoder.modules())
 
 
 def changed(model: str, **how: Any) -> Any:
@@ -215,8 +226,9 @@ def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) ->
         gc.collect()
         assert not any(cache() for cache in caches)
         assert engine.cache.pool.free == engine.cache.pool.usable
-        with pytest.raises(AdjudgeError, match="asleep"):
-            engine.score(PROMPTS, LABELS)
+        for call in (lambda: engine.score(PROMPTS, LABELS), lambda: engine.update_weights(adapter=None)):
+            with pytest.raises(AdjudgeError, match="asleep"):
+                call()
         engine.wake()
         assert full_logprobs(engine) == before
 

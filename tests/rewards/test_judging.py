@@ -108,6 +108,11 @@ def test_each_mistake_names_its_place(site: Served, path: str, body: dict[str, A
     assert response.status_code in (400, 404) and error["param"] == param and message in error["message"]
 
 
+def test_many_aspects_of_one_pair_are_many_answers(site: Served) -> None:
+    response = site.post("/v1/judge", {"pairs": [PAIR], "aspects": ",".join(f"a{n}=x" for n in range(2501))})
+    assert response.status_code == 400 and error_of(response)["message"].startswith("pairs asks for 10004 answers")
+
+
 def test_a_client_that_goes_takes_its_judge_with_it(site: Served) -> None:
     stats = site.engine.engine.stats
     body = json.dumps({"pairs": [{**PAIR, "story_a": f"{number} {'a' * 800}"} for number in range(1000)]}).encode()

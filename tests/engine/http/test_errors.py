@@ -54,6 +54,8 @@ DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 1
         (TEXT, {"prompt": ["a"] * 10_001}, "prompt"),
         (TEXT, {"prompt": None}, "prompt"),
         (TEXT, {"promt": "a"}, "promt"),
+        (TEXT, {"pro\nmt": "a"}, "pro\nmt"),
+        (TEXT, {"stop": ["a"] * 100}, "stop"),
         (CHAT, {"messages": []}, "messages"),
         (CHAT, {"messages": None}, "messages"),
         (CHAT, {"messages": [{"role": "user"}]}, "messages[0].content"),
