@@ -19,11 +19,6 @@ class LoopThread:
         self._thread = Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._loop.is_closed()
-
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine; cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)

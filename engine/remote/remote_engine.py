@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any, Literal
 
 from adjudge.engine import trie
@@ -85,6 +86,7 @@ class RemoteEngine(EngineFace):
             retries=retries,
         )
         self._loop = LoopThread("adjudge-remote")
+        self._closed, self._beginning = False, Lock()
         try:
             card = self._loop.run(read_card(self.transport, model))
             kind: Kind = card.kind if api == "auto" else api
@@ -162,10 +164,13 @@ class RemoteEngine(EngineFace):
 
     def close(self) -> None:
         """End what is under way, which is cancelled, and close the connections."""
-        if not self._loop.closed:
-            self._loop.cancel_all()
-            self._loop.run(self.transport.close())
-            self._loop.close()
+        with self._beginning:  # whatever has begun is cancelled, nothing begins afterwards
+            if self._closed:
+                return
+            self._closed = True
+        self._loop.cancel_all()
+        self._loop.run(self.transport.close())
+        self._loop.close()
 
     def __enter__(self) -> RemoteEngine:
         return self
@@ -194,12 +199,13 @@ class RemoteEngine(EngineFace):
 
     def _answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
         """Ask, and yield the call's answers as they come in."""
-        if self._loop.closed:
-            raise AdjudgeError("the engine is closed: open another RemoteEngine")
+        outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
+        with self._beginning:
+            if self._closed:
+                raise AdjudgeError("the engine is closed: open another RemoteEngine")
+            asking = self._loop.start(self._ask_all(questions, timeout, outcomes))
         self.stats.prompts += call.prompts
         self.stats.prompt_tokens += call.prompt_tokens
-        outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
-        asking = self._loop.start(self._ask_all(questions, timeout, outcomes))
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
         waiting = set(questions)
         refused: list[tuple[Question, Refused]] = []
