@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
-import re
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 
@@ -15,7 +12,7 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, PromptError, QueueFull
 from adjudge.engine.labels import Labels
-from adjudge.engine.sampling import Sampling, choose, uniform
+from adjudge.engine.sampling import Sampling
 from tests.engine.reference import open_reference
 
 TINY = "dummy:tiny-llama"
@@ -279,162 +276,6 @@ def test_a_full_queue_is_an_error_and_takes_nothing() -> None:
 # ---- choosing a token
 
 
-def counts(sampling: Sampling, logits: torch.Tensor, draws: int = 4000) -> torch.Tensor:
-    found = torch.zeros(len(logits))
-    for place in range(draws):
-        found[choose(logits, sampling, (), uniform((5, 0), place))] += 1
-    return found / draws
-
-
-def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
-    logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -30.0])
-    for temperature in (0.5, 1.0, 2.0):
-        expected = torch.softmax(logits / temperature, 0)
-        assert torch.allclose(counts(Sampling(temperature=temperature), logits), expected, atol=0.03)
-
-
-def test_filters_leave_out_what_they_say_and_no_more() -> None:
-    logits = torch.tensor([0.0, 3.0, 1.0, 2.0, -1.0])  # probabilities .032 .636 .086 .234 .012
-    for options, kept in (
-        ({"top_k": 2}, [1, 3]),
-        ({"top_p": 0.5}, [1]),
-        ({"top_p": 0.7}, [1, 3]),
-        ({"top_p": 0.9}, [1, 2, 3]),
-        ({"min_p": 0.2}, [1, 3]),
-        ({"top_k": 3, "min_p": 0.2}, [1, 3]),
-    ):
-        assert counts(Sampling(**options), logits, 2000).nonzero().flatten().tolist() == kept, options  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("spread", [0.0, 0.5, 8.0])
-@pytest.mark.parametrize("top_p", [0.01, 0.9, 0.999, 1 - 1e-12])
-def test_top_p_keeps_what_putting_the_whole_vocabulary_in_order_keeps(spread: float, top_p: float) -> None:
-    logits = (torch.randn(3000, generator=torch.Generator().manual_seed(1)) * spread).round(decimals=1)  # many equals
-    probs = torch.softmax(logits.double(), 0)
-    ordered, places = probs.sort(descending=True, stable=True)
-    kept = torch.zeros(3000, dtype=torch.bool)
-    kept[places[ordered.cumsum(0) - ordered < top_p]] = True
-    reached = (probs * kept).cumsum(0)
-    for draw in torch.linspace(0, 0.9999, 200).tolist():
-        expected = int(torch.searchsorted(reached, draw * reached[-1], right=True))
-        assert choose(logits, Sampling(top_p=top_p), (), draw) == expected
-
-
-def test_a_draw_next_to_one_takes_no_token_that_is_out() -> None:
-    logits = torch.tensor([0.0, 0.0, -torch.inf])
-    assert choose(logits, Sampling(top_k=2), (), 1.0 - 2**-53) == 1
-
-
-def test_repetition_penalty_is_that_of_the_paper() -> None:
-    logits = torch.tensor([2.0, 1.9, -1.0])
-    assert choose(logits, Sampling(temperature=0.0), (0,), 0.5) == 0
-    assert choose(logits, Sampling(temperature=0.0, repetition_penalty=1.2), (0, 0), 0.5) == 1
-    assert choose(torch.tensor([-1.0, -1.1]), Sampling(temperature=0.0, repetition_penalty=1.2), (0,), 0.5) == 1
-
-
-# ---- scores in texts
-
-
-def written(engine: Engine, prompt: int, text: str) -> Completion:
-    """A completion as if the model had written `text`."""
-    return Completion(prompt, 0, text, engine.tokenizer.encode(text, True), "stop")
-
-
-def test_a_written_score_is_read_as_a_distribution_at_its_place(smollm2: str) -> None:
-    engine = Engine(smollm2, kv_cache_gb=0.2)
-    reference = open_reference(smollm2)
-    prompt = "Rate the story from 1 to 5."
-    texts = [
-        " It is dull. <ANSWER> 2 </ANSWER>",
-        " First <ANSWER>3</ANSWER>, no, <ANSWER> 4 </ANSWER>",
-        " <ANSWER> good </ANSWER>",
-        " <ANSWER> 4",
-        " no score at all",
-        " <ANSWER> 45 </ANSWER>",
-    ]
-    completions = [written(engine, 0, text) for text in texts]
-    scores = engine.read_answers([prompt], completions, DIGITS)
-    assert [score.reason for score in scores] == [None, None, *["unparsable"] * 4]
-    for score, completion, drawn in zip(scores, completions, ("2", "4"), strict=False):
-        ids = list(completion.token_ids)
-        place = max(i for i, token in enumerate(ids) if engine.tokenizer.decode([token]).strip() == drawn)
-        context = list(engine.tokenizer.prompt(prompt)) + ids[:place]
-        with torch.inference_mode():
-            logprobs = reference(torch.tensor([context]), use_cache=False).logits[0, -1].double().log_softmax(0)
-        variants = [[engine.tokenizer.encode(v + label, True) for v in ("", " ")] for label in DIGITS.labels]
-        expected = [torch.stack([logprobs[v[0]] for v in vs if len(v) == 1]).logsumexp(0) for vs in variants]
-        assert score.full_logprobs == pytest.approx([float(value) for value in expected], abs=1e-4)
-
-
-def test_reading_a_score_computes_little_of_what_was_written_again(engine: Engine) -> None:
-    prompt = [7, 8, 9] * 30
-    [completion] = engine.generate([prompt], max_tokens=40, temperature=0.0, ignore_eos=True)
-    before = engine.stats.tokens_computed
-    engine.score([prompt + list(completion.token_ids[:35])], DIGITS)
-    assert engine.stats.tokens_computed - before <= 1
-
-
-# ---- texts with a form
-
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "reason": {"type": "string", "maxLength": 30},
-        "score": {"type": "integer", "minimum": 1, "maximum": 5},
-    },
-    "required": ["reason", "score"],
-    "additionalProperties": False,
-}
-
-
-def test_a_text_follows_its_json_schema_and_says_when_it_was_cut_short(smollm2: str) -> None:
-    engine = Engine(smollm2, kv_cache_gb=0.2)
-    chat = engine.chat([message("Rate this story from 1 to 5, as JSON with a reason and a score: It was a dog.")])
-    completions = engine.generate([chat], n=4, max_tokens=60, temperature=1.2, seed=1, json_schema=SCHEMA)
-    for completion in completions:
-        assert completion.finish_reason == "stop"
-        answer = json.loads(completion.text)
-        assert answer.keys() == {"reason", "score"} and answer["score"] in range(1, 6) and len(answer["reason"]) <= 30
-    [short] = engine.generate([chat], max_tokens=4, temperature=0.0, json_schema=SCHEMA)
-    assert short.finish_reason == "length"
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(short.text)
-
-
-def test_a_text_is_one_of_the_choices_or_matches_its_expression(smollm2: str) -> None:
-    engine = Engine(smollm2, kv_cache_gb=0.2)
-    choices = ['say "A"', "B\\", "C [x]|y"]
-    completions = engine.generate(["Answer:"], n=6, temperature=2.0, seed=2, choices=choices)
-    assert {completion.text for completion in completions} <= set(choices)
-    assert all(completion.finish_reason == "stop" for completion in completions)
-    [number] = engine.generate(["How many?"], temperature=1.0, seed=3, regex="[1-9][0-9]{2} (cats|dogs)")
-    assert re.fullmatch("[1-9][0-9]{2} (cats|dogs)", number.text)
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"regex": "("}, "cannot be followed"),
-        ({"json_schema": "{"}, "json_schema is no JSON schema|cannot be followed"),
-        ({"json_schema": {"type": "story"}}, "cannot be followed"),
-        ({"choices": []}, "choices is empty"),
-        ({"regex": "a", "choices": ["a"]}, "choices and regex do not go together"),
-    ],
-)
-def test_a_form_that_makes_no_sense_is_one_sentence(engine: Engine, options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(PromptError, match=reason):
-        engine.generate([[1, 2]], **options)
-    assert not engine.scheduler.has_work()
-
-
-def test_a_text_with_a_token_beyond_the_tokenizer_is_unparsable_and_its_neighbours_are_not() -> None:
-    engine = Engine(TINY, kv_cache_gb=0.05)
-    good = written(engine, 0, "<ANSWER>2</ANSWER>")
-    odd = [msgspec.structs.replace(good, token_ids=(*good.token_ids, token)) for token in (271, -1, 1 << 70)]
-    scores = engine.read_answers(["a"], [odd[0], good, *odd[1:]], DIGITS)
-    assert [score.reason for score in scores] == ["unparsable", None, "unparsable", "unparsable"]
-
-
 @pytest.mark.parametrize(
     "options",
     [{"repetition_penalty": 1e-9}, {"stop": ["a"] * 65}, {"stop": "a" * 1025}, {"allowed_token_ids": [1] * 300}],
@@ -442,17 +283,3 @@ def test_a_text_with_a_token_beyond_the_tokenizer_is_unparsable_and_its_neighbou
 def test_what_would_take_long_for_every_token_is_refused(engine: Engine, options: dict[str, Any]) -> None:
     with pytest.raises(PromptError, match=next(iter(options))):
         engine.generate(["x"], **options)
-
-
-@pytest.mark.parametrize("how", [{"top_p": 0.5}, {}, {"min_p": 0.1}, {"top_k": 3}])
-def test_the_lowest_temperature_takes_the_most_probable_token(how: dict[str, Any]) -> None:
-    logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
-    sampling = Sampling(temperature=5e-324, **how)
-    assert {choose(logits, sampling, [1], draw) for draw in (0.0, 0.5, 0.999)} == {int(logits.argmax())}
-
-
-def test_a_form_that_no_text_has_ends_it_cut_short(engine: Engine) -> None:
-    [text] = engine.generate(["x"], regex="[^\\x00-\U0010ffff]", max_tokens=5)
-    assert text.finish_reason == "length"
-    [good] = engine.generate(["x"], regex="ab?", max_tokens=5, seed=1)
-    assert good.finish_reason == "stop" and re.fullmatch("ab?", good.text)

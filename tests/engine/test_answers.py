@@ -1,0 +1,67 @@
+"""Scores read where a text has written them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from adjudge.engine.completion import Completion
+from adjudge.engine.engine import Engine
+from tests.engine.reference import open_reference
+from tests.engine.test_generate import DIGITS, TINY
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05)
+
+
+def written(engine: Engine, prompt: int, text: str) -> Completion:
+    """A completion as if the model had written `text`."""
+    return Completion(prompt, 0, text, engine.tokenizer.encode(text, True), "stop")
+
+
+def test_a_written_score_is_read_as_a_distribution_at_its_place(smollm2: str) -> None:
+    engine = Engine(smollm2, kv_cache_gb=0.2)
+    reference = open_reference(smollm2)
+    prompt = "Rate the story from 1 to 5."
+    texts = [
+        " It is dull. <ANSWER> 2 </ANSWER>",
+        " First <ANSWER>3</ANSWER>, no, <ANSWER> 4 </ANSWER>",
+        " <ANSWER> good </ANSWER>",
+        " <ANSWER> 4",
+        " no score at all",
+        " <ANSWER> 45 </ANSWER>",
+    ]
+    completions = [written(engine, 0, text) for text in texts]
+    scores = engine.read_answers([prompt], completions, DIGITS)
+    assert [score.reason for score in scores] == [None, None, *["unparsable"] * 4]
+    for score, completion, drawn in zip(scores, completions, ("2", "4"), strict=False):
+        ids = list(completion.token_ids)
+        place = max(i for i, token in enumerate(ids) if engine.tokenizer.decode([token]).strip() == drawn)
+        context = list(engine.tokenizer.prompt(prompt)) + ids[:place]
+        with torch.inference_mode():
+            logprobs = reference(torch.tensor([context]), use_cache=False).logits[0, -1].double().log_softmax(0)
+        variants = [[engine.tokenizer.encode(v + label, True) for v in ("", " ")] for label in DIGITS.labels]
+        expected = [torch.stack([logprobs[v[0]] for v in vs if len(v) == 1]).logsumexp(0) for vs in variants]
+        assert score.full_logprobs == pytest.approx([float(value) for value in expected], abs=1e-4)
+
+
+def test_reading_a_score_computes_little_of_what_was_written_again(engine: Engine) -> None:
+    prompt = [7, 8, 9] * 30
+    [completion] = engine.generate([prompt], max_tokens=40, temperature=0.0, ignore_eos=True)
+    before = engine.stats.tokens_computed
+    engine.score([prompt + list(completion.token_ids[:35])], DIGITS)
+    assert engine.stats.tokens_computed - before <= 1
+
+
+# ---- texts with a form
+
+
+def test_a_text_with_a_token_beyond_the_tokenizer_is_unparsable_and_its_neighbours_are_not() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    good = written(engine, 0, "<ANSWER>2</ANSWER>")
+    odd = [msgspec.structs.replace(good, token_ids=(*good.token_ids, token)) for token in (271, -1, 1 << 70)]
+    scores = engine.read_answers(["a"], [odd[0], good, *odd[1:]], DIGITS)
+    assert [score.reason for score in scores] == ["unparsable", None, "unparsable", "unparsable"]

@@ -1,0 +1,76 @@
+"""Texts that must have a form."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import PromptError
+from tests.engine.test_generate import TINY, message
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "reason": {"type": "string", "maxLength": 30},
+        "score": {"type": "integer", "minimum": 1, "maximum": 5},
+    },
+    "required": ["reason", "score"],
+    "additionalProperties": False,
+}
+
+
+def test_a_text_follows_its_json_schema_and_says_when_it_was_cut_short(smollm2: str) -> None:
+    engine = Engine(smollm2, kv_cache_gb=0.2)
+    chat = engine.chat([message("Rate this story from 1 to 5, as JSON with a reason and a score: It was a dog.")])
+    completions = engine.generate([chat], n=4, max_tokens=60, temperature=1.2, seed=1, json_schema=SCHEMA)
+    for completion in completions:
+        assert completion.finish_reason == "stop"
+        answer = json.loads(completion.text)
+        assert answer.keys() == {"reason", "score"} and answer["score"] in range(1, 6) and len(answer["reason"]) <= 30
+    [short] = engine.generate([chat], max_tokens=4, temperature=0.0, json_schema=SCHEMA)
+    assert short.finish_reason == "length"
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(short.text)
+
+
+def test_a_text_is_one_of_the_choices_or_matches_its_expression(smollm2: str) -> None:
+    engine = Engine(smollm2, kv_cache_gb=0.2)
+    choices = ['say "A"', "B\\", "C [x]|y"]
+    completions = engine.generate(["Answer:"], n=6, temperature=2.0, seed=2, choices=choices)
+    assert {completion.text for completion in completions} <= set(choices)
+    assert all(completion.finish_reason == "stop" for completion in completions)
+    [number] = engine.generate(["How many?"], temperature=1.0, seed=3, regex="[1-9][0-9]{2} (cats|dogs)")
+    assert re.fullmatch("[1-9][0-9]{2} (cats|dogs)", number.text)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"regex": "("}, "cannot be followed"),
+        ({"json_schema": "{"}, "json_schema is no JSON schema|cannot be followed"),
+        ({"json_schema": {"type": "story"}}, "cannot be followed"),
+        ({"choices": []}, "choices is empty"),
+        ({"regex": "a", "choices": ["a"]}, "choices and regex do not go together"),
+    ],
+)
+def test_a_form_that_makes_no_sense_is_one_sentence(engine: Engine, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(PromptError, match=reason):
+        engine.generate([[1, 2]], **options)
+    assert not engine.scheduler.has_work()
+
+
+def test_a_form_that_no_text_has_ends_it_cut_short(engine: Engine) -> None:
+    [text] = engine.generate(["x"], regex="[^\\x00-\U0010ffff]", max_tokens=5)
+    assert text.finish_reason == "length"
+    [good] = engine.generate(["x"], regex="ab?", max_tokens=5, seed=1)
+    assert good.finish_reason == "stop" and re.fullmatch("ab?", good.text)
