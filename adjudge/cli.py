@@ -50,16 +50,48 @@ def judge_command(
     texts: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
     judge: Annotated[
-        Literal["pairwise", "pointwise"], typer.Option(help="pairwise compares two stories; pointwise scores one.")
+        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar"],
+        typer.Option(help="Which judge; see below for the columns each reads."),
     ] = "pairwise",
-    model: Model = DEFAULT_MODEL,
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
+    ] = None,
     adapter: Adapter = None,
-    aspects: Aspects = "hanna",
-    orders: Orders = "both",
-    cut: CutTexts = "middle",
+    url: Annotated[
+        str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")
+    ] = None,
+    aspects: Annotated[
+        str | None,
+        typer.Option(help="hanna (default), storyer, or names after commas; your own as name=what it means."),
+    ] = None,
+    orders: Annotated[
+        Literal["both", "ab"] | None,
+        typer.Option(help="Both orders (default) cancel position bias; ab shows the first text first only."),
+    ] = None,
+    rubric: Annotated[
+        Path | None, typer.Option(help="TOML or JSON of criteria, for rows without a `rubric` of their own (rubric).")
+    ] = None,
+    scheme: Annotated[
+        Literal["fixed", "free", "binary"] | None, typer.Option(help="How criteria are scored (rubric).")
+    ] = None,
+    principles: Annotated[
+        Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")
+    ] = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="JSONL of good texts to compare with: prompt, response (debate).")
+    ] = None,
+    without: Annotated[
+        str | None, typer.Option(help="Leave out parts, names after commas: nodes of a tree, agents of a debate.")
+    ] = None,
+    form: Annotated[
+        Literal["fixed", "parity"] | None,
+        typer.Option(help="parity: the formulas as published; fixed (default): without their flaws (tree, rubric)."),
+    ] = None,
     mode: Annotated[
-        Literal["direct", "reasoned"], typer.Option(help="reasoned: the model writes an analysis before it scores.")
-    ] = "direct",
+        Literal["direct", "reasoned"] | None,
+        typer.Option(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)] = None,
     temperature: Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)] = None,
     samples: Annotated[int | None, typer.Option(help="Analyses of each question, averaged (1).", min=1)] = None,
@@ -67,6 +99,18 @@ def judge_command(
         int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses (0).")] = None,
+    language: Annotated[str | None, typer.Option(help="Language of the prompts (en); see `adjudge prompts`.")] = None,
+    layout: Annotated[
+        Literal["shared", "paper"] | None,
+        typer.Option(help="Order of a prompt's parts: shared (default) computes least, paper is as published."),
+    ] = None,
+    min_mass: Annotated[
+        float | None, typer.Option(help="Probability the labels must have together, or the score abstains (0.01).")
+    ] = None,
+    cut: Annotated[
+        Literal["middle", "head", "tail", "never"] | None,
+        typer.Option(help="What goes of texts too long for the model (middle); never: abstain instead."),
+    ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     report: Annotated[Path | None, typer.Option(help="Also write a self-contained HTML report here.")] = None,
@@ -75,33 +119,48 @@ def judge_command(
     dtype: Dtype = "auto",
     replicas: Replicas = 1,
 ) -> None:
-    """Compare pairs of stories, aspect by aspect, in both orders; or score single ones.
+    """Judge a file of texts; what each judge reads and writes stands below.
 
-    Each row has `story_a`, `story_b` and `prompt` (or `prompt_a` and `prompt_b`), optionally `id`; further columns pass
-    through. A column `expected` (a, b or tie) is compared with the verdicts. Each line of the output has
-    `preference`, the probability that story_a is better (null when the judge abstains, with the reason in
-    `abstained`), and per-aspect scores. With `--judge pointwise` a row has `prompt` and `response`, a line `score` and
-    `breakdown`.
+    **pairwise** compares two stories aspect by aspect. A row has `story_a`, `story_b` and `prompt` (or `prompt_a` and
+    `prompt_b`), optionally `id`; further columns pass through, and `expected` (a, b or tie) is compared with the
+    verdicts. Each line of the output has `preference`, the probability that story_a is better (null when the judge
+    abstains, with the reason in `abstained`), and per-aspect scores. **pointwise** scores one text by aspects: a row
+    has `prompt` and `response`, a line `score` and `breakdown`.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice.
     """
     from adjudge.commands.judge import judge_file
 
+    options = {
+        "aspects": aspects,
+        "orders": orders,
+        "rubric": rubric,
+        "scheme": scheme,
+        "principles": principles,
+        "examples": examples,
+        "without": without,
+        "form": form,
+        "mode": mode,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "samples": samples,
+        "attempts": attempts,
+        "seed": seed,
+        "language": language,
+        "layout": layout,
+        "min_mass": min_mass,
+        "cut": cut,
+    }
+    if url is not None and (adapter is not None or replicas > 1):
+        raise AdjudgeError("--url asks a server: --adapter and --replicas are its own matter, leave them out")
     judge_file(
         texts,
         output or texts.with_suffix(".verdicts.jsonl"),
         judge=judge,
-        model=model,
+        options={name: value for name, value in options.items() if value is not None},
+        model=model if url is not None else model or DEFAULT_MODEL,
         adapter=adapter,
-        aspects=aspects,
-        orders=orders,
-        cut=cut,
-        mode=mode,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        samples=samples,
-        attempts=attempts,
-        seed=seed,
+        url=url,
         earlier="resume" if resume else "overwrite" if overwrite else "refuse",
         report=report,
         journal=journal,

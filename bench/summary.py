@@ -11,7 +11,6 @@ from typing import Literal
 import msgspec
 
 from adjudge.engine.score import Reason
-from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.preference import sigmoid
 from adjudge.rewards.verdict import Pair, PairVerdict
 
@@ -102,7 +101,6 @@ class RunSummary(msgspec.Struct, frozen=True):
 def summarise(
     rows: Sequence[PairRow],
     model: str,
-    aspects: Sequence[Aspect],
     seconds: float,
     tokens_computed: int,
     prompt_tokens: int,
@@ -115,7 +113,7 @@ def summarise(
     orders = [row.by_order for row in rows if row.by_order is not None]
     return RunSummary(
         model=model,
-        aspects=tuple(aspect.name for aspect in aspects),
+        aspects=tuple(dict.fromkeys(name for row in rows for name in row.verdict.aspects)),
         pairs=len(rows),
         abstained=dict(Counter(row.verdict.abstained for row in rows if row.verdict.abstained)),
         truncated=sum(row.verdict.truncated for row in rows),

@@ -5,18 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 import msgspec
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt
-from adjudge.engine.score import Reason
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Reason, Score
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
-from adjudge.rewards.asking import Answer, Asking, Question
+from adjudge.rewards.asking import Answer, Mode, Question, open_asking
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.rewards.template import Layout
+from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
@@ -70,22 +73,58 @@ class Judge(ABC, Generic[Subject, Ruling]):
         return {key: msgspec.json.decode(raw, type=self.verdict_type) for key, raw in self.journal.get(keys).items()}
 
 
+class How(TypedDict, total=False):
+    """How a judge asks: what every asking judge takes by name. See `AskingJudge`."""
+
+    mode: Mode
+    language: str
+    layout: Layout
+    min_mass: float
+    cut: Cut
+    journal: Journal | None
+    sampling: Sampling | None
+    attempts: int
+    n: int
+    seed: int
+
+
 class AskingJudge(Judge[Subject, Ruling]):
     """A judge whose verdict rests on one round of questions to an engine, worded by the prompt file `kind`.
 
-    A score whose label mass is below `min_mass` abstains. Texts too long for the model are shortened alike in all of a
-    subject's questions (`cut`: "middle", "head", "tail"), or abstain ("never").
+    In `mode` "direct" each question ends at its answer slot, in "reasoned" the model first analyses in writing: how it
+    writes (`sampling`), and `attempts`, `n` and `seed` are those of `Reasoned`. Prompts are in `language`, their parts
+    in the order that shares most, or in the paper's (`layout`). A score whose label mass is below `min_mass` abstains.
+    Texts too long for the model are shortened alike in all of a subject's questions (`cut`: "middle", "head", "tail"),
+    or abstain ("never"). With a `journal`, what was judged before under the same conditions is not judged again.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, engine: EngineFace, asking: Asking, *, min_mass: float, cut: Cut, journal: Journal | None):
+    def __init__(
+        self,
+        engine: EngineFace,
+        *,
+        mode: Mode = "direct",
+        language: str = "en",
+        layout: Layout = "shared",
+        min_mass: float = 0.01,
+        cut: Cut = "middle",
+        journal: Journal | None = None,
+        sampling: Sampling | None = None,
+        attempts: int = 3,
+        n: int = 1,
+        seed: int = 0,
+    ) -> None:
+        if layout not in ("shared", "paper"):
+            raise AdjudgeError(f'layout is "{layout}": choose shared or paper')
         super().__init__(journal)
         self.engine = engine
-        self.asking = asking
+        self.asking = open_asking(engine, mode, sampling, attempts=attempts, n=n, seed=seed)
+        self.language = language
+        self.layout = layout
         self.min_mass = min_mass
         self.cut = cut
-        self.template = template.load(self.kind)
+        self.template = template.load(self.kind, language)
 
     def key(self, subject: Subject) -> str:
         """The journal's key: everything that decides the verdict."""
@@ -94,7 +133,7 @@ class AskingJudge(Judge[Subject, Ruling]):
             model=self.engine.fingerprint,
             adapter=self.engine.adapter,
             dtype=self.engine.dtype,
-            template=self.template.hash,
+            template=(self.template.hash, self.layout),
             min_mass=self.min_mass,
             truncation=(self.cut, self.engine.max_prompt_tokens),
             sampling=self.asking.content,
@@ -118,7 +157,8 @@ class AskingJudge(Judge[Subject, Ruling]):
 
     def _prompt(self, data: Mapping[str, str], **trusted: Any) -> Prompt:
         """The prompt file filled in; `data` are untrusted."""
-        messages, answer = self.template.render(data=data, cut=self.cut, mode=self.asking.mode, **trusted)
+        how = {"mode": self.asking.mode, "layout": self.layout}
+        messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
         return self.engine.chat(messages, answer)
 
     @abstractmethod
@@ -134,8 +174,53 @@ class AskingJudge(Judge[Subject, Ruling]):
         """The verdict from the answers, by the names of the questions."""
 
 
+class ItemJudge(AskingJudge[Item, Verdict]):
+    """Such a judge of single texts."""
+
+    verdict_type = Verdict
+
+    def _part(self, score: Score, weight: float = 1.0) -> Part:
+        """A part that rests on one score: its expected value."""
+        reason: Reason | None = score.reason
+        if reason is None and score.mass is not None and score.mass < self.min_mass:
+            reason = "low_mass"
+        if reason:
+            return Part(None, weight, mass=score.mass, abstained=reason)
+        return Part(score.expected, weight, score.probabilities, score.mass)
+
+    def _verdict(
+        self,
+        score: float | None,
+        parts: dict[str, Part],
+        answers: Mapping[str, Answer],
+        key: str,
+        truncated: bool,
+    ) -> Verdict:
+        """The verdict from its parts; without a score where one that counts has abstained."""
+        abstained = abstention(parts)
+        return Verdict(
+            id="",
+            score=None if abstained else score,
+            breakdown=parts,
+            abstained=abstained,
+            truncated=truncated,
+            model=self.engine.name,
+            key=key,
+            analysis={name: answer.analyses for name, answer in answers.items() if answer.analyses} or None,
+        )
+
+
 def clean(subject: Subject) -> Subject:
-    """The subject with its texts made encodable; policies write lone surrogates too."""
-    fields = msgspec.structs.asdict(subject)
-    texts = {name: well_formed(text) for name, text in fields.items() if isinstance(text, str)}
-    return msgspec.structs.replace(subject, **texts)
+    """The subject with its texts made encodable, at any depth; policies write lone surrogates too."""
+    return _clean(subject)  # type: ignore[no-any-return]
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value)
+        return msgspec.structs.replace(value, **{name: _clean(field) for name, field in fields.items()})
+    if isinstance(value, tuple):
+        return tuple(map(_clean, value))
+    return value

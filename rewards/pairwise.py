@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
-from adjudge.engine.prompt import Cut, Prompt
-from adjudge.engine.sampling import Sampling
+from adjudge.engine.prompt import Prompt
 from adjudge.engine.score import Score
-from adjudge.rewards.asking import Answer, Mode, Question, open_asking
+from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.aspects import HANNA, Aspect, checked
-from adjudge.rewards.journal import Journal
-from adjudge.rewards.judge import AskingJudge
+from adjudge.rewards.judge import AskingJudge, How
 from adjudge.rewards.preference import debiased, log_odds, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
 
@@ -39,12 +37,9 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
     """Compares stories aspect by aspect.
 
     In direct mode two sibling questions for each aspect and order end at an answer slot, one for each story; neither
-    sees the other's answer. In reasoned mode the model analyses both stories on the aspect, then scores both; how it
-    writes (`sampling`), and `attempts`, `n` and `seed` are those of `Reasoned`. `orders` "both" cancels position bias,
-    "ab" shows a first only. A score whose label mass is below `min_mass` makes its aspect abstain, and an aspect of
-    weight above 0 that abstains makes the pair abstain. Texts too long for the model are shortened alike in all of a
-    pair's questions (`cut`: "middle", "head", "tail"), or abstain ("never"). With a `journal`, what was judged before
-    under the same conditions is not judged again.
+    sees the other's answer. In reasoned mode the model analyses both stories on the aspect, then scores both. `orders`
+    "both" cancels position bias, "ab" shows a first only; `how` is that of `AskingJudge`. An aspect of weight above 0
+    that abstains makes the pair abstain.
     """
 
     kind = "pairwise"
@@ -55,20 +50,12 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
         engine: EngineFace,
         aspects: Sequence[Aspect] = HANNA,
         *,
-        mode: Mode = "direct",
         orders: Orders = "both",
-        min_mass: float = 0.01,
-        cut: Cut = "middle",
-        journal: Journal | None = None,
-        sampling: Sampling | None = None,
-        attempts: int = 3,
-        n: int = 1,
-        seed: int = 0,
+        **how: Unpack[How],
     ) -> None:
         if orders not in ("both", "ab"):
             raise AdjudgeError(f'orders is "{orders}": choose both or ab')
-        asking = open_asking(engine, mode, sampling, attempts=attempts, n=n, seed=seed)
-        super().__init__(engine, asking, min_mass=min_mass, cut=cut, journal=journal)
+        super().__init__(engine, **how)
         self.aspects = checked(aspects)
         self.orders: tuple[str, ...] = ("ab", "ba") if orders == "both" else ("ab",)
         self.questions = tuple(

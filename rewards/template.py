@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 
@@ -14,6 +14,9 @@ from adjudge.engine.errors import PromptError
 from adjudge.engine.prompt import Cut, Message, Segment, mark, place_marks
 
 FOLDER = Path(__file__).parent / "prompts"
+
+Layout = Literal["shared", "paper"]
+"""The order of a prompt's parts: "shared" has what siblings share first, "paper" is the order of the paper."""
 
 
 class Template:

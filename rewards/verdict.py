@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import msgspec
 
 from adjudge.engine.score import Reason
 
 
+class Review(msgspec.Struct, frozen=True):
+    """What a reviewer once wrote about a plot, and the score they gave it."""
+
+    plot: str
+    review: str
+    score: float
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Which of two plots a reviewer once preferred, on one aspect."""
+
+    a: str
+    b: str
+    preferred: Literal["a", "b"]
+    aspect: str = ""
+
+
 class Pair(msgspec.Struct, frozen=True):
-    """Two stories to compare, with the prompt both answer, or one prompt each."""
+    """Two stories to compare, with the prompt both answer, or one prompt each.
+
+    `reviews` are earlier choices of the reader whose taste decides, for judges that ask for one's.
+    """
 
     a: str
     b: str
@@ -16,6 +39,7 @@ class Pair(msgspec.Struct, frozen=True):
     prompt_a: str | None = None
     prompt_b: str | None = None
     id: str = ""
+    reviews: tuple[Comparison, ...] = ()
 
     @property
     def prompts(self) -> tuple[str, str]:
@@ -74,11 +98,17 @@ class PairVerdict(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A text to judge, and the prompt it answers."""
+    """A text to judge, and the prompt it answers.
+
+    `reference` is another answer to the prompt, and `reviews` what the reader whose taste decides wrote before, for
+    judges that use them.
+    """
 
     prompt: str
     response: str
     id: str = ""
+    reference: str | None = None
+    reviews: tuple[Review, ...] = ()
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -115,3 +145,14 @@ class Verdict(msgspec.Struct, frozen=True):
     def mass(self) -> float | None:
         """The least label mass of any part."""
         return min((part.mass for part in self.breakdown.values() if part.mass is not None), default=None)
+
+
+def abstention(parts: Mapping[str, Part]) -> Reason | None:
+    """Why a verdict that rests on these parts has no score: the reason of the first that abstained and counts."""
+    return next((part.abstained for part in parts.values() if part.weight and part.abstained), None)
+
+
+def weighted_mean(parts: Mapping[str, Part]) -> float:
+    """The mean of the parts' scores by their weights, of those that count; none of them may have abstained."""
+    counted = [part for part in parts.values() if part.weight]
+    return sum(part.weight * (part.score or 0.0) for part in counted) / sum(part.weight for part in counted)

@@ -97,7 +97,12 @@ def group_of(row: Row, number: int) -> Group:
 def item_of(row: Row, number: int) -> Item:
     """The item of a row; its id is the row's number where it has none."""
     judge = "a judge of single texts"
-    return Item(prompt=row.text("prompt", judge), response=row.text("response", judge), id=_id(row, number))
+    return Item(
+        prompt=row.text("prompt", judge),
+        response=row.text("response", judge),
+        id=_id(row, number),
+        reference=row.optional_text("reference", judge),
+    )
 
 
 def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:

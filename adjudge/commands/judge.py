@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -9,20 +10,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from adjudge.commands.kinds import KINDS, Options, prepare
 from adjudge.commands.output import Write, open_output
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.wire import Row, item_of, pair_of, read_rows, verdict_line
+from adjudge.rewards.wire import Row, read_rows, verdict_line
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
-    from adjudge.rewards.aspects import Aspect
     from adjudge.rewards.judge import Judge
 
 EXPECTED = ("a", "b", "tie")
@@ -32,18 +31,11 @@ def judge_file(
     path: Path,
     output: Path,
     *,
-    judge: Literal["pairwise", "pointwise"],
-    model: str,
+    judge: str,
+    options: Options,
+    model: str | None,
     adapter: Path | None,
-    aspects: str,
-    orders: Literal["both", "ab"],
-    cut: Literal["middle", "head", "tail", "never"],
-    mode: Literal["direct", "reasoned"],
-    max_tokens: int | None,
-    temperature: float | None,
-    samples: int | None,
-    attempts: int | None,
-    seed: int | None,
+    url: str | None,
     earlier: Earlier,
     report: Path | None,
     journal: Path | None,
@@ -52,24 +44,20 @@ def judge_file(
     replicas: int,
 ) -> None:
     """Judge every row of `path`; mistakes in the file or the options are found before the model is loaded."""
-    chosen = parse_aspects(aspects)
-    how: dict[str, Any] = {"mode": mode, "cut": cut}
-    how |= _reasoning(
-        mode, max_tokens=max_tokens, temperature=temperature, samples=samples, attempts=attempts, seed=seed
-    )
-    pairwise = judge == "pairwise"
+    kind, open_judge = KINDS[judge], prepare(judge, options)
+    pairwise = kind.what == "pairs"
     if report is not None and not pairwise:
         raise AdjudgeError("--report is for pairs: leave it out, or judge pairs with --judge pairwise")
     rows = read_rows(path)
-    subjects: list[Any] = [(pair_of if pairwise else item_of)(row, number) for number, row in enumerate(rows, 1)]
+    subjects = kind.subjects(rows)
     expected = [_expected(row) for row in rows] if pairwise else []
     notes = [row.optional_text("note", "the report") for row in rows] if pairwise else []
     journal = journal or output.with_name(output.name + ".journal")
-    check_paths("the pairs" if pairwise else "the items", path, output, journal, report)
+    check_paths(f"the {kind.what}", path, output, journal, report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
-        engine = closing.enter_context(_engine(model, adapter, replicas, device, dtype))
-        opened = _open(engine, chosen, orders if pairwise else None, {**how, "journal": book})
+        engine = closing.enter_context(_engine(model, adapter, url, replicas, device, dtype))
+        opened = open_judge(engine, book)
         if earlier == "overwrite":
             book.clear()
         remembered = sum(opened.key(subject) in book for subject in subjects)
@@ -94,7 +82,7 @@ def judge_file(
         PairRow(pair, verdict, known, note)
         for pair, verdict, known, note in zip(subjects, verdicts, expected, notes, strict=True)
     ]
-    summary = summarise(lines, engine.name, chosen, *counters, remembered=remembered)
+    summary = summarise(lines, engine.name, *counters, remembered=remembered)
     console.print(pair_table(lines, summary, width=console.width))
     for line in summary_lines(summary):
         console.print(line, highlight=False)
@@ -108,7 +96,16 @@ def judge_file(
 
 
 @contextmanager
-def _engine(model: str, adapter: Path | None, replicas: int, device: str, dtype: str) -> Iterator[EngineFace]:
+def _engine(
+    model: str | None, adapter: Path | None, url: str | None, replicas: int, device: str, dtype: str
+) -> Iterator[EngineFace]:
+    if url is not None:
+        from adjudge.engine.remote.remote_engine import RemoteEngine
+
+        with RemoteEngine(url, model, api_key=os.environ.get("ADJUDGE_API_KEY")) as remote:
+            yield remote
+        return
+    assert model is not None
     if replicas == 1:
         from adjudge.engine.engine import Engine
 
@@ -118,33 +115,6 @@ def _engine(model: str, adapter: Path | None, replicas: int, device: str, dtype:
 
         with ClusterEngine(model, replicas, adapter=adapter, device=device, dtype=dtype) as cluster:
             yield cluster
-
-
-def _reasoning(mode: str, **options: float | None) -> dict[str, Any]:
-    """A judge's settings for how it reasons, from the options that were given."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if mode == "direct":
-        if given:
-            name = next(iter(given)).replace("_", "-")
-            raise AdjudgeError(f"--{name} is for judges that write: add --mode reasoned")
-        return {}
-    from adjudge.rewards.asking import SAMPLING
-
-    written = {name: given.pop(name) for name in ("max_tokens", "temperature") if name in given}
-    settings: dict[str, Any] = {"n" if name == "samples" else name: value for name, value in given.items()}
-    return settings | {"sampling": msgspec.structs.replace(SAMPLING, **written)}
-
-
-def _open(
-    engine: EngineFace, aspects: Sequence[Aspect], orders: Literal["both", "ab"] | None, how: dict[str, Any]
-) -> Judge[Any, Any]:
-    """A judge of pairs in those orders, or with None of single texts."""
-    from adjudge.rewards.pairwise import PairwiseJudge
-    from adjudge.rewards.pointwise import PointwiseJudge
-
-    if orders is None:
-        return PointwiseJudge(engine, aspects, **how)
-    return PairwiseJudge(engine, aspects, orders=orders, **how)
 
 
 def _judge_all(

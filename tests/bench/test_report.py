@@ -40,7 +40,7 @@ def row(name: str = "pair", p: float | None = 0.8, expected: Expected = "a", bia
 
 
 def summary(rows: list[PairRow], seconds: float = 4.0, computed: int = 1000, asked: int = 5000) -> RunSummary:
-    return summarise(rows, "tiny", HANNA, seconds, computed, asked)
+    return summarise(rows, "tiny", seconds, computed, asked)
 
 
 def page(rows: list[PairRow], labels: tuple[str, ...] = LABELS) -> Page:
