@@ -66,3 +66,18 @@ def test_a_port_in_use_is_refused_before_the_model_is_loaded() -> None:
     assert line == (
         f"adjudge: cannot listen on 127.0.0.1:{port} (Address already in use): name others with --host and --port"
     )
+
+
+def test_replicas_answer_as_one_engine_does() -> None:
+    body = {"pairs": [{"prompt": "p", "story_a": f"Story {n}. " * 9, "story_b": "b"} for n in range(6)]}
+    verdicts = []
+    for options in ((), ("--replicas", "2")):
+        with running(*options, "--aspects", "coherence") as (url, process):
+            with httpx2.Client(base_url=url, timeout=120) as client:
+                verdicts.append(client.post("/v1/judge", json=body).json()["verdicts"])
+                written = client.post("/v1/completions", json={"prompt": "once", "max_tokens": 3, "temperature": 0})
+                assert written.json()["usage"]["completion_tokens"] == 3
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+    one, two = verdicts
+    assert one == two and len({verdict["preference"] for verdict in one}) == 6

@@ -339,3 +339,20 @@ def test_the_real_models_verdict_is_bit_equal_in_chunks_alone_warm_and_with_othe
         assert chunked.compare(examples[4:5]) == expected[1:]
     finally:
         torch.set_num_threads(threads)
+
+
+def test_the_papers_layout_has_the_aspect_first_and_each_story_after_its_own_prompt(tiny: Engine) -> None:
+    pair = Pair(a="STORY-A", b="STORY-B", prompt_a="PROMPT-A", prompt_b="PROMPT-B")
+    order = ["Aspect: coherence", "PROMPT-A", "STORY-A", "PROMPT-B", "STORY-B", "How good", "Coherence of Story"]
+    shared = PairwiseJudge(tiny, HANNA[1:2], orders="ab")
+    paper = PairwiseJudge(tiny, HANNA[1:2], orders="ab", layout="paper")
+    text = tiny.tokenizer.decode(tiny.tokenizer.prompt(paper.prompts(pair)[0][0]))
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    [one], [other] = shared.compare([pair]), paper.compare([pair])
+    assert one.preference != other.preference and one.key != other.key
+    same = Pair(a="STORY-A", b="STORY-B", prompt="PROMPT")
+    text = tiny.tokenizer.decode(tiny.tokenizer.prompt(paper.prompts(same)[0][0]))
+    assert text.count("PROMPT") == 2 and text.index("STORY-A") < text.rindex("PROMPT") < text.index("STORY-B")
+    with pytest.raises(AdjudgeError, match='layout is "other": choose shared or paper'):
+        PairwiseJudge(tiny, layout="other")  # type: ignore[arg-type]
