@@ -369,6 +369,23 @@ def bench_judge(
     )
 
 
+@bench.command("judges")
+def bench_judges(
+    data: Annotated[Path, typer.Argument(help="The folder of data sets: autoj_pairs, hanna, openmeva_roc, ...")],
+    only: Annotated[str | None, typer.Option(help="Judges after commas (default: all).")] = None,
+    minutes: Annotated[float, typer.Option(help="A judge's run ends after about so long.", min=0.01)] = 10.0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
+    model: Model = DEFAULT_MODEL,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Run every judge over a sample of its public data set: verdicts, abstentions, tokens, agreement with people."""
+    from adjudge.bench.judges import bench_judges as run
+
+    names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    run(data, only=names, minutes=minutes, model=model, device=device, dtype=dtype, output=output)
+
+
 @bench.command("kernels")
 def bench_kernels(
     kernels: Annotated[Literal["all", "head", "attention"], typer.Option(help="What to measure.")] = "all",

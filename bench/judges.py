@@ -1,0 +1,214 @@
+"""`adjudge bench judges`: every judge over a stated sample of its data set, with what it cost and how far it agrees."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from scipy import stats
+
+from adjudge.bench import samples
+from adjudge.bench.machine import describe_machine
+from adjudge.bench.samples import Sample, draw
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.verdict import PairVerdict
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+
+WINDOW = 4
+"""Subjects in the engine at a time: a run over its time ends after so many."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """A judge and a sample: how the sample is read from the folder of data sets, and how it is judged."""
+
+    judge: str
+    data: str
+    read: Callable[[Path], Sample]
+    run: Callable[[EngineFace, list[Any]], Iterator[Any]]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a trial; `agreement` is with people, as `measure`, over the `compared` subjects they spoke about."""
+
+    judge: str
+    data: str
+    sample: int
+    verdicts: int
+    abstained: dict[str, int]
+    prompt_tokens: int
+    tokens_computed: int
+    seconds: float
+    measure: str
+    agreement: float | None
+    compared: int
+
+
+def bench_judges(
+    folder: Path, *, only: Sequence[str], minutes: float, model: str, device: str, dtype: str, output: Path | None
+) -> None:
+    """Run the trials whose data are there, print a table, and write it as CSV."""
+    chosen = [trial for trial in TRIALS if not only or trial.judge in only]
+    if unknown := set(only) - {trial.judge for trial in TRIALS}:
+        names = dict.fromkeys(trial.judge for trial in TRIALS)
+        raise AdjudgeError(f"no trial of {', '.join(sorted(unknown))}: choose from {', '.join(names)}")
+    absent = [trial for trial in chosen if not (folder / trial.data).exists()]
+    here = [trial for trial in chosen if trial not in absent]
+    if not here:
+        raise AdjudgeError(f"{folder} has none of {', '.join(sorted({trial.data for trial in absent}))}: name another")
+    from adjudge.engine.engine import Engine
+
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    for trial in absent:
+        console.print(f"{trial.judge}: {trial.data} is not in {folder}; left out", highlight=False)
+    outcomes = [
+        run_trial(trial, trial.read(folder), Engine(model, device=device, dtype=dtype), minutes) for trial in here
+    ]
+    console.print(table_of(outcomes))
+    console.print(describe_machine(), highlight=False)
+    if output is not None:
+        write_outcomes(output, outcomes, model)
+        console.print(f"written: {output}", highlight=False, soft_wrap=True)
+
+
+def run_trial(trial: Trial, sample: Sample, engine: EngineFace, minutes: float) -> Outcome:
+    """Judge the sample, for about `minutes` at most."""
+    verdicts: list[Any] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    started = time.perf_counter()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(trial.judge, total=len(sample.subjects))
+        for verdict in trial.run(engine, sample.subjects):
+            verdicts.append(verdict)
+            progress.advance(task)
+            if time.perf_counter() - started > 60 * minutes:
+                break
+    seconds = time.perf_counter() - started
+    measure, agreement, compared = agreement_of(verdicts, sample.truth[: len(verdicts)])
+    return Outcome(
+        judge=trial.judge,
+        data=trial.data,
+        sample=len(sample.subjects),
+        verdicts=len(verdicts),
+        abstained=dict(Counter(verdict.abstained for verdict in verdicts if verdict.abstained)),
+        prompt_tokens=engine.stats.prompt_tokens,
+        tokens_computed=engine.stats.tokens_computed,
+        seconds=seconds,
+        measure=measure,
+        agreement=agreement,
+        compared=compared,
+    )
+
+
+def agreement_of(verdicts: Sequence[Any], truth: Sequence[Any]) -> tuple[str, float | None, int]:
+    """How far verdicts agree with people: the measure's name, its value (None where there is none), of how many.
+
+    Pairs: the share on which the judge prefers what people preferred, ties left out. Items: Spearman's correlation.
+    Groups: the mean of Kendall's tau-b within each.
+    """
+    couples = [(v, t) for v, t in zip(verdicts, truth, strict=True) if t is not None and not v.abstained]
+    if not couples:
+        return "none", None, 0
+    if isinstance(couples[0][0], PairVerdict):
+        hits = [(v.preference > 0.5) == (t > 0.5) for v, t in couples if t != 0.5]
+        return "accuracy", fmean(hits) if hits else None, len(hits)
+    if isinstance(couples[0][0], GroupVerdict):
+        taus = [float(stats.kendalltau(v.strengths, t).statistic) for v, t in couples if None not in v.strengths]
+        taus = [tau for tau in taus if tau == tau]  # people who rate all alike rank nothing
+        return "mean Kendall", fmean(taus) if taus else None, len(taus)
+    scores, said = [v.score for v, _ in couples], [t for _, t in couples]
+    if not (_varies(scores) and _varies(said)):
+        return "Spearman", None, len(couples)
+    return "Spearman", float(stats.spearmanr(scores, said).statistic), len(couples)
+
+
+def table_of(outcomes: Sequence[Outcome]) -> Table:
+    """A line for each trial."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for name in ("judge", "data"):
+        table.add_column(name, overflow="fold")
+    for name in ("verdicts", "abstained", "tokens asked", "computed", "1 in", "seconds", "agreement", "of"):
+        table.add_column(name, justify="right")
+    for one in outcomes:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(one.abstained.items()))
+        table.add_row(
+            one.judge,
+            one.data,
+            f"{one.verdicts} of {one.sample}" if one.verdicts < one.sample else str(one.verdicts),
+            reasons or "0",
+            f"{one.prompt_tokens:,}",
+            f"{one.tokens_computed:,}",
+            f"{one.prompt_tokens / one.tokens_computed:.1f}" if one.tokens_computed else "–",
+            f"{one.seconds:.0f}",
+            f"{one.measure} –" if one.agreement is None else f"{one.measure} {one.agreement:.3f}",
+            str(one.compared),
+        )
+    return table
+
+
+def write_outcomes(path: Path, outcomes: Sequence[Outcome], model: str) -> None:
+    """Write them as CSV, with the machine that they were measured on."""
+    names = [field for field in Outcome.__struct_fields__]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*names, "model", "machine"])
+            for one in outcomes:
+                fields = msgspec.structs.asdict(one)
+                fields["abstained"] = " ".join(f"{reason}={n}" for reason, n in sorted(one.abstained.items()))
+                fields["seconds"] = f"{one.seconds:.1f}"
+                fields["agreement"] = "" if one.agreement is None else f"{one.agreement:.4f}"
+                writer.writerow([*(fields[name] for name in names), model, describe_machine()])
+    except OSError as error:
+        raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file with -o") from error
+
+
+def _varies(values: Sequence[float]) -> bool:
+    return any(left != right for left, right in pairwise(values))
+
+
+def _pairwise(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:
+    from adjudge.rewards.aspects import HANNA
+    from adjudge.rewards.pairwise import PairwiseJudge
+
+    return PairwiseJudge(engine, HANNA).compare_iter(pairs, WINDOW)
+
+
+def _pointwise(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
+    from adjudge.rewards.pointwise import PointwiseJudge
+
+    return PointwiseJudge(engine).judge_iter(items, WINDOW)
+
+
+def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
+    from adjudge.rewards.aspects import HANNA
+    from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.tournament import Tournament
+
+    return Tournament(PairwiseJudge(engine, HANNA[1:2]), pairing="circular", k=2).rank_iter(groups)
+
+
+AUTOJ, HANNA_STORIES = "autoj_pairs/pairs.jsonl", "hanna/stories.jsonl"
+OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
+
+TRIALS: tuple[Trial, ...] = (
+    Trial("pairwise", AUTOJ, lambda folder: draw(folder, AUTOJ, 300, samples.creative_autoj_pair), _pairwise),
+    Trial("pointwise", HANNA_STORIES, lambda folder: draw(folder, HANNA_STORIES, 64, samples.hanna_item), _pointwise),
+    Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
+)
+"""What `adjudge bench judges` runs."""

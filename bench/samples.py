@@ -1,0 +1,92 @@
+"""Samples of public data sets, in the shapes judges read, with what people said about each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.verdict import Item, Pair
+
+Record = Mapping[str, Any]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """Subjects of a judge, and people's word on each: see `bench.judges.agreement_of`.
+
+    It is 1 or 0 for a pair of which a or b is better and 0.5 for a tie, a number for an item, a number for each response
+    of a group; None where nobody said.
+    """
+
+    subjects: list[Any]
+    truth: list[Any]
+
+
+def draw(folder: Path, name: str, count: int, read: Callable[[Record], Iterator[tuple[Any, Any]]]) -> Sample:
+    """`count` records of the JSONL file `name`, drawn by its name alone, each read into (subject, truth) couples.
+
+    Raises AdjudgeError for a file that is not there or whose records are not what they should be.
+    """
+    path = folder / name
+    try:
+        records = [msgspec.json.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except (OSError, msgspec.DecodeError) as error:
+        raise AdjudgeError(f"cannot read {path} ({error}): name the folder of the data sets") from error
+    drawn = random.Random(name).sample(records, min(count, len(records)))
+    try:
+        couples = [couple for record in drawn for couple in read(record)]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise AdjudgeError(f"{path} has other columns than it should ({error!r})") from error
+    return Sample([subject for subject, _ in couples], [truth for _, truth in couples])
+
+
+def autoj_pair(record: Record) -> Iterator[tuple[Pair, float]]:
+    """Auto-J's pairs of answers; label 0 is the first, 1 the second, 2 a tie."""
+    pair = Pair(record["response 1"], record["response 2"], record["prompt"])
+    yield pair, {0: 1.0, 1: 0.0, 2: 0.5}[record["label"]]
+
+
+def creative_autoj_pair(record: Record) -> Iterator[tuple[Pair, float]]:
+    """Those of them that are about creative writing."""
+    if record["scenario"] in CREATIVE:
+        yield from autoj_pair(record)
+
+
+CREATIVE = frozenset({"creative_writing", "writing_song_lyrics", "writing_personal_essay", "roleplay", "chitchat"})
+
+
+def hanna_item(record: Record) -> Iterator[tuple[Item, float]]:
+    """HANNA's stories; the mean over raters and criteria."""
+    yield Item(record["prompt"], record["story"]), fmean(map(fmean, record["ratings"].values()))
+
+
+def openmeva_item(record: Record) -> Iterator[tuple[Item, float]]:
+    """OpenMEVA's five-sentence stories, with their mean human score."""
+    yield Item(record["prompt"], record["story"]), record["human"]
+
+
+def openmeva_groups(folder: Path, count: int) -> Sample:
+    """The stories of `count` prompts of OpenMEVA, a group for each prompt."""
+    whole = draw(folder, "openmeva_roc/stories.jsonl", 1 << 30, openmeva_item)
+    groups: dict[str, list[tuple[str, float]]] = {}
+    for item, human in zip(whole.subjects, whole.truth, strict=True):
+        groups.setdefault(item.prompt, []).append((item.response, human))
+    chosen = sorted(groups)[:count]
+    subjects = [Group(prompt, tuple(story for story, _ in groups[prompt])) for prompt in chosen]
+    return Sample(subjects, [tuple(human for _, human in groups[prompt]) for prompt in chosen])
+
+
+def greeting_item(record: Record) -> Iterator[tuple[Item, float]]:
+    """Chinese greetings, labelled good (1) or bad (0)."""
+    yield Item(record["query"], record["response"]), float(record["label"])
+
+
+def greeting_pair(record: Record) -> Iterator[tuple[Pair, float]]:
+    """Pairs of Chinese greetings, of which the first was preferred."""
+    yield Pair(record["chosen"], record["rejected"], record["query"]), 1.0

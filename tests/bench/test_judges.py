@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.bench.judges import TRIALS, agreement_of, bench_judges
+from adjudge.bench.samples import autoj_pair, creative_autoj_pair, draw, openmeva_groups
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Reason
+from adjudge.rewards.group import GroupVerdict
+from adjudge.rewards.verdict import Pair, PairVerdict, Verdict
+
+TINY: dict[str, Any] = {"minutes": 1.0, "model": "dummy:tiny-llama", "device": "cpu", "dtype": "auto"}
+
+
+def autoj(label: int, scenario: str = "creative_writing") -> dict[str, Any]:
+    return {"scenario": scenario, "label": label, "prompt": "p", "response 1": f"one {label}", "response 2": "two"}
+
+
+def write(path: Path, records: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def pair_verdict(preference: float | None) -> PairVerdict:
+    return PairVerdict("", preference, {}, "low_mass" if preference is None else None, False, "m", "k")
+
+
+def verdict(score: float | None, reason: Reason = "unparsable") -> Verdict:
+    return Verdict("", score, {}, reason if score is None else None, False, "m", "k")
+
+
+def test_people_and_judge_agree_on_pairs_that_are_no_tie_and_were_judged() -> None:
+    verdicts = [pair_verdict(value) for value in (0.9, 0.9, 0.2, 0.7, None)]
+    assert agreement_of(verdicts, [1.0, 0.0, 0.0, 0.5, 1.0]) == ("accuracy", pytest.approx(2 / 3), 3)
+
+
+def test_items_agree_by_rank() -> None:
+    verdicts = [verdict(value) for value in (1.0, 2.0, 3.0, None, 9.0)]
+    assert agreement_of(verdicts, [1.0, 3.0, 2.0, 9.0, None]) == ("Spearman", pytest.approx(0.5), 3)
+    assert agreement_of(verdicts[:1] * 2, [1.0, 2.0]) == ("Spearman", None, 2)
+    assert agreement_of([verdict(None)], [1.0]) == ("none", None, 0)
+
+
+def test_groups_agree_by_the_order_within_each() -> None:
+    def ranked(*strengths: float | None) -> GroupVerdict:
+        return GroupVerdict("", strengths, strengths, None, None, (), None, False, "m", "k")
+
+    verdicts = [ranked(1.0, 2.0, 3.0), ranked(1.0, 2.0, 3.0), ranked(1.0, None), ranked(1.0, 2.0)]
+    truth = [(1.0, 2.0, 3.0), (2.0, 1.0, 3.0), (1.0, 2.0), (4.0, 4.0)]
+    assert agreement_of(verdicts, truth) == ("mean Kendall", pytest.approx((1 + 1 / 3) / 2), 2)
+
+
+def test_a_sample_is_drawn_by_the_names_of_its_set_alone(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", [autoj(n % 3) for n in range(30)])
+    one, two = (draw(tmp_path, "a.jsonl", 7, autoj_pair) for _ in range(2))
+    assert one == two and len(one.subjects) == 7
+    assert draw(tmp_path, "a.jsonl", 99, autoj_pair).truth.count(0.5) == 10
+    assert draw(tmp_path, "a.jsonl", 1, autoj_pair).subjects[0] in [Pair(f"one {n}", "two", "p") for n in range(3)]
+
+
+def test_only_creative_scenarios_count_as_such(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", [autoj(0, "code_generation"), autoj(1, "writing_song_lyrics")])
+    assert draw(tmp_path, "a.jsonl", 9, creative_autoj_pair).truth == [0.0]
+
+
+def test_stories_of_one_prompt_are_one_group(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{n % 2}", "story": f"s{n}", "human": float(n)} for n in range(6)]
+    write(tmp_path / "openmeva_roc/stories.jsonl", rows)
+    sample = openmeva_groups(tmp_path, 1)
+    assert sorted(sample.subjects[0].responses) == ["s0", "s2", "s4"]
+    assert all(
+        float(story[1:]) == human for story, human in zip(sample.subjects[0].responses, sample.truth[0], strict=True)
+    )
+
+
+def test_files_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", [{"prompt": "p"}])
+    with pytest.raises(AdjudgeError, match=r"a\.jsonl has other columns.*'response 1'"):
+        draw(tmp_path, "a.jsonl", 1, autoj_pair)
+    with pytest.raises(AdjudgeError, match="name the folder of the data sets"):
+        draw(tmp_path, "b.jsonl", 1, autoj_pair)
+    with pytest.raises(AdjudgeError, match=r"has none of .*autoj.*: name another"):
+        bench_judges(tmp_path, only=["pairwise"], output=None, **TINY)
+    with pytest.raises(AdjudgeError, match="no trial of poetry: choose from pairwise"):
+        bench_judges(tmp_path, only=["poetry"], output=None, **TINY)
+
+
+def test_what_is_there_is_run_and_what_is_not_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "autoj_pairs/pairs.jsonl", [autoj(n % 3) for n in range(5)])
+    bench_judges(tmp_path, only=["pairwise", "pointwise"], output=tmp_path / "out/j.csv", **TINY)
+    assert "pointwise: hanna/stories.jsonl is not in" in capsys.readouterr().out
+    with (tmp_path / "out/j.csv").open() as file:
+        [row] = csv.DictReader(file)
+    assert (row["judge"], row["verdicts"], row["model"]) == ("pairwise", "5", "dummy:tiny-llama")
+    assert int(row["prompt_tokens"]) > 5 * int(row["tokens_computed"]) / 2 > 0
+    assert row["measure"] == "accuracy" and row["compared"] == "4"
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.judge)
+def test_the_real_sets_are_read(trial: Any) -> None:
+    folder = Path(__file__).parents[3] / "shared/data"
+    if not (folder / trial.data).exists():
+        pytest.skip(f"{trial.data} is not beside the project")
+    sample = trial.read(folder)
+    assert len(sample.subjects) == len(sample.truth) > 0
