@@ -30,7 +30,9 @@ Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapte
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]
-Aspects = Annotated[str, typer.Option(help="hanna, storyer, or names after commas; your own as name=what it means.")]
+Aspects = Annotated[
+    str, typer.Option(help="hanna, storyer, or names after commas; your own as name=what it means; name*3 weighs.")
+]
 Orders = Annotated[
     Literal["both", "ab"], typer.Option(help="Both orders cancel position bias; ab shows the first story first only.")
 ]
@@ -63,7 +65,9 @@ def judge_command(
     ] = None,
     aspects: Annotated[
         str | None,
-        typer.Option(help="hanna (default), storyer, or names after commas; your own as name=what it means."),
+        typer.Option(
+            help="hanna (default), storyer, or names after commas; your own as name=what it means; name*3 weighs."
+        ),
     ] = None,
     orders: Annotated[
         Literal["both", "ab"] | None,

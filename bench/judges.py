@@ -195,6 +195,20 @@ def _pointwise(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
     return PointwiseJudge(engine).judge_iter(items, WINDOW)
 
 
+def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
+    """Each story beside two others in both orders; OpenMEVA's one score of a story is the mean over its aspects."""
+    from adjudge.rewards.ensemble import ensemble
+    from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.verdict import Verdict
+
+    judge = PairwiseJudge(engine, orders="ab")
+    named = [msgspec.structs.replace(item, id=str(place)) for place, item in enumerate(items)]
+    for found in ensemble(judge, named, partners=2, window=WINDOW):
+        reasons = [reason for aspect in found.aspects.values() for reason in aspect.abstained if reason]
+        abstained = reasons[0] if found.holistic is None else None
+        yield Verdict(found.id, found.holistic, {}, abstained, False, engine.name, "")
+
+
 def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
     from adjudge.rewards.aspects import HANNA
     from adjudge.rewards.pairwise import PairwiseJudge
@@ -209,6 +223,7 @@ OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 TRIALS: tuple[Trial, ...] = (
     Trial("pairwise", AUTOJ, lambda folder: draw(folder, AUTOJ, 300, samples.creative_autoj_pair), _pairwise),
     Trial("pointwise", HANNA_STORIES, lambda folder: draw(folder, HANNA_STORIES, 64, samples.hanna_item), _pointwise),
+    Trial("ensemble", OPENMEVA, lambda folder: draw(folder, OPENMEVA, 50, samples.openmeva_item), _ensemble),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
 )
 """What `adjudge bench judges` runs."""

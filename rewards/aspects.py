@@ -47,24 +47,34 @@ SETS: dict[str, tuple[Aspect, ...]] = {"hanna": HANNA, "storyer": STORYER}
 def parse_aspects(text: str) -> tuple[Aspect, ...]:
     """Aspects from the command line: a set's name, or names after commas; one's own as `name=what it means`.
 
-    Raises AdjudgeError for a name nobody knows, an empty list, and a name given twice.
+    A name may carry its weight: `coherence*3,wit*0.5=Is it funny?`. Raises AdjudgeError for a name nobody knows, a
+    weight that is no number, an empty list, and a name given twice.
     """
     if text.strip().lower() in SETS:
         return SETS[text.strip().lower()]
     known = {aspect.name: aspect for aspects in SETS.values() for aspect in aspects}
     chosen: list[Aspect] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, equals, definition = (piece.strip() for piece in part.partition("="))
+        written, equals, definition = (piece.strip() for piece in part.partition("="))
+        name, star, weight = (piece.strip() for piece in written.partition("*"))
         if equals and name and definition:
-            chosen.append(Aspect(name, definition))
+            aspect = Aspect(name, definition)
         elif name.lower() in known:
-            chosen.append(known[name.lower()])
+            aspect = known[name.lower()]
         else:
             raise AdjudgeError(
                 f'unknown aspect "{part}": choose hanna, storyer, or names from {", ".join(sorted(known))};'
                 f' give your own as "{name or "name"}=what it means"'
             )
+        chosen.append(msgspec.structs.replace(aspect, weight=_weight(weight, part)) if star else aspect)
     return checked(chosen)
+
+
+def _weight(text: str, part: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise AdjudgeError(f'the weight of "{part}" is no number: write name*2.5') from error
 
 
 def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:

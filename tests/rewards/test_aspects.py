@@ -17,6 +17,12 @@ def test_sets_names_and_ones_own() -> None:
     assert parse_aspects("humour = Is it funny?") == (Aspect("humour", "Is it funny?"),)
 
 
+def test_a_name_may_carry_its_weight() -> None:
+    [coherence, wit] = parse_aspects("coherence*3, wit * 0.5 = Is 2*2 funny?")
+    assert coherence == Aspect("coherence", HANNA[1].definition, 3.0)
+    assert wit == Aspect("wit", "Is 2*2 funny?", 0.5)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -25,6 +31,9 @@ def test_sets_names_and_ones_own() -> None:
         (",", "no aspects"),
         ("empathy,empathy", '"empathy" is given twice'),
         ("x=", "unknown aspect"),
+        ("empathy*much", 'the weight of "empathy\\*much" is no number: write name'),
+        ("empathy*-1", "aspect weights must be"),
+        ("empathy*0", "not all zero"),
     ],
 )
 def test_mistakes_are_named(text: str, message: str) -> None:
