@@ -223,7 +223,7 @@ OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 TRIALS: tuple[Trial, ...] = (
     Trial("pairwise", AUTOJ, lambda folder: draw(folder, AUTOJ, 300, samples.creative_autoj_pair), _pairwise),
     Trial("pointwise", HANNA_STORIES, lambda folder: draw(folder, HANNA_STORIES, 64, samples.hanna_item), _pointwise),
-    Trial("ensemble", OPENMEVA, lambda folder: draw(folder, OPENMEVA, 50, samples.openmeva_item), _ensemble),
+    Trial("ensemble", OPENMEVA, lambda folder: draw(folder, OPENMEVA, 24, samples.openmeva_item), _ensemble),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
 )
 """What `adjudge bench judges` runs."""
