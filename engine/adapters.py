@@ -11,18 +11,24 @@ import torch
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.fingerprints import digest, file_sha256
 from adjudge.engine.quiet import quiet
+from adjudge.engine.reward_head import NAMES
 
 CONFIG = "adapter_config.json"
 MERGE = "merge it into its base model and save that as a folder"
 
 
 class Adapter(NamedTuple):
-    """A LoRA adapter in memory: PEFT's configuration and the tensors, on the host."""
+    """A LoRA adapter in memory: PEFT's configuration and the tensors, on the host.
+
+    `reward_weight` [1, D] and `reward_bias` [1] are those of the head that a reward model's adapter brings along.
+    """
 
     folder: Path
     fingerprint: str
     config: Any
     weights: dict[str, torch.Tensor]
+    reward_weight: torch.Tensor | None = None
+    reward_bias: torch.Tensor | None = None
 
 
 def read_adapter(folder: str | Path) -> Adapter:
@@ -41,13 +47,14 @@ def read_adapter(folder: str | Path) -> Adapter:
         raise ModelCorrupt(f"the adapter in {folder} is unreadable ({reason(error)}): save it again") from error
     if config.peft_type != PeftType.LORA:
         raise ModelUnsupported(f"the adapter in {folder} is of the kind {config.peft_type}, not LORA: {MERGE}")
+    head = _take_reward_head(config, weights)
     for name in ("modules_to_save", "trainable_token_indices"):
         if getattr(config, name, None):
             raise ModelUnsupported(f"the adapter in {folder} replaces whole weights ({name}): {MERGE}")
     config.inference_mode = True
-    if bad := next((name for name, tensor in weights.items() if not tensor.isfinite().all()), None):
+    if bad := next((name for name, tensor in {**weights, **head}.items() if not tensor.isfinite().all()), None):
         raise ModelCorrupt(f"the adapter in {folder} has numbers that are not finite (in {bad}): train it again")
-    return Adapter(folder, _fingerprint(folder), config, weights)
+    return Adapter(folder, _fingerprint(folder), config, weights, head.get("weight"), head.get("bias"))
 
 
 def attach(model: Any, adapter: Adapter) -> Any:
@@ -59,6 +66,12 @@ def attach(model: Any, adapter: Adapter) -> Any:
     from peft import PeftModel, set_peft_model_state_dict
 
     folder, head = adapter.folder, model.get_output_embeddings()
+    reward, width = adapter.reward_weight, model.config.get_text_config().hidden_size
+    if reward is not None and reward.shape != (1, width):
+        shape = tuple(reward.shape)
+        raise ModelUnsupported(
+            f"the adapter in {folder} does not fit this model (its head is {shape}, not (1, {width}))"
+        )
     try:
         with quiet():
             peft = PeftModel(model, copy.deepcopy(adapter.config), autocast_adapter_dtype=False)
@@ -79,6 +92,19 @@ def attach(model: Any, adapter: Adapter) -> Any:
         raise
     peft.to(model.dtype).eval().requires_grad_(False)
     return peft
+
+
+def _take_reward_head(config: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Take out of an adapter the reward head saved with it, which stands beside the model; {} where there is none."""
+    if not set(config.modules_to_save or ()) <= set(NAMES):
+        return {}
+    saved = {name: f"base_model.model.{name}.weight" for name in NAMES}
+    name = next((name for name in NAMES if weights.get(saved[name], torch.empty(0)).shape[:1] == (1,)), None)
+    if name is None:
+        return {}
+    config.modules_to_save = None
+    parts = {part: weights.pop(f"base_model.model.{name}.{part}", None) for part in ("weight", "bias")}
+    return {part: tensor for part, tensor in parts.items() if tensor is not None}
 
 
 def _fingerprint(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""`AsyncEngine`: the two verbs for event loops; calls of any number of tasks share one batch."""
+"""`AsyncEngine`: the verbs for event loops; calls of any number of tasks share one batch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.sampling import Sampling
@@ -25,8 +26,8 @@ from adjudge.engine.worker import Event, Piece, Ticket, Worker
 class Answers(ABC):
     """A call under way: iterate for its answers, each once, in the order in which they come.
 
-    An answer is (place in the call, Score or Completion), and before it come the `Piece`s of a text, if they were asked
-    for. Errors are raised by the iteration. Leaving it early, or `close`, cancels what is still under way.
+    An answer is (place in the call, Score, Completion or Embedding), and before it come the `Piece`s of a text, if they
+    were asked for. Errors are raised by the iteration. Leaving it early, or `close`, cancels what is still under way.
     `prompt_tokens` and `cached_tokens` count the prompts' tokens and those that did not have to be computed; they are
     complete when the iteration has ended.
     """
@@ -43,7 +44,7 @@ class Answers(ABC):
 
 
 class AsyncFace(ABC):
-    """Two verbs for event loops, wherever the model runs; `face` has the blocking ones, for any thread."""
+    """The verbs for event loops, wherever the model runs; `face` has the blocking ones, for any thread."""
 
     face: EngineFace
 
@@ -105,6 +106,12 @@ class AsyncFace(ABC):
         how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout, **options}
         return await _in_order(await self.open_generate(prompts, sampling, **how))
 
+    async def embed(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> list[Embedding]:
+        """`EngineFace.embed` without blocking the event loop."""
+        return await asyncio.to_thread(partial(self.face.embed, prompts, priority=priority, timeout=timeout))
+
     async def __aenter__(self) -> AsyncFace:
         return self
 
@@ -152,6 +159,19 @@ class AsyncEngine(AsyncFace):
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
         call = await asyncio.to_thread(self.engine.generate_call, prompts, sampling, seeds, **options)
         return _CallAnswers(self.worker, call, priority, timeout, pieces)
+
+    async def open_embed(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Answers:
+        """Begin what `embed` waits for; raises PromptError."""
+        call = await asyncio.to_thread(self.engine.embed_call, prompts)
+        return _CallAnswers(self.worker, call, priority, timeout, pieces=False)
+
+    async def embed(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> list[Embedding]:
+        """`EngineFace.embed` without blocking the event loop; cancelled with its task."""
+        return await _in_order(await self.open_embed(prompts, priority=priority, timeout=timeout))
 
     def counters(self) -> dict[str, float]:
         """Totals since the engine opened, and how many requests run and wait and how many KV blocks are free now."""

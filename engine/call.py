@@ -1,4 +1,4 @@
-"""One call of `score` or `generate`: what it waits for, and the answers that have come in."""
+"""One call of `score`, `generate` or `embed`: what it waits for, and the answers that have come in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adjudge.engine.step import Request
 
 @dataclass(eq=False)
 class Call:
-    """Answers (place in the call's list, score or completion) come in any order; `open` are still to come.
+    """Answers (place in the call's list, what was asked for) come in any order; `open` are still to come.
 
     `prompts` and `prompt_tokens` count what it has computed.
     """

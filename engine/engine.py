@@ -1,4 +1,4 @@
-"""`Engine`: prompts in, scores and texts out."""
+"""`Engine`: prompts in, scores, texts and hidden states out."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
 from adjudge.engine.devices import choose_device, choose_dtype
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
 from adjudge.engine.radix import RadixCache, Tokens
-from adjudge.engine.reading import Reader, ScoreJob
+from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
+from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.runner import Runner
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
 from adjudge.engine.sources import open_source, resolve
-from adjudge.engine.step import Step
+from adjudge.engine.step import Request, Step
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.writing import Writer, writers
 
@@ -81,7 +83,7 @@ class Engine(EngineFace):
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
         self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)
         self.asleep = False
-        self._grammars = Grammars(opened.tokenizer, self.runner.head.weight.shape[0], self.runner.end_ids)
+        self._grammars = Grammars(opened.tokenizer, self.runner.vocabulary, self.runner.end_ids)
         self._random = random.Random(seed)
         if adapter is not None:
             self.update_weights(adapter=adapter)
@@ -91,6 +93,11 @@ class Engine(EngineFace):
         """The longest prompt that fits: the model's context or the KV cache, whichever is smaller."""
         # A text that grows from inside a block has its own copy of that block.
         return min(self.runner.max_context, max(1, self.cache.pool.usable - 1) * self.cache.pool.block_size)
+
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """That of the adapter, or the model's own."""
+        return self.runner.reward_head
 
     def score_iter(
         self,
@@ -116,8 +123,15 @@ class Engine(EngineFace):
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
         yield from self._answers(self.generate_call(prompts, sampling, seeds, **options), priority, timeout)
 
+    def embed_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, Embedding]]:
+        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
+        yield from self._answers(self.embed_call(prompts), priority, timeout)
+
     def score_call(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Call:
         """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""
+        self.runner.require_head()
         call = Call()
         readers: dict[Tokens, Reader] = {}
         for place, (tokens, label_set) in enumerate(self.compiled(prompts, labels)):
@@ -141,6 +155,7 @@ class Engine(EngineFace):
         **options: Any,
     ) -> Call:
         """What `generate` would start; any thread may prepare it. Raises PromptError."""
+        self.runner.require_head()
         call = Call()
         tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         if seeds is None:
@@ -153,6 +168,20 @@ class Engine(EngineFace):
             else:
                 call.asks(writer.tokens)
                 call.requests.append(writer)
+        return call
+
+    def embed_call(self, prompts: Sequence[AnyPrompt]) -> Call:
+        """What `embed` would start; any thread may prepare it. Raises PromptError."""
+        call = Call()
+        readers: dict[Tokens, HiddenReader] = {}
+        for place, tokens in enumerate([self.tokenizer.prompt(prompt) for prompt in prompts]):
+            call.open += 1
+            if len(tokens) > self.max_prompt_tokens:
+                call.answer(place, Embedding(None, "too_long", len(tokens)))
+                continue
+            call.asks(tokens)
+            readers.setdefault(tokens, HiddenReader(tokens, keep=0, call=call)).places.append(place)
+        call.requests += _ordered(list(readers.values()))
         return call
 
     def start(self, call: Call, priority: int = 0, timeout: float | None = None) -> None:
@@ -241,24 +270,32 @@ class Engine(EngineFace):
             raise
 
     def _answer(self, step: Step, hidden: torch.Tensor) -> None:
-        """Read label distributions and write tokens at the step's answered rows."""
+        """Read label distributions, write tokens and hand out hidden states at the step's answered rows."""
         self.stats.steps += 1
         self.stats.tokens_computed += step.size
         reads: list[tuple[int, ScoreJob, int]] = []
         writes: list[tuple[int, Writer]] = []
+        embeds: list[tuple[int, HiddenReader]] = []
         for row, (request, _) in enumerate(step.finished):
             if isinstance(request, Reader):
                 reads += [(row, job, number) for job, number in request.reads]
             elif isinstance(request, Writer):
                 writes.append((row, request))
-        token_ids = [job.labels.reads[number].token_ids for _, job, number in reads]
-        readings = self.runner.head.logprobs(hidden[[row for row, _, _ in reads]], token_ids)
-        for (_, job, number), reading in zip(reads, readings, strict=True):
-            job.read(number, reading)
+            elif isinstance(request, HiddenReader):
+                embeds.append((row, request))
+        if reads:
+            token_ids = [job.labels.reads[number].token_ids for _, job, number in reads]
+            readings = self.runner.require_head().logprobs(hidden[[row for row, _, _ in reads]], token_ids)
+            for (_, job, number), reading in zip(reads, readings, strict=True):
+                job.read(number, reading)
         for some in _chunks(writes, ROWS_OF_LOGITS):
-            logits_NV = self.runner.head.vocabulary_logits(hidden[[row for row, _ in some]]).cpu()
+            logits_NV = self.runner.require_head().vocabulary_logits(hidden[[row for row, _ in some]]).cpu()
             for (_, writer), logits_V in zip(some, logits_NV, strict=True):
                 writer.write(logits_V)
+        if embeds:
+            values_ND = self.runner.normed(hidden[[row for row, _ in embeds]]).cpu().numpy()
+            for (_, embedder), values_D in zip(embeds, values_ND, strict=True):
+                embedder.read(values_D.copy())  # a view would hold the whole step's in memory
         self.scheduler.complete(step)
 
 
@@ -266,7 +303,7 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _ordered(readers: list[Reader]) -> list[Reader]:
+def _ordered(readers: Sequence[Request]) -> list[Request]:
     """Those that share a prefix as neighbours; what several share stays in the cache, and the whole of a single one."""
     places = trie.order([reader.tokens for reader in readers])
     for item, shared in places:

@@ -11,10 +11,12 @@ import msgspec
 
 from adjudge.engine.answers import AnswerFormat, find_answers
 from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import LabelError, PromptError
 from adjudge.engine.fitting import fit
 from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_labels
 from adjudge.engine.prompt import Message, Prompt
+from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.token_bytes import byte_table
@@ -39,7 +41,7 @@ class Stats(msgspec.Struct):
 
 
 class EngineFace(ABC):
-    """Two verbs, `score` and `generate`, and what is needed to word a prompt for the model behind them.
+    """The verbs `score`, `generate` and `embed`, and what is needed to word a prompt for the model behind them.
 
     `name` is what the user called the model, `fingerprint` which weights it has, `adapter` which adapter lies over them
     (None: none), `dtype` in what it computes; `tokenizer` is the model's own.
@@ -60,6 +62,11 @@ class EngineFace(ABC):
     @abstractmethod
     def max_prompt_tokens(self) -> int:
         """The longest prompt that fits."""
+
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """What reads a reward off the model's hidden states; None for a model that is no reward model."""
+        return None
 
     @abstractmethod
     def score_iter(
@@ -84,6 +91,13 @@ class EngineFace(ABC):
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+
+    def embed_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, Embedding]]:
+        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
+        lengths = [len(self.tokenizer.prompt(prompt)) for prompt in prompts]
+        yield from ((place, Embedding(None, "unsupported", length)) for place, length in enumerate(lengths))
 
     def score(
         self,
@@ -124,6 +138,18 @@ class EngineFace(ABC):
         completions = sorted(self.generate_iter(prompts, sampling, **how, **options), key=_place)
         return [completion for _, completion in completions]
 
+    def embed(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> list[Embedding]:
+        """The hidden state, after the model's final norm, of each prompt's last token.
+
+        What does not fit has the reason "too_long", an overflow "non_finite", what is not done within `timeout` seconds
+        "timeout"; on an engine that cannot read hidden states every prompt has the reason "unsupported". Raises
+        PromptError and QueueFull before anything is computed.
+        """
+        embeddings = sorted(self.embed_iter(prompts, priority=priority, timeout=timeout), key=_place)
+        return [embedding for _, embedding in embeddings]
+
     def read_answers(
         self,
         prompts: Sequence[AnyPrompt],
@@ -157,6 +183,10 @@ class EngineFace(ABC):
     def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """The model's chat template around messages, ending at the answer slot after `answer`; see `Tokenizer.chat`."""
         return self.tokenizer.chat(messages, answer)
+
+    def transcript(self, messages: Sequence[Message]) -> Prompt:
+        """The model's chat template around messages that are all written; see `Tokenizer.transcript`."""
+        return self.tokenizer.transcript(messages)
 
     def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
         """The prompts, shortened alike to what fits less `reserve` for the labels, and whether any was: see `fit`."""

@@ -12,6 +12,8 @@ from torch import nn
 
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.kernels import restricted_logprobs
+from adjudge.kernels.restricted_head_arguments import Head as KernelHead
+from adjudge.kernels.restricted_head_torch import final_rows
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
 
@@ -39,8 +41,6 @@ class Head:
         """
         config = model.config.get_text_config()
         linear = model.get_output_embeddings()
-        if linear is None:
-            raise ModelUnsupported(f"{type(model).__name__} has no language-model head: use a causal language model")
         scale = float(getattr(config, "logit_scale", None) or 1.0) / float(
             getattr(config, "logits_scaling", None) or 1.0
         )
@@ -63,6 +63,11 @@ class Head:
         if self.norm_weight is None or not self.norm_offset:
             return self.norm_weight
         return self.norm_offset + self.norm_weight
+
+    def normed(self, hidden_ND: torch.Tensor) -> torch.Tensor:
+        """The hidden states [N, D] after the final norm, in float32; rows that overflow are NaN."""
+        head = KernelHead(self.weight, self.gain, self.eps, None, None, 1.0)
+        return final_rows(hidden_ND, range(len(hidden_ND)), head)[: len(hidden_ND)]
 
     def vocabulary_logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """Logits [N, V] over the whole vocabulary in float32: for rows whose next token is sampled."""

@@ -1,11 +1,15 @@
-"""Requests that end in a score: label distributions read after a token sequence."""
+"""Requests that end in a reading after a token sequence: of label distributions, or of the hidden state itself."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from adjudge.engine.call import Call
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.score import Score
 from adjudge.engine.step import Request
@@ -46,3 +50,23 @@ class Reader(Request):
         """Answer that the deadline has passed."""
         for job, _ in self.reads:
             job.answer(Score.abstained(job.labels.labels, "timeout", job.prompt_tokens))
+
+
+@dataclass(eq=False, kw_only=True)
+class HiddenReader(Request):
+    """A token sequence whose last hidden state answers the prompts at `places` of a call."""
+
+    call: Call
+    places: list[int] = field(default_factory=list)
+
+    def read(self, values_D: npt.NDArray[np.float32]) -> None:
+        """Answer with a hidden state, float32."""
+        self._answer(Embedding.of(values_D, len(self.tokens)))
+
+    def give_up(self) -> None:
+        """Answer that the deadline has passed."""
+        self._answer(Embedding(None, "timeout", len(self.tokens)))
+
+    def _answer(self, embedding: Embedding) -> None:
+        for place in self.places:
+            self.call.answer(place, embedding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from adjudge.engine.adapters import Adapter, attach, read_adapter
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
+from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
 from adjudge.engine.weights import Weights
 from adjudge.kernels.attention import attention_block_size, is_batch_invariant, paged_attention
@@ -29,7 +31,7 @@ REMEDY = "use a decoder with attention layers only"
 
 
 class Runner:
-    """A model, its KV cache and its head. `forward(step)` gives the hidden states of the rows that answer requests.
+    """A model, its KV cache and its heads. `forward(step)` gives the hidden states of the rows that answer requests.
 
     `batch_invariant` says whether a probe at load was bit-equal alone and in a batch; on CPU that fails only for models
     whose dense layers are not `nn.Linear`.
@@ -60,8 +62,7 @@ class Runner:
             make_batch_invariant(self.decoder)
             keep_freed_memory()
         with torch.inference_mode():
-            logits = self._check_layers()
-            self.head = Head.of(model, logits, lambda: self._probe(20)[:20])
+            self._head = self._find_head(self._check_layers())
             self.batch_invariant = self._check_isolation()
         token_bytes = (
             sum(cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values()) // self.block_size
@@ -70,6 +71,32 @@ class Runner:
         if self.blocks < 2:
             raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: raise kv_cache_gb")
         self._layers.clear()
+
+    def require_head(self) -> Head:
+        """The language-model head; raises ModelUnsupported for a model that was saved without one."""
+        if self._head is None:
+            raise ModelUnsupported(
+                f"{self.name} has no language-model head, so it can neither score nor generate: use a causal language"
+                " model for that, and this one for embed or a scalar judge"
+            )
+        return self._head
+
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """What reads a reward off `normed` hidden states; None for a model that is no reward model."""
+        if self._adapter is not None and (weight := self._adapter.reward_weight) is not None:
+            return RewardHead.from_tensors(self.model, weight, self._adapter.reward_bias)
+        return RewardHead.of(self.model)
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the language-model head, or of the embeddings where there is none."""
+        count: int = (self._head or self.model.get_input_embeddings()).weight.shape[0]
+        return count
+
+    def normed(self, hidden_ND: torch.Tensor) -> torch.Tensor:
+        """Of what `forward` gives, the hidden states after the final norm, in float32."""
+        return hidden_ND.float() if self._head is None else self._head.normed(hidden_ND)
 
     def set_adapter(self, folder: str | Path | None) -> str | None:
         """Put the adapter in `folder` in the place of the present one, None for the bare model; its fingerprint.
@@ -175,10 +202,10 @@ class Runner:
         writes = torch.arange(len(slots), device=self.device), torch.tensor(slots, device=self.device)
         return token_ids, positions, PagedBatch(tuple(sequences), self.block_size, padded_rows(len(token_ids)), *writes)
 
-    def _check_layers(self) -> torch.Tensor:
-        """The model's own logits [T, V] for the probe; refuses a model with layers outside the attention interface."""
+    def _check_layers(self) -> Any:
+        """What the model itself gives for the probe; refuses one with layers outside the attention interface."""
         try:
-            logits: torch.Tensor = self._call(self.model, *self._probe_batch(20)).logits[0, :20]
+            output = self._call(self.model, *self._probe_batch(20))
         except ModelUnsupported:
             raise
         except Exception as error:
@@ -191,7 +218,26 @@ class Runner:
                 f"{self.name} has {layers} layers but {self._calls} went through the attention interface"
                 f" ({', '.join(odd) or 'the others'} mix tokens in their own way): {REMEDY}"
             )
-        return logits
+        return output
+
+    def _find_head(self, output: Any) -> Head | None:
+        """The language-model head, given what the model itself gives for the probe; a reward head is checked."""
+        if self.model.get_output_embeddings() is not None:
+            return Head.of(self.model, output.logits[0, :20], lambda: self._probe(20)[:20])
+        if hasattr(output, "logits"):
+            self._check_reward()
+        return None
+
+    def _check_reward(self) -> None:
+        token_ids, positions, batch = self._probe_batch(padded_rows(20))  # no padding: the last row is read
+        own = float(self._call(self.model, token_ids, positions, batch).logits.flatten()[0])
+        head, hidden = self.reward_head, self._decode(token_ids, positions, batch)
+        found = math.nan if head is None else head.reward(hidden[len(head.read_part(tuple(token_ids))) - 1].tolist())
+        if not abs(found - own) <= (1e-3 if self.dtype == torch.float32 else 0.05) * max(1.0, abs(own)):
+            raise ModelUnsupported(
+                f"{self.name} computes its reward in a way adjudge does not know (a linear head on the last token's"
+                f" hidden state gives {found:.3g}, the model {own:.3g}): choose another model"
+            )
 
     def _check_masks(self) -> None:
         """Who sees whom must reach us with each attention call: transformers' own masks are not built."""
@@ -240,6 +286,8 @@ def _attention(
             raise ModelUnsupported(
                 f"{type(module).__name__} uses {name} in its attention, which adjudge does not support"
             )
+    if not getattr(module, "is_causal", True):
+        raise ModelUnsupported(f"{type(module).__name__} lets tokens see those after them: use a decoder")
     runner, batch = adjudge_run
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
     layer: Any = module.layer_idx

@@ -8,7 +8,9 @@ from typing import Any
 
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.worker import Event, Piece, Ticket, Worker
@@ -38,6 +40,11 @@ class SharedEngine(EngineFace):
         """The longest prompt that fits."""
         return self._worker.engine.max_prompt_tokens
 
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """That of the engine."""
+        return self._worker.engine.reward_head
+
     def score_iter(
         self,
         prompts: Sequence[AnyPrompt],
@@ -62,6 +69,12 @@ class SharedEngine(EngineFace):
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
         call = self._worker.engine.generate_call(prompts, sampling, seeds, **options)
         yield from self._answers(call, priority, timeout)
+
+    def embed_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, Embedding]]:
+        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
+        yield from self._answers(self._worker.engine.embed_call(prompts), priority, timeout)
 
     def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         events: SimpleQueue[Event] = SimpleQueue()

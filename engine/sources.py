@@ -18,6 +18,7 @@ from adjudge.engine.aliases import ALIASES
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.fingerprints import digest, file_sha256, folder_fingerprint
 from adjudge.engine.model_cache import Status
+from adjudge.engine.model_class import model_class
 from adjudge.engine.quiet import quiet
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class ModelSource(msgspec.Struct, frozen=True):
 
 
 class OpenModel(NamedTuple):
-    """A transformers causal language model in evaluation mode, and its tokenizer."""
+    """A transformers decoder in evaluation mode, with the head it was saved with, and its tokenizer."""
 
     model: Any
     tokenizer: Any
@@ -244,13 +245,14 @@ def _open_dummy(
 def _load(source: ModelSource, dtype: torch.dtype, device: torch.device | str, attn_implementation: str | None) -> Any:
     import torch
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig
 
     # Without accelerate the weights take the way through the host's memory.
     through_host = torch.device(device).type == "cpu" or importlib.util.find_spec("accelerate") is None
     try:
         with quiet():
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
+            config = AutoConfig.from_pretrained(source.path, trust_remote_code=False)
+            loaded: Any = model_class(source.name, config).from_pretrained(
                 source.path,
                 trust_remote_code=False,
                 dtype=dtype,
@@ -258,7 +260,7 @@ def _load(source: ModelSource, dtype: torch.dtype, device: torch.device | str, a
                 attn_implementation=attn_implementation,
                 output_loading_info=True,
             )
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, AdjudgeError):
         raise
     except SafetensorError as error:
         raise ModelCorrupt(f"the weights of {source.name} are unreadable ({reason(error)}): save them again") from error

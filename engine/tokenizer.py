@@ -95,26 +95,38 @@ class Tokenizer:
         roles = [message.role for message in messages]
         return place_data(self._render(roles, texts) + answer, data)
 
-    def _render(self, roles: Sequence[str], texts: Sequence[str]) -> str:
+    def transcript(self, messages: Sequence[Message]) -> Prompt:
+        """The model's chat template around `messages`, the last of which is closed as the template closes it.
+
+        Untrusted segments never pass through the template. Raises ModelUnsupported for a model without a template.
+        """
+        if not self.inner.chat_template:
+            raise ModelUnsupported(
+                "the model has no chat template: save the one it was trained with as chat_template.jinja in its folder"
+            )
+        texts, data = mark_data([message.content for message in messages])
+        return place_data(self._render([message.role for message in messages], texts, reply=False), data)
+
+    def _render(self, roles: Sequence[str], texts: Sequence[str], reply: bool = True) -> str:
         if not self.inner.chat_template:
             return "\n\n".join(texts) + "\n\n"
         turns = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
         try:
-            return self._apply(turns)
+            return self._apply(turns, reply)
         except Exception:  # each template has its own way to refuse
             pass
         if roles[:2] == ["system", "user"]:
             turns = [{"role": "user", "content": f"{texts[0]}\n\n{texts[1]}"}, *turns[2:]]
         try:
-            return self._apply(turns)
+            return self._apply(turns, reply)
         except Exception as error:
             raise ModelUnsupported(
                 f"the model's chat template does not take these messages ({reason(error)})"
             ) from error
 
-    def _apply(self, turns: list[dict[str, str]]) -> str:
+    def _apply(self, turns: list[dict[str, str]], reply: bool) -> str:
         rendered = self.inner.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            turns, tokenize=False, add_generation_prompt=reply, enable_thinking=False
         )
         return str(rendered)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, TokenLogprob
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import NotServing
 from adjudge.engine.score import Score
@@ -29,7 +30,7 @@ class Piece(msgspec.Struct, frozen=True):
     tokens: tuple[TokenLogprob, ...]
 
 
-Event = tuple[int, Score] | tuple[int, Completion] | Piece | BaseException
+Event = tuple[int, Score] | tuple[int, Completion] | tuple[int, Embedding] | Piece | BaseException
 """An answer with its place, a piece of an answer to come, or what ended the call instead."""
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from adjudge.engine.cluster.routing import Route
 from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling
@@ -64,7 +65,7 @@ class Order:
         """Tokens to compute for a prompt beside its own, at most."""
         return self.sampling.n * self.sampling.max_tokens if self.sampling else 0
 
-    def answer(self, query: Query, sample: int, answer: Score | Completion) -> bool:
+    def answer(self, query: Query, sample: int, answer: Score | Completion | Embedding) -> bool:
         """Hand out an answer, unless it has been; whether it was new."""
         if sample not in query.open:
             return False

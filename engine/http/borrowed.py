@@ -8,8 +8,10 @@ from contextlib import closing
 from typing import Any
 
 from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 
@@ -37,6 +39,11 @@ class BorrowedEngine(EngineFace):
         """The longest prompt that fits."""
         return self._engine.max_prompt_tokens
 
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """That of the engine."""
+        return self._engine.reward_head
+
     def score_iter(
         self,
         prompts: Sequence[AnyPrompt],
@@ -62,6 +69,13 @@ class BorrowedEngine(EngineFace):
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
         how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": self._left(timeout)}
         yield from self._until_end(self._engine.generate_iter(prompts, sampling, **how, **options))
+
+    def embed_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, Embedding]]:
+        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
+        how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
+        yield from self._until_end(self._engine.embed_iter(prompts, **how))
 
     def _left(self, timeout: float | None) -> float:
         left = max(0.0, self._deadline - time.monotonic())

@@ -186,7 +186,7 @@ def test_each_mistake_is_named(engine: Engine, options: dict[str, Any], reason: 
 
 
 def test_logits_that_are_not_finite_end_that_text_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    logits = type(engine.runner.head).vocabulary_logits
+    logits = type(engine.runner.require_head()).vocabulary_logits
     spoilt: list[int] = []
 
     def spoil_one(head: Any, hidden_ND: torch.Tensor) -> torch.Tensor:
@@ -198,7 +198,7 @@ def test_logits_that_are_not_finite_end_that_text_alone(engine: Engine, monkeypa
 
     prompts = random_prompts(2)
     expected = engine.generate(prompts, max_tokens=5, temperature=0.0, ignore_eos=True)
-    monkeypatch.setattr(type(engine.runner.head), "vocabulary_logits", spoil_one)
+    monkeypatch.setattr(type(engine.runner.require_head()), "vocabulary_logits", spoil_one)
     first, second = engine.generate(prompts, max_tokens=5, temperature=0.0, ignore_eos=True)
     assert spoilt and first.finish_reason == "non_finite" and first.token_ids == ()
     assert_same([second], expected[1:])
