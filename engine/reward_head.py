@@ -34,7 +34,7 @@ class RewardHead:
     @staticmethod
     def from_tensors(model: Any, weight_1D: torch.Tensor, bias_1: torch.Tensor | None = None) -> RewardHead:
         """The head with these tensors, on the hidden states of `model`."""
-        bias = 0.0 if bias_1 is None else float(bias_1)
+        bias = 0.0 if bias_1 is None else float(bias_1.item())
         weights: list[float] = weight_1D[0].tolist()
         return RewardHead(tuple(weights), bias, getattr(model.config.get_text_config(), "pad_token_id", None))
 
