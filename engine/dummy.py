@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adjudge.engine.errors import ModelNotFound, ModelUnsupported, reason
+from adjudge.engine.model_class import model_class
 from adjudge.engine.quiet import quiet
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ RECIPE = 1
 """Raise this when the same name begins to give other weights."""
 
 TINY = "tiny-"
+REWARD = "-reward"
 TINY_VOCABULARY = 272
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 ADDED = ("<think>", "</think>")
@@ -34,12 +36,23 @@ LARGE = 200_000_000
 def tiny_config(spec: str) -> Any:
     """A configuration of `<model_type>`, `<model_type>-tied` or `<model_type>-untied`, a few hundred kilobytes large.
 
+    `<model_type>-reward` is that of a reward model: a sequence classifier with one label.
+
     At least two layers, one of each kind the architecture mixes; sliding windows of 64 tokens, so that tests reach past
     them; weights wide enough that logits differ. Raises ModelNotFound for a type that transformers does not know.
     """
     from transformers import CONFIG_MAPPING, AutoConfig
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    )
 
+    if spec.endswith(REWARD):
+        config = tiny_config(base := spec.removesuffix(REWARD))
+        if (classifier := MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.get(config.model_type)) is None:
+            raise ModelNotFound(f"dummy:tiny-{spec}: transformers knows no sequence classifier of the type {base!r}")
+        config.architectures, config.num_labels = [classifier], 1
+        return config
     model_type, _, tying = spec.rpartition("-") if spec.endswith(("-tied", "-untied")) else (spec, "", "")
     if model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or model_type not in CONFIG_MAPPING:
         near = difflib.get_close_matches(model_type, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, 3)
@@ -150,15 +163,14 @@ def _buildable(name: str) -> Iterator[None]:
 def random_model(
     name: str, config: Any, dtype: torch.dtype, device: torch.device | str, attn_implementation: str | None = None
 ) -> Any:
-    """A causal model with weights drawn from a fixed seed; the global random state stays as it was.
+    """A model of the configuration's class, weights drawn from a fixed seed; the global random state stays as it was.
 
     Up to LARGE parameters the numbers are drawn on the CPU in float32 and rounded, so that they agree across devices
     and dtypes. Vectors (norm weights, biases) are moved off their usual ones and zeros, so that none can be forgotten.
     """
     import torch
-    from transformers import AutoModelForCausalLM
 
-    auto: Any = AutoModelForCausalLM
+    auto = model_class(name, config)
 
     def empty(dtype: torch.dtype, device: torch.device | str) -> Any:
         with torch.device(device):

@@ -30,7 +30,7 @@ class Piece(msgspec.Struct, frozen=True):
     tokens: tuple[TokenLogprob, ...]
 
 
-Event = tuple[int, Score] | tuple[int, Completion] | tuple[int, Embedding] | Piece | BaseException
+Event = tuple[int, Score | Completion | Embedding] | Piece | BaseException
 """An answer with its place, a piece of an answer to come, or what ended the call instead."""
 
 

@@ -40,7 +40,7 @@ class ClusterEngine(EngineFace):
     given up with the reason "cancelled". `address` names a running Ray cluster (default: the one this process is
     connected to, $RAY_ADDRESS, or one of its own, which ends with this engine). A replica takes `num_gpus_per_replica`
     (default: one where there are any and `device` allows it) and `num_cpus_per_replica` (default: its share of
-    them all, one at least), and as many threads.
+    them all, one at least), and as many threads. Replicas hand out no hidden states: `embed` abstains ("unsupported").
     """
 
     replica: ClassVar[type[Replica]] = Replica

@@ -71,7 +71,7 @@ class Replica:
             max_prompt_tokens=engine.max_prompt_tokens,
             cache_tokens=engine.cache.pool.usable * engine.cache.pool.block_size,
             end_ids=engine.runner.end_ids,
-            head_size=engine.runner.vocabulary,
+            head_size=engine.runner.require_head().weight.shape[0],
         )
 
     def load(self, state: State) -> Engine:

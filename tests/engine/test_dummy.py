@@ -59,6 +59,23 @@ def test_embeddings_can_be_tied_and_untied(model_type: str) -> None:
     assert not torch.equal(untied.lm_head.weight, untied.model.embed_tokens.weight)
 
 
+@pytest.mark.parametrize("model_type", ["llama", "gemma2", "gpt2"])
+def test_a_reward_model_has_a_head_of_one_number(model_type: str) -> None:
+    model, tokenizer = opened(f"dummy:tiny-{model_type}-reward")
+    assert model.score.out_features == 1 and not hasattr(model, "lm_head")
+    with torch.no_grad():
+        rewards = {float(model(**tokenizer(text, return_tensors="pt")).logits) for text in ("a lamp", "a moth")}
+    assert len(rewards) == 2
+    with pytest.raises(ModelNotFound, match="no sequence classifier of the type 'cohere2'"):
+        opened("dummy:tiny-cohere2-reward")
+
+
+def test_a_configuration_says_which_head_its_dummy_has(tmp_path: Path) -> None:
+    for name, head in (("qwen3", "lm_head"), ("qwen3-reward", "score")):
+        opened(f"dummy:tiny-{name}")[0].config.save_pretrained(tmp_path)
+        assert hasattr(opened(f"dummy:{tmp_path}")[0], head)
+
+
 def test_no_vector_of_weights_is_left_at_its_start() -> None:
     model, _ = opened("dummy:tiny-qwen2")
     for name, vector in model.named_parameters():

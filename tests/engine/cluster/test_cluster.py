@@ -103,6 +103,17 @@ def test_what_is_wrong_with_a_call_is_said_before_it_is_sent(cluster: ClusterEng
     assert cluster.score([], NUMBERS) == []
 
 
+def test_replicas_hand_out_no_hidden_states(cluster: ClusterEngine) -> None:
+    assert [embedding.reason for embedding in cluster.embed(PROMPTS[:2])] == ["unsupported"] * 2
+
+    async def run() -> None:
+        assert [embedding.reason for embedding in await AsyncClusterEngine(cluster).embed(PROMPTS[:1])] == [
+            "unsupported"
+        ]
+
+    asyncio.run(run())
+
+
 def test_a_deadline_is_kept_in_the_replicas(cluster: ClusterEngine) -> None:
     assert {score.reason for score in cluster.score(PROMPTS, NUMBERS, timeout=0.0)} == {"timeout"}
     assert {text.finish_reason for text in cluster.generate(PROMPTS[:4], timeout=0.0)} == {"timeout"}
@@ -276,6 +287,8 @@ def test_a_cluster_that_cannot_be_opened_says_why(cluster: ClusterEngine, monkey
         ClusterEngine(TINY, 64)
     with pytest.raises(AdjudgeError, match="max_batch_tokens is 0"):
         ClusterEngine(TINY, 1, max_batch_tokens=0, **HALF)
+    with pytest.raises(AdjudgeError, match="has no language-model head"):
+        ClusterEngine("dummy:tiny-llama-reward", 1, **HALF)
     with pytest.raises(AdjudgeError, match="replicas is 0"):
         ClusterEngine(TINY, 0)
     monkeypatch.setitem(sys.modules, "ray", None)
