@@ -286,7 +286,7 @@ def _attention(
             raise ModelUnsupported(
                 f"{type(module).__name__} uses {name} in its attention, which adjudge does not support"
             )
-    if not getattr(module, "is_causal", True):
+    if getattr(module, "is_causal", True) is False:
         raise ModelUnsupported(f"{type(module).__name__} lets tokens see those after them: use a decoder")
     runner, batch = adjudge_run
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))

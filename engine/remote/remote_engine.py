@@ -55,7 +55,7 @@ class RemoteEngine(EngineFace):
     where it refuses every request of a call, or the key, or has no such model, that is a RemoteError, raised once what
     was answered has been yielded. Lower `priority` comes first on `adjudge serve` and on vLLM, if it schedules by
     priority; other servers know none. A generation that runs out of time has no text.
-    Servers hand out no hidden states that could be relied on: `embed` abstains with "unsupported".
+    Hidden states are asked of no server: `embed` abstains with "unsupported".
     """
 
     def __init__(
