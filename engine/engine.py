@@ -45,12 +45,11 @@ class Engine(EngineFace):
     """A model that scores, continues and embeds prompts, all calls in one batch, every shared prefix computed once.
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`, `adapter` a
-    PEFT folder of a LoRA adapter for it. One saved without a language-model head (a reward model, a bare decoder) can
-    only embed. `device` and `dtype` "auto" mean CUDA if there is one, float32 on CPU and
-    bfloat16 on GPU. `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache
-    (4 GiB on CPU, most of the free memory on a GPU), `max_queue` how many requests may wait (default: any number); a
-    call that would exceed it raises QueueFull. `seed` draws the seeds of texts that are given none (None: other ones
-    in each run).
+    PEFT folder of a LoRA adapter for it. A model saved without a language-model head (a reward model, a bare decoder)
+    can only embed. `device` and `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU.
+    `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache (4 GiB on CPU, most
+    of the free memory on a GPU), `max_queue` how many requests may wait (default: any number); a call that would exceed
+    it raises QueueFull. `seed` draws the seeds of texts that are given none (None: other ones in each run).
 
     On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on
     what is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
