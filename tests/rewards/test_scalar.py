@@ -15,9 +15,11 @@ from adjudge.engine.dummy import CHATML, tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, PromptError
 from adjudge.engine.reward_head import RewardHead
+from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.preference import sigmoid
 from adjudge.rewards.scalar import ScalarJudge
+from adjudge.rewards.tournament import Tournament
 from adjudge.rewards.verdict import AspectVerdict, Item, Pair, Part
 from tests.engine.reward_models import own_reward, save_reward_adapter, save_reward_model
 from tests.rewards.scripted import ScriptedEngine
@@ -169,6 +171,15 @@ def test_pairs_are_compared_by_the_difference_of_their_rewards(tiny: Engine) -> 
         assert verdict.preference is not None and other.preference == pytest.approx(1 - verdict.preference)
         assert verdict.key != other.key
     assert list(judge.compare_iter(iter(pairs), window=2)) == verdicts
+
+
+def test_a_tournament_ranks_by_reward(tiny: Engine) -> None:
+    judge = ScalarJudge(tiny)
+    rewards = [verdict.score or 0.0 for verdict in judge.judge(ITEMS)]
+    [verdict] = Tournament(judge).rank([Group("Tell one.", [item.response for item in ITEMS])])
+    strengths = [strength or 0.0 for strength in verdict.strengths]
+    order = sorted(range(len(ITEMS)), key=rewards.__getitem__)
+    assert sorted(range(len(ITEMS)), key=strengths.__getitem__) == order
 
 
 def test_each_side_of_a_pair_answers_its_own_prompt_and_one_that_abstains_makes_both(tiny: Engine) -> None:
