@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from adjudge.engine.async_engine import AsyncEngine
     from adjudge.engine.cluster.cluster_engine import ClusterEngine
     from adjudge.engine.completion import Completion
+    from adjudge.engine.embedding import Embedding
     from adjudge.engine.engine import Engine
     from adjudge.engine.errors import AdjudgeError
     from adjudge.engine.labels import Labels
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.pairwise import PairwiseJudge
     from adjudge.rewards.pointwise import PointwiseJudge
+    from adjudge.rewards.scalar import ScalarJudge
     from adjudge.rewards.tournament import Tournament
     from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
@@ -40,6 +42,7 @@ _HOMES = {
     "adjudge.engine.async_engine": ("AsyncEngine",),
     "adjudge.engine.cluster.cluster_engine": ("ClusterEngine",),
     "adjudge.engine.completion": ("Completion",),
+    "adjudge.engine.embedding": ("Embedding",),
     "adjudge.engine.engine": ("Engine",),
     "adjudge.engine.errors": ("AdjudgeError",),
     "adjudge.engine.labels": ("Labels",),
@@ -53,6 +56,7 @@ _HOMES = {
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
     "adjudge.rewards.pointwise": ("PointwiseJudge",),
+    "adjudge.rewards.scalar": ("ScalarJudge",),
     "adjudge.rewards.tournament": ("Tournament",),
     "adjudge.rewards.verdict": ("AspectVerdict", "Item", "Pair", "PairVerdict", "Part", "Verdict"),
 }
@@ -67,6 +71,7 @@ __all__ = [
     "AspectVerdict",
     "AsyncEngine",
     "Completion",
+    "Embedding",
     "Engine",
     "Group",
     "GroupVerdict",
@@ -83,6 +88,7 @@ __all__ = [
     "Prompt",
     "RemoteEngine",
     "Sampling",
+    "ScalarJudge",
     "Score",
     "Segment",
     "Tournament",

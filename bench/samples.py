@@ -20,8 +20,8 @@ Record = Mapping[str, Any]
 class Sample(msgspec.Struct, frozen=True):
     """Subjects of a judge, and people's word on each: see `bench.judges.agreement_of`.
 
-    It is 1 or 0 for a pair of which a or b is better and 0.5 for a tie, a number for an item, a number for each response
-    of a group; None where nobody said.
+    It is 1 or 0 for a pair of which a or b is better and 0.5 for a tie, a number for an item, a number for each
+    response of a group; None where nobody said.
     """
 
     subjects: list[Any]

@@ -50,6 +50,9 @@ class ComponentWeights(msgspec.Struct, frozen=True):
     length: float = 0.1
 
 
+PAPER_WEIGHTS = ComponentWeights()
+
+
 class LengthWindow(msgspec.Struct, frozen=True):
     """How many words a story should have. Raises AdjudgeError unless 0 < least ≤ most."""
 
@@ -61,7 +64,7 @@ class LengthWindow(msgspec.Struct, frozen=True):
             raise AdjudgeError(f"a window of {self.least} to {self.most} words holds nothing: give 0 < least ≤ most")
 
     def reward(self, words: int) -> float:
-        """1 inside the window, falling linearly to 0 at half its least and twice its most; the paper's f is not given."""
+        """1 inside the window, falling linearly to 0 at half its least and twice its most (the paper gives no f)."""
         if words < self.least:
             return max(0.0, 2.0 * words / self.least - 1.0)
         return min(1.0, max(0.0, 2.0 - words / self.most))
@@ -77,7 +80,7 @@ def published_reward(
     reference: Mapping[str, float],
     length: float,
     aspects: Sequence[Aspect] = STORY_ASPECTS,
-    weights: ComponentWeights = ComponentWeights(),
+    weights: ComponentWeights = PAPER_WEIGHTS,
 ) -> float:
     """Equations 7 to 10 as they stand: w₁ Σ α(y − y_ref) + w₂ Σ α y + w₃ f.
 
@@ -94,7 +97,7 @@ def mended_reward(
     reference: Mapping[str, float],
     length: float,
     aspects: Sequence[Aspect] = STORY_ASPECTS,
-    weights: ComponentWeights = ComponentWeights(),
+    weights: ComponentWeights = PAPER_WEIGHTS,
 ) -> float:
     """The same with each part in [0, 1]: the sums as weighted means, a tie with the reference in the middle.
 

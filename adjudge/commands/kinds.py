@@ -83,7 +83,14 @@ def _pointwise(options: Options) -> Open:
     return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
 
 
+def _scalar(options: Options) -> Open:
+    from adjudge.rewards.scalar import ScalarJudge
+
+    return lambda engine, journal: ScalarJudge(engine, **options, journal=journal)
+
+
 KINDS: dict[str, Kind] = {
     "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
     "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
+    "scalar": Kind("items", _scalar, ("cut",)),
 }
