@@ -9,7 +9,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
-from adjudge.rewards.wire import Row, item_of, pair_of
+from adjudge.rewards.wire import Row, item_of, pair_of, rubric_item_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -33,11 +33,11 @@ class Kind(msgspec.Struct, frozen=True):
     what: Literal["pairs", "items"]
     prepare: Callable[[Options], Open]
     options: tuple[str, ...]
+    read: Callable[[Row, int], Any]
 
     def subjects(self, rows: Iterable[Row]) -> list[Any]:
         """The pairs or items of a file; raises AdjudgeError naming the line."""
-        read = pair_of if self.what == "pairs" else item_of
-        return [read(row, number) for number, row in enumerate(rows, 1)]
+        return [self.read(row, number) for number, row in enumerate(rows, 1)]
 
 
 def prepare(name: str, options: Options) -> Open:
@@ -83,7 +83,20 @@ def _pointwise(options: Options) -> Open:
     return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
 
 
+def _rubric(options: Options) -> Open:
+    from adjudge.rewards.published_rubrics import open_rubric
+    from adjudge.rewards.rubric_judge import RubricJudge
+    from adjudge.rewards.rubric_scoring import marks_of, scheme_of
+
+    rubric = open_rubric(options["rubric"]) if "rubric" in options else None
+    scheme, form, how = options.get("scheme"), options.get("form", "fixed"), how_of(options)
+    if rubric is not None:
+        marks_of(rubric, scheme_of(rubric, scheme), form)
+    return lambda engine, journal: RubricJudge(engine, rubric, scheme=scheme, form=form, **how, journal=journal)
+
+
 KINDS: dict[str, Kind] = {
-    "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
-    "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
+    "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING), pair_of),
+    "pointwise": Kind("items", _pointwise, ("aspects", *ASKING), item_of),
+    "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), rubric_item_of),
 }
