@@ -192,10 +192,7 @@ def _level(key: str, text: str, where: str) -> Level:
     found = _LEVEL.fullmatch(key)
     if not found:
         raise AdjudgeError(f'{where}: level "{key[:40]}" is no score: name it by one ("3") or a range ("3-4")')
-    low, high = float(found[1]), float(found[2] or found[1])
-    if low != high and not (is_whole(low) and is_whole(high) and low < high < low + MAX_SCORES):
-        raise AdjudgeError(f'{where}: level "{key[:40]}" is no range of whole scores: give its scores a level each')
-    return Level(low, high, text)
+    return Level(float(found[1]), float(found[2] or found[1]), text)
 
 
 def _check_scale(low: float, high: float) -> None:
@@ -205,10 +202,22 @@ def _check_scale(low: float, high: float) -> None:
         )
 
 
+def _check_level(low: float, high: float) -> None:
+    if not 0 <= low <= high < math.inf:
+        raise AdjudgeError(f"a level is from {low:g} to {high:g}: give scores of 0 or more, the lower first")
+    if low != high and not (is_whole(low) and is_whole(high) and high < low + MAX_SCORES):
+        raise AdjudgeError(
+            f"a level is from {low:g} to {high:g}, which is no range of up to {MAX_SCORES} whole scores: give each"
+            " score a level"
+        )
+
+
 def _check_criterion(criterion: Criterion, values: Sequence[float]) -> None:
     points, veto = criterion.points, criterion.veto
     if not criterion.name.strip() or not criterion.text.strip():
         raise AdjudgeError("name or text is empty: say what is looked at")
+    for level in criterion.levels:
+        _check_level(level.low, level.high)
     if points is not None and not 0 < points < math.inf:
         raise AdjudgeError(f"points is {points:g}: give a number above 0")
     if points is not None and not criterion.levels and not (is_whole(points) and points < MAX_SCORES):

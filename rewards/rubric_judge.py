@@ -20,13 +20,15 @@ from adjudge.rewards.verdict import Item, RubricVerdict, Verdict
 class RubricJudge(ItemJudge):
     """Grades texts by a rubric: the item's own, or else the judge's `rubric`.
 
-    The criteria of an item are asked as siblings of one prompt. `scheme` says what each can be given, by default what
-    the rubric itself implies (`scheme_of`), and `form` how the scores become the verdict's, in [0, 1]: see
-    `rubric_scoring`. A part of the breakdown holds a criterion's score in its own points. Own rubrics are data: they
-    may have been mined from pages that anybody can write, so their words are untrusted like the text itself; those of
-    the judge's rubric are its author's and trusted. A criterion that counts, or may veto, and abstains makes the text
-    abstain. `how` is that of `AskingJudge`. Raises AdjudgeError for a rubric that the scheme cannot mark; an item's own
-    is checked before its window is asked.
+    The criteria of an item are asked as siblings of one prompt (the paper has one text grade them all), so that none
+    leans on another's grade. `scheme` says what each can be given, by default what the rubric itself implies
+    (`scheme_of`), and `form` how the scores become the verdict's, in [0, 1]: see `rubric_scoring`. A part of the
+    breakdown holds a criterion's score in its own points. A criterion that abstains makes the text abstain if it has
+    weight or may veto. `how` is that of `AskingJudge`.
+
+    Own rubrics are data: they may have been mined from pages that anybody can write, so their words are untrusted like
+    the text itself; those of the judge's rubric are its author's and trusted. Raises AdjudgeError for a rubric that the
+    scheme cannot mark; an item's own is checked before its window is asked.
     """
 
     kind = "rubric"

@@ -16,8 +16,9 @@ Two forms say how scores become a reward in [0, 1]:
   reward is the expected value. Moving probability upwards never lowers it.
 
 A veto makes a reward 0 where the criterion's score is below its bound, or, binary, where it is not met. In the form
-"parity" the most probable score decides. In "fixed" the expected value is over this too: a text keeps of its reward
-what falls to draws in which every vetoing criterion reaches its bound, the criterion's own share counted only there.
+"parity" the most probable score decides. In "fixed" the expected value goes over the vetoes too: every draw in which
+some criterion stays below its bound is worth 0. (A single criterion, with a veto at 1, and .3, .3, .4 on 0, 1, 2: the
+draws are worth 0, .5 and 1, the reward is .55; with the veto at 2 it is .4.)
 """
 
 from __future__ import annotations

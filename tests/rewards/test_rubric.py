@@ -126,8 +126,16 @@ TWO: dict[str, Any] = {"name": "end", "text": "?", "points": 2}
         ({"criteria": [{**ONE, "levels": {"0": "none", "2": "all"}}]}, "points is 3 but the highest level 2: make"),
         ({"criteria": [{**ONE, "levels": {"good": "all"}}]}, 'criterion 1 ("plot"): level "good" is no score: name it'),
         ({"criteria": [{**ONE, "levels": {"-1": "all"}}]}, 'level "-1" is no score'),
-        ({"criteria": [{**ONE, "levels": {"0-1.5": "all"}}]}, 'level "0-1.5" is no range of whole scores'),
-        ({"criteria": [{**ONE, "levels": {"0-999999999": "all"}}]}, 'level "0-999999999" is no range'),
+        (
+            {"criteria": [{**ONE, "levels": {"0-1.5": "all"}}]},
+            "a level is from 0 to 1.5, which is no range",
+        ),
+        (
+            {"criteria": [{**ONE, "levels": {"3-1": "all"}}]},
+            "a level is from 3 to 1: give scores",
+        ),
+        ({"criteria": [{**ONE, "levels": {"0": "none", "9" * 400: "all"}}]}, "a level is from inf to inf: give scores"),
+        ({"criteria": [{**ONE, "levels": {"0-999999999": "all"}}]}, "a level is from 0 to 1e+09, which is no range"),
         ({"criteria": [{**ONE, "levels": {"0": 1}}]}, "Expected `str`, got `int`"),
         ({"criteria": [{**ONE, "weight": 1}, TWO]}, 'criterion 2 ("end"): give every criterion a weight, or none'),
         ({"criteria": [{**ONE, "weight": -1}]}, 'criterion 1 ("plot"): weight is -1: give a number of 0 or more'),

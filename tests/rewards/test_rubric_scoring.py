@@ -81,6 +81,14 @@ def test_a_veto_takes_what_falls_to_draws_in_which_it_strikes() -> None:
     assert vetoed(marks, [(0.1, 0.2, 0.7), other]) == () and vetoed(marks, [(0.3, 0.3, 0.4), other]) == ("gate",)
 
 
+@pytest.mark.parametrize(("bound", "expected"), [(None, 0.55), (1, 0.55), (2, 0.4)])
+def test_a_vetoing_criterion_keeps_its_own_share_of_the_draws_that_reach_the_bound(
+    bound: float | None, expected: float
+) -> None:
+    marks = marks_of(Rubric((Criterion("a", "?", points=2, veto=bound),)), "free")
+    assert reward(marks, [(0.3, 0.3, 0.4)]) == pytest.approx(expected, abs=1e-6)
+
+
 def test_published_veto_goes_by_the_most_probable_score() -> None:
     marks = marks_of(VETO, "fixed", "parity")
     other = [0.0] * 8 + [1.0]
