@@ -28,16 +28,17 @@ ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A judge by name: whether it judges `what`, how a row becomes one, and the options it takes."""
+    """A judge by name: whether it judges `what`, the options it takes, and how a row becomes one if not as for most."""
 
     what: Literal["pairs", "items"]
     prepare: Callable[[Options], Open]
     options: tuple[str, ...]
-    read: Callable[[Row, int], Any]
+    read: Callable[[Row, int], Any] | None = None
 
     def subjects(self, rows: Iterable[Row]) -> list[Any]:
         """The pairs or items of a file; raises AdjudgeError naming the line."""
-        return [self.read(row, number) for number, row in enumerate(rows, 1)]
+        read = self.read or (pair_of if self.what == "pairs" else item_of)
+        return [read(row, number) for number, row in enumerate(rows, 1)]
 
 
 def prepare(name: str, options: Options) -> Open:
@@ -96,7 +97,7 @@ def _rubric(options: Options) -> Open:
 
 
 KINDS: dict[str, Kind] = {
-    "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING), pair_of),
-    "pointwise": Kind("items", _pointwise, ("aspects", *ASKING), item_of),
+    "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
+    "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
     "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), rubric_item_of),
 }
