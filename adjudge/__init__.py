@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.pairwise import PairwiseJudge
     from adjudge.rewards.pointwise import PointwiseJudge
+    from adjudge.rewards.rubric import Criterion, Rubric, read_rubric
+    from adjudge.rewards.rubric_judge import RubricJudge
     from adjudge.rewards.scalar import ScalarJudge
     from adjudge.rewards.tournament import Tournament
     from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
@@ -56,6 +58,8 @@ _HOMES = {
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
     "adjudge.rewards.pointwise": ("PointwiseJudge",),
+    "adjudge.rewards.rubric": ("Criterion", "Rubric", "read_rubric"),
+    "adjudge.rewards.rubric_judge": ("RubricJudge",),
     "adjudge.rewards.scalar": ("ScalarJudge",),
     "adjudge.rewards.tournament": ("Tournament",),
     "adjudge.rewards.verdict": ("AspectVerdict", "Item", "Pair", "PairVerdict", "Part", "Verdict"),
@@ -71,6 +75,7 @@ __all__ = [
     "AspectVerdict",
     "AsyncEngine",
     "Completion",
+    "Criterion",
     "Embedding",
     "Engine",
     "Group",
@@ -87,6 +92,8 @@ __all__ = [
     "PointwiseJudge",
     "Prompt",
     "RemoteEngine",
+    "Rubric",
+    "RubricJudge",
     "Sampling",
     "ScalarJudge",
     "Score",
@@ -94,6 +101,7 @@ __all__ = [
     "Tournament",
     "Verdict",
     "ensemble",
+    "read_rubric",
 ]
 
 

@@ -74,10 +74,15 @@ def judge_command(
         typer.Option(help="Both orders (default) cancel position bias; ab shows the first text first only."),
     ] = None,
     rubric: Annotated[
-        Path | None, typer.Option(help="TOML or JSON of criteria, for rows without a `rubric` of their own (rubric).")
+        Path | None,
+        typer.Option(help="TOML or JSON of criteria, or six or igniting; for rows without one of their own (rubric)."),
     ] = None,
     scheme: Annotated[
-        Literal["fixed", "free", "binary"] | None, typer.Option(help="How criteria are scored (rubric).")
+        Literal["fixed", "free", "binary"] | None,
+        typer.Option(
+            help="fixed: points that sum to the total (default where the rubric states one); free: points, levels or"
+            " weights; binary: met or not (rubric)."
+        ),
     ] = None,
     principles: Annotated[
         Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")
@@ -130,6 +135,13 @@ def judge_command(
     verdicts. Each line of the output has `preference`, the probability that story_a is better (null when the judge
     abstains, with the reason in `abstained`), and per-aspect scores. **pointwise** scores one text by aspects: a row
     has `prompt` and `response`, a line `score` and `breakdown`.
+
+    **rubric** grades one text by criteria. A row has `prompt` and `response`, optionally its own `rubric` (an object;
+    in CSV its JSON text) or `checklist` (WritingBench's five levels); other rows take --rubric. A line has `score` in
+    [0, 1], `breakdown` (each criterion in its own points), `mean` on the criteria's scale, `acceptable` where the
+    rubric has a threshold, and `vetoed`.
+
+    **scalar** gives the reward of a model with a Bradley-Terry head: `prompt` and `response` in, `score` (a logit) out.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice.
     """

@@ -75,13 +75,15 @@ def bench_judges(
     console = Console(width=None if sys.stdout.isatty() else 150)
     for trial in absent:
         console.print(f"{trial.judge}: {trial.data} is not in {folder}; left out", highlight=False)
-    outcomes = [
-        run_trial(trial, trial.read(folder), Engine(model, device=device, dtype=dtype), minutes) for trial in here
-    ]
+    outcomes: list[Outcome] = []
+    for trial in here:
+        engine = Engine(model, device=device, dtype=dtype)
+        outcomes.append(run_trial(trial, trial.read(folder), engine, minutes))
+        if output is not None:
+            write_outcomes(output, outcomes, model)
     console.print(table_of(outcomes))
     console.print(describe_machine(), highlight=False)
     if output is not None:
-        write_outcomes(output, outcomes, model)
         console.print(f"written: {output}", highlight=False, soft_wrap=True)
 
 
@@ -209,6 +211,13 @@ def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
         yield Verdict(found.id, found.holistic, {}, abstained, False, engine.name, "")
 
 
+def _rubric(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
+    from adjudge.rewards.published_rubrics import SIX
+    from adjudge.rewards.rubric_judge import RubricJudge
+
+    return RubricJudge(engine, SIX).judge_iter(items, WINDOW)
+
+
 def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
     from adjudge.rewards.aspects import HANNA
     from adjudge.rewards.pairwise import PairwiseJudge
@@ -218,12 +227,14 @@ def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
 
 
 AUTOJ, HANNA_STORIES = "autoj_pairs/pairs.jsonl", "hanna/stories.jsonl"
+HOWTOBENCH = "howtobench/open.jsonl"
 OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 
 TRIALS: tuple[Trial, ...] = (
     Trial("pairwise", AUTOJ, lambda folder: draw(folder, AUTOJ, 300, samples.creative_autoj_pair), _pairwise),
     Trial("pointwise", HANNA_STORIES, lambda folder: draw(folder, HANNA_STORIES, 64, samples.hanna_item), _pointwise),
     Trial("ensemble", OPENMEVA, lambda folder: draw(folder, OPENMEVA, 24, samples.openmeva_item), _ensemble),
+    Trial("rubric", HOWTOBENCH, lambda folder: draw(folder, HOWTOBENCH, 8, samples.howtobench_items), _rubric),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
 )
 """What `adjudge bench judges` runs."""

@@ -82,6 +82,13 @@ def openmeva_groups(folder: Path, count: int) -> Sample:
     return Sample(subjects, [tuple(human for _, human in groups[prompt]) for prompt in chosen])
 
 
+def howtobench_items(record: Record) -> Iterator[tuple[Item, None]]:
+    """What two of the ten systems wrote for a task of HoWToBench; people rated systems, not texts."""
+    prompt = "\n\n".join(filter(None, (record["instruction"], record["information"])))
+    for system in ("gpt-4o-2024-11-20", "Llama-3.3-70B-Instruct"):
+        yield Item(prompt, record["outputs"][system], id=f"{record['id']} {system}"), None
+
+
 def greeting_item(record: Record) -> Iterator[tuple[Item, float]]:
     """Chinese greetings, labelled good (1) or bad (0)."""
     yield Item(record["query"], record["response"]), float(record["label"])

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from adjudge.engine.score import Reason
+from adjudge.rewards.rubric import Rubric
 
 
 class Review(msgspec.Struct, frozen=True):
@@ -100,8 +101,8 @@ class PairVerdict(msgspec.Struct, frozen=True):
 class Item(msgspec.Struct, frozen=True):
     """A text to judge, and the prompt it answers.
 
-    `reference` is another answer to the prompt, and `reviews` what the reader whose taste decides wrote before, for
-    judges that use them.
+    `reference` is another answer to the prompt, `reviews` what the reader whose taste decides wrote before, and
+    `rubric` what this very text is to be graded by, for judges that use them.
     """
 
     prompt: str
@@ -109,6 +110,7 @@ class Item(msgspec.Struct, frozen=True):
     id: str = ""
     reference: str | None = None
     reviews: tuple[Review, ...] = ()
+    rubric: Rubric | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -145,6 +147,19 @@ class Verdict(msgspec.Struct, frozen=True):
     def mass(self) -> float | None:
         """The least label mass of any part."""
         return min((part.mass for part in self.breakdown.values() if part.mass is not None), default=None)
+
+
+class RubricVerdict(Verdict, frozen=True):
+    """What a rubric says about a text; `score` is in [0, 1], the parts' scores are in their own points.
+
+    `mean` is the weighted mean of the parts on their scale, vetoes aside (None where they have none in common, or are
+    met or not); `acceptable` whether it reaches the rubric's threshold and nothing vetoes (None without a threshold or
+    mean); `vetoed` names the criteria that more probably veto than not.
+    """
+
+    mean: float | None = None
+    acceptable: bool | None = None
+    vetoed: tuple[str, ...] = ()
 
 
 def abstention(parts: Mapping[str, Part]) -> Reason | None:

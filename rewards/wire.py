@@ -13,13 +13,14 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.rubric import Rubric, rubric_of, rubric_of_checklist
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
 LABEL_SEPARATOR = "|"
 """Between the labels of a CSV column."""
 
 PAIR_COLUMNS = ("id", "prompt", "prompt_a", "prompt_b", "story_a", "story_b", "reviews")
-ITEM_COLUMNS = ("id", "prompt", "response", "reference", "rubric", "reviews")
+ITEM_COLUMNS = ("id", "prompt", "response", "reference", "rubric", "checklist", "reviews")
 
 GROUP_COLUMNS = ("id", "prompt", "responses", "reference")
 
@@ -105,6 +106,11 @@ def item_of(row: Row, number: int) -> Item:
     )
 
 
+def rubric_item_of(row: Row, number: int) -> Item:
+    """The same with the item's own rubric: the column `rubric` (see `rubric_of`) or `checklist`, if one is there."""
+    return msgspec.structs.replace(item_of(row, number), rubric=_rubric(row))
+
+
 def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
     """A verdict as one line of JSON, with the row's further columns passed through."""
     if isinstance(verdict, PairVerdict):
@@ -130,6 +136,25 @@ def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
     if not own or not isinstance(own, (list, tuple)) or not all(isinstance(label, str) for label in own):
         raise AdjudgeError(f'{row.place}: "labels" is missing or not a list of strings (or give --labels for all rows)')
     return tuple(own)
+
+
+def _rubric(row: Row) -> Rubric | None:
+    found = {name: row.columns[name] for name in ("rubric", "checklist") if row.columns.get(name) not in (None, "")}
+    if len(found) > 1:
+        raise AdjudgeError(f'{row.place} has both "rubric" and "checklist": leave one out')
+    for name, value in found.items():
+        place = f'{row.place}: "{name}"'
+        if isinstance(value, str):  # a cell of a table
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise AdjudgeError(f"{place} is not JSON: write the {name} as JSON") from error
+        try:
+            value = _encodable(value)
+        except RecursionError as error:
+            raise AdjudgeError(f"{place} is nested too deeply") from error
+        return (rubric_of if name == "rubric" else rubric_of_checklist)(value, place)
+    return None
 
 
 def _id(row: Row, number: int) -> str:

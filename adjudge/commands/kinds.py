@@ -9,7 +9,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
-from adjudge.rewards.wire import Row, item_of, pair_of
+from adjudge.rewards.wire import Row, item_of, pair_of, rubric_item_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -28,15 +28,16 @@ ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A judge by name: whether it judges `what`, how a row becomes one, and the options it takes."""
+    """A judge by name: whether it judges `what`, the options it takes, and how a row becomes one if not as for most."""
 
     what: Literal["pairs", "items"]
     prepare: Callable[[Options], Open]
     options: tuple[str, ...]
+    read: Callable[[Row, int], Any] | None = None
 
     def subjects(self, rows: Iterable[Row]) -> list[Any]:
         """The pairs or items of a file; raises AdjudgeError naming the line."""
-        read = pair_of if self.what == "pairs" else item_of
+        read = self.read or (pair_of if self.what == "pairs" else item_of)
         return [read(row, number) for number, row in enumerate(rows, 1)]
 
 
@@ -68,11 +69,8 @@ def how_of(options: Options) -> dict[str, Any]:
 def _pairwise(options: Options) -> Open:
     from adjudge.rewards.pairwise import PairwiseJudge
 
-    aspects, orders, how = (
-        parse_aspects(options.get("aspects", "hanna")),
-        options.get("orders", "both"),
-        how_of(options),
-    )
+    aspects, how = parse_aspects(options.get("aspects", "hanna")), how_of(options)
+    orders = options.get("orders", "both")
     return lambda engine, journal: PairwiseJudge(engine, aspects, orders=orders, **how, journal=journal)
 
 
@@ -89,8 +87,21 @@ def _scalar(options: Options) -> Open:
     return lambda engine, journal: ScalarJudge(engine, **options, journal=journal)
 
 
+def _rubric(options: Options) -> Open:
+    from adjudge.rewards.published_rubrics import open_rubric
+    from adjudge.rewards.rubric_judge import RubricJudge
+    from adjudge.rewards.rubric_scoring import marks_of, scheme_of
+
+    rubric = open_rubric(options["rubric"]) if "rubric" in options else None
+    scheme, form, how = options.get("scheme"), options.get("form", "fixed"), how_of(options)
+    if rubric is not None:
+        marks_of(rubric, scheme_of(rubric, scheme), form)
+    return lambda engine, journal: RubricJudge(engine, rubric, scheme=scheme, form=form, **how, journal=journal)
+
+
 KINDS: dict[str, Kind] = {
     "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
     "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
     "scalar": Kind("items", _scalar, ("cut",)),
+    "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), rubric_item_of),
 }

@@ -1,15 +1,28 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.rubric import Criterion, Level, Rubric
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict
-from adjudge.rewards.wire import Row, group_line, group_of, item_of, labels_of, pair_of, read_rows, verdict_line
+from adjudge.rewards.wire import (
+    Row,
+    group_line,
+    group_of,
+    item_of,
+    labels_of,
+    pair_of,
+    read_rows,
+    rubric_item_of,
+    verdict_line,
+)
 
 GOOD = '{"prompt": "p", "story_a": "a", "story_b": "b"}'
 
@@ -188,3 +201,49 @@ def test_an_items_line_has_its_mass_and_the_further_columns() -> None:
         "mass": 0.5,
         "abstained": "low_mass",
     }
+
+
+def rubric_items(path: Path) -> list[Item]:
+    return [rubric_item_of(row, number) for number, row in enumerate(read_rows(path), 1)]
+
+
+def test_an_items_own_rubric_is_an_object_or_the_json_text_of_a_cell(tmp_path: Path) -> None:
+    rubric = {"criteria": [{"name": "a", "text": "?", "points": 2}]}
+    checklist = [{"name": "b", "criteria_description": "!", "1-2": "low", "3-4": "high"}]
+    rows: list[dict[str, Any]] = [{"rubric": rubric}, {"checklist": checklist}, {"rubric": None, "checklist": ""}]
+    jsonl, table = tmp_path / "i.jsonl", tmp_path / "i.csv"
+    jsonl.write_text("".join(json.dumps({"prompt": "p", "response": "r", **row}) + "\n" for row in rows))
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["prompt", "response", "rubric", "checklist"])
+        writer.writerows(
+            [["p", "r", json.dumps(rubric), ""], ["p", "r", "", json.dumps(checklist)], ["p", "r", "", ""]]
+        )
+    expected = [
+        Item("p", "r", "1", rubric=Rubric((Criterion("a", "?", 2),))),
+        Item("p", "r", "2", rubric=Rubric((Criterion("b", "!", levels=(Level(1, 2, "low"), Level(3, 4, "high"))),))),
+        Item("p", "r", "3"),
+    ]
+    assert rubric_items(jsonl) == rubric_items(table) == expected
+    assert all(item_of(row, 1).rubric is None for row in read_rows(jsonl))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"rubric": {"criteria": []}}, 'line 1 of i.jsonl: "rubric": the rubric has no criteria'),
+        ({"rubric": "be kind"}, 'line 1 of i.jsonl: "rubric" is not JSON: write the rubric as JSON'),
+        ({"rubric": "[" * 100_000}, 'line 1 of i.jsonl: "rubric" is not JSON'),
+        ({"rubric": '{"criteria": [5]}'}, 'line 1 of i.jsonl: "rubric": criterion 1: Expected `object`, got `int`'),
+        ({"checklist": [{}]}, 'line 1 of i.jsonl: "checklist": criterion 1 of the checklist needs "name"'),
+        ({"rubric": {}, "checklist": []}, 'line 1 of i.jsonl has both "rubric" and "checklist": leave one out'),
+    ],
+)
+def test_a_mistake_in_an_items_own_rubric_is_named_with_its_line(
+    tmp_path: Path, columns: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "i.jsonl"
+    path.write_text(json.dumps({"prompt": "p", "response": "r", **columns}))
+    with pytest.raises(AdjudgeError) as caught:
+        rubric_items(path)
+    assert message in str(caught.value) and "\n" not in str(caught.value)

@@ -10,7 +10,9 @@ import pytest
 from adjudge.engine.labels import Labels
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.rubric import Criterion, Level, Rubric
+from adjudge.rewards.rubric_judge import RubricJudge
+from adjudge.rewards.verdict import Item, Pair
 from tests.engine.http.serving import Served, wait_until_idle
 from tests.engine.test_generate import random_prompts
 
@@ -50,6 +52,17 @@ def test_a_judge_comes_to_the_same_verdicts(site: Served, remote: RemoteEngine) 
     here, there = (PairwiseJudge(engine) for engine in (site.engine.face, remote))
     assert there.compare(pairs) == here.compare(pairs)
     assert there.key(pairs[0]) == here.key(pairs[0])
+
+
+def test_grades_of_several_tokens_and_in_words_are_the_same_from_afar(site: Served, remote: RemoteEngine) -> None:
+    halves = tuple(Level(score, score, "?") for score in (0, 0.5, 1, 10))
+    rubric = Rubric((Criterion("plot", "Does it hold?", levels=halves), Criterion("style", "Its own?", points=11)))
+    items = [Item("Write.", f"A lamp, {n} years dark.") for n in range(2)]
+    for scheme in ("free", "binary"):
+        how: dict[str, Any] = {"scheme": scheme, "min_mass": 0.0}
+        here, there = (RubricJudge(engine, rubric, **how) for engine in (site.engine.face, remote))
+        assert there.judge(items) == here.judge(items)
+        assert all(verdict.score for verdict in here.judge(items))
 
 
 def test_leaving_a_call_ends_it_on_the_server(site: Served, remote: RemoteEngine) -> None:

@@ -1,0 +1,50 @@
+"""Rubrics of the papers, by name: QuRL's six-dimension baseline, and Igniting's five weighted dimensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.rubric import Criterion, Rubric, read_rubric
+
+SIX = Rubric(
+    scale=(0, 2),
+    criteria=(
+        Criterion("Relevance", "2: all of it serves what was asked. 0: it answers something else."),
+        Criterion("Accuracy", "2: no error of fact, nothing that misleads. 0: errors throughout, or badly misleading."),
+        Criterion("Coherence", "2: clearly built, each part leads to the next. 0: no order, parts do not connect."),
+        Criterion("Clarity", "2: plain to follow and rich in detail. 0: confusing, hardly a detail."),
+        Criterion(
+            "Breadth and Depth", "2: covers the matter widely and goes below its surface. 0: narrow, shallow, thin."
+        ),
+        Criterion("Reading Experience", "2: a pleasure, holds the reader without effort. 0: dull or a struggle."),
+    ),
+)
+"""The case-independent baseline of QuRL (Fig. 7), in words of our own: six dimensions, each 0 to 2."""
+
+IGNITING = Rubric(
+    scale=(1, 3),
+    threshold=2,
+    criteria=(
+        Criterion("Language Quality", "Is the language fluent and exact, in a fitting style?", weight=0.30),
+        Criterion("Creativity", "Are there images or points of view of its own that one remembers?", weight=0.30),
+        Criterion("Emotional Resonance", "Does it move the reader, and speak to somebody in particular?", weight=0.15),
+        Criterion(
+            "Cultural Appropriateness", "Does it fit the occasion, its customs and what it forbids?", weight=0.15
+        ),
+        Criterion("Content Richness", "Does it say much that matters, in few words?", weight=0.10),
+    ),
+)
+"""The rubric for creative writing of "Igniting Creative Writing" (section 4.3), in words of our own.
+
+Each dimension is scored 1 to 3; a weighted mean of 2 or more is acceptable.
+"""
+
+RUBRICS: dict[str, Rubric] = {"six": SIX, "igniting": IGNITING}
+
+
+def open_rubric(name: str | Path) -> Rubric:
+    """A published rubric by its name, else that of a file; raises AdjudgeError as `read_rubric` does."""
+    if not (path := Path(name)).suffix and str(name) not in RUBRICS:
+        raise AdjudgeError(f'no rubric is called "{name}": choose {", ".join(RUBRICS)}, or name a .toml or .json file')
+    return RUBRICS.get(str(name)) or read_rubric(path)

@@ -1,0 +1,69 @@
+"""`adjudge judge --judge rubric` as a user meets it: real processes, a tiny model with random weights."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adjudge.commands.kinds import prepare
+from adjudge.engine.errors import AdjudgeError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_example_is_graded_each_item_by_its_own_rubric_or_the_files(tmp_path: Path) -> None:
+    output = tmp_path / "v.jsonl"
+    command = ["judge", EXAMPLES / "items.jsonl", "--judge", "rubric", "--rubric", EXAMPLES / "rubric.toml"]
+    options = ["--model", "dummy:tiny-llama", "--min-mass", "0", "-o", output]
+    result = subprocess.run([sys.executable, "-m", "adjudge", *command, *options], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "5 items" in result.stdout and "abstained on 0 of 5" in result.stdout
+    verdicts = {verdict["id"]: verdict for verdict in map(json.loads, output.read_text().splitlines())}
+    assert list(verdicts["scene"]["breakdown"]) == ["answers the prompt", "scene", "turn", "language"]
+    assert list(verdicts["own-rubric"]["breakdown"]) == ["Storage", "Freezing", "Fridge"]
+    assert list(verdicts["checklist"]["breakdown"]) == ["Brevity"]
+    for verdict in verdicts.values():
+        assert 0 <= verdict["score"] <= 1 and {"mean", "acceptable", "vetoed", "mass", "key"} <= verdict.keys()
+        assert not {"response", "rubric", "checklist"} & verdict.keys()
+
+
+def test_a_line_with_a_bad_rubric_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    row = {
+        "prompt": "p",
+        "response": "r",
+        "rubric": {"points": 3, "criteria": [{"name": "a", "text": "?", "points": 2}]},
+    }
+    (tmp_path / "i.jsonl").write_text(json.dumps(row))
+    command = [sys.executable, "-m", "adjudge", "judge", "i.jsonl", "--judge", "rubric", "--model", "dummy:tiny-llama"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2
+    expected = 'adjudge: line 1 of i.jsonl: "rubric": the criteria\'s points sum to 2, not to the 3 stated: mend them'
+    assert result.stderr.startswith(expected) and result.stderr.count("\n") == 1
+    assert not (tmp_path / "i.verdicts.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rubric": Path("absent.toml")}, "cannot read absent.toml"),
+        ({"rubric": Path("seven")}, 'no rubric is called "seven": choose six, igniting, or name a .toml or .json file'),
+        ({"rubric": Path("seven.yaml")}, "seven.yaml is neither .toml nor .json"),
+        ({"rubric": Path("six"), "scheme": "fixed"}, "points sum to 12, not to the 10"),
+        ({"rubric": Path("igniting"), "scheme": "fixed"}, "the criteria have weights"),
+        ({"aspects": "hanna"}, "--aspects is for --judge"),
+        ({"seed": 1}, "add --mode reasoned"),
+    ],
+)
+def test_mistakes_in_the_options_are_found_before_the_model_is_loaded(options: dict[str, object], message: str) -> None:
+    with pytest.raises(AdjudgeError) as caught:
+        prepare("rubric", options)
+    assert message in str(caught.value)
+
+
+def test_published_rubrics_go_by_their_names() -> None:
+    for options in ({"rubric": Path("six")}, {"rubric": Path("igniting"), "form": "parity"}, {"scheme": "binary"}, {}):
+        assert callable(prepare("rubric", options))
