@@ -41,18 +41,28 @@ STORYER: tuple[Aspect, ...] = (
 )
 """The five aspects of StoryER (Chen et al., 2022), in words of our own."""
 
-SETS: dict[str, tuple[Aspect, ...]] = {"hanna": HANNA, "storyer": STORYER}
+PERSE: tuple[Aspect, ...] = (
+    Aspect("interestingness", "Which plot holds this reader's interest more?"),
+    Aspect("adaptability", "Which plot promises this reader more as the ground plan of a whole novel or film?"),
+    Aspect("surprise", "Which plot keeps this reader guessing more, and takes the less expected turns?"),
+    Aspect("character development", "In which plot do the people, and what befalls them, matter more to this reader?"),
+    Aspect("ending", "Which plot closes in the way that pleases this reader more?"),
+)
+"""The five aspects of PerSE's comparisons (Wang et al., 2023; A.1.1), in words of our own."""
+
+SETS: dict[str, tuple[Aspect, ...]] = {"hanna": HANNA, "storyer": STORYER, "perse": PERSE}
 
 
-def parse_aspects(text: str) -> tuple[Aspect, ...]:
+def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
     """Aspects from the command line: a set's name, or names after commas; one's own as `name=what it means`.
 
-    A name may carry its weight: `coherence*3,wit*0.5=Is it funny?`. Raises AdjudgeError for a name nobody knows, a
-    weight that is no number, an empty list, and a name given twice.
+    A name that several sets know means what it means in `preferred`, else in the first of them. It may carry its weight:
+    `coherence*3,wit*0.5=Is it funny?`. Raises AdjudgeError for a name nobody knows, a weight that is no number, an
+    empty list, and a name given twice.
     """
     if text.strip().lower() in SETS:
         return SETS[text.strip().lower()]
-    known = {aspect.name: aspect for aspects in SETS.values() for aspect in aspects}
+    known = {aspect.name: aspect for aspects in (*reversed(SETS.values()), preferred) for aspect in aspects}
     chosen: list[Aspect] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         written, equals, definition = (piece.strip() for piece in part.partition("="))
@@ -63,7 +73,7 @@ def parse_aspects(text: str) -> tuple[Aspect, ...]:
             aspect = known[name.lower()]
         else:
             raise AdjudgeError(
-                f'unknown aspect "{part}": choose hanna, storyer, or names from {", ".join(sorted(known))};'
+                f'unknown aspect "{part}": choose hanna, storyer, perse, or names from {", ".join(sorted(known))};'
                 f' give your own as "{name or "name"}=what it means"'
             )
         chosen.append(msgspec.structs.replace(aspect, weight=_weight(weight, part)) if star else aspect)
@@ -80,7 +90,7 @@ def _weight(text: str, part: str) -> float:
 def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     """The aspects, refused when none is given, a name comes twice, or the weights cannot be averaged."""
     if not aspects:
-        raise AdjudgeError("no aspects given: choose hanna, storyer, or names separated by commas")
+        raise AdjudgeError("no aspects given: choose hanna, storyer, perse, or names separated by commas")
     counts = Counter(aspect.name for aspect in aspects)
     if double := next((name for name, count in counts.items() if count > 1), None):
         raise AdjudgeError(f'aspect "{double}" is given twice')

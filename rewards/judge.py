@@ -18,7 +18,7 @@ from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
 from adjudge.rewards.asking import Answer, Mode, Question, open_asking
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.template import Layout
+from adjudge.rewards.template import Data, Layout
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention
 
 Subject = TypeVar("Subject", Pair, Item)
@@ -155,7 +155,7 @@ class AskingJudge(Judge[Subject, Ruling]):
         for key, answers in self.asking.ask({key: questions for key, (questions, _) in asked.items()}):
             yield self._conclude(subjects[key], answers, key, asked[key][1])
 
-    def _prompt(self, data: Mapping[str, str], **trusted: Any) -> Prompt:
+    def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
         """The prompt file filled in; `data` are untrusted."""
         how = {"mode": self.asking.mode, "layout": self.layout}
         messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)

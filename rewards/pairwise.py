@@ -12,7 +12,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
-from adjudge.engine.score import Score
+from adjudge.engine.score import Reason, Score
 from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.aspects import HANNA, Aspect, checked
 from adjudge.rewards.judge import AskingJudge, How
@@ -88,18 +88,14 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
         """The verdict from the scores of `self.questions`, in their order, and the analyses by aspect."""
         by_slot = dict(zip(self.questions, scores, strict=True))
         aspects: dict[str, AspectVerdict] = {}
-        total = weights = 0.0
-        abstained = None
+        better: dict[str, float] = {}
         for aspect in self.aspects:
-            verdict, preference = self._aspect(aspect.name, by_slot)
+            verdict, better[aspect.name] = self._aspect(aspect.name, by_slot)
             aspects[aspect.name] = msgspec.structs.replace(verdict, analyses=(analyses or {}).get(aspect.name))
-            if aspect.weight > 0:
-                abstained = abstained or verdict.abstained
-                total += aspect.weight * preference
-                weights += aspect.weight
+        preference, abstained = overall(self.aspects, aspects, better)
         return PairVerdict(
             id="",
-            preference=None if abstained else sigmoid(total / weights),
+            preference=preference,
             aspects=aspects,
             abstained=abstained,
             truncated=truncated,
@@ -162,6 +158,16 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
             better, bias = log_odds(a, b, values), None
         score_a, score_b = (sum(p * v for p, v in zip(story, values, strict=True)) for story in (a, b))
         return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, a, b), better
+
+
+def overall(
+    aspects: Sequence[Aspect], verdicts: Mapping[str, AspectVerdict], better: Mapping[str, float]
+) -> tuple[float | None, Reason | None]:
+    """The preference of a pair, σ of the weighted mean of the aspects' log-odds (`better`), or why it has none."""
+    counted = [aspect for aspect in aspects if aspect.weight > 0]
+    abstained = next((reason for aspect in counted if (reason := verdicts[aspect.name].abstained)), None)
+    total = sum(aspect.weight * better[aspect.name] for aspect in counted)
+    return None if abstained else sigmoid(total / sum(aspect.weight for aspect in counted)), abstained
 
 
 def _mean(left: Sequence[float], right: Sequence[float]) -> tuple[float, ...]:

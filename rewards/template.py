@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,10 @@ Layout = Literal["shared", "paper"]
 """The order of a prompt's parts: "shared" has what siblings share first, "paper" is the order of the paper."""
 
 
+Data = str | Sequence["Data"]
+"""A text that is data, or a list of such: a prompt file loops over it."""
+
+
 class Template:
     """A prompt file with the blocks `system`, `user` and `answer`; its `hash` is the version that journals record."""
 
@@ -28,7 +32,7 @@ class Template:
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
         self._template = environment.from_string(self.source)
 
-    def render(self, *, data: Mapping[str, str], cut: Cut = "middle", **trusted: Any) -> tuple[list[Message], str]:
+    def render(self, *, data: Mapping[str, Data], cut: Cut = "middle", **trusted: Any) -> tuple[list[Message], str]:
         """The messages and the beginning of the answer; `data` become untrusted segments, `trusted` template text.
 
         Raises PromptError for a variable that the file uses and nobody gave.
@@ -37,8 +41,15 @@ class Template:
             raise PromptError(
                 "an aspect or instruction holds U+E000 or U+E001, which mark the places of data: remove them"
             )
-        marks = {name: mark(index) for index, name in enumerate(data)}
-        segments = [Segment(text, cut=cut) for text in data.values()]
+        segments: list[Segment] = []
+
+        def marked(value: Data) -> str | list[Any]:
+            if not isinstance(value, str):
+                return [marked(part) for part in value]
+            segments.append(Segment(value, cut=cut))
+            return mark(len(segments) - 1)
+
+        marks = {name: marked(value) for name, value in data.items()}
         context = self._template.new_context({**trusted, **marks})
         try:
             texts = {name: "".join(block(context)) for name, block in self._template.blocks.items()}

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,7 +14,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.rubric import Rubric, rubric_of, rubric_of_checklist
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Review, Verdict
+
+Earlier = TypeVar("Earlier", Review, Comparison)
 
 LABEL_SEPARATOR = "|"
 """Between the labels of a CSV column."""
@@ -74,6 +76,7 @@ def pair_of(row: Row, number: int) -> Pair:
         prompt_a=prompt_a,
         prompt_b=prompt_b,
         id=_id(row, number),
+        reviews=_reviews(row, Comparison, '{"a", "b", "preferred": "a" or "b"}, with an "aspect" or without'),
     )
 
 
@@ -103,6 +106,7 @@ def item_of(row: Row, number: int) -> Item:
         response=row.text("response", judge),
         id=_id(row, number),
         reference=row.optional_text("reference", judge),
+        reviews=_reviews(row, Review, '{"plot", "review", "score"}'),
     )
 
 
@@ -155,6 +159,19 @@ def _rubric(row: Row) -> Rubric | None:
             raise AdjudgeError(f"{place} is nested too deeply") from error
         return (rubric_of if name == "rubric" else rubric_of_checklist)(value, place)
     return None
+
+
+def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
+    """A reader's earlier reviews: a list of objects, or its JSON text (in a CSV cell); none if absent or empty."""
+    value = row.columns.get("reviews")
+    if value in (None, ""):
+        return ()
+    try:
+        entries = json.loads(value) if isinstance(value, str) else value
+        return msgspec.convert(entries, tuple[kind, ...])  # type: ignore[valid-type]
+    except (ValueError, RecursionError) as error:
+        detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise AdjudgeError(f'{row.place}: "reviews" cannot be read ({detail}): give a list of {form}') from error
 
 
 def _id(row: Row, number: int) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from adjudge.commands.kinds import KINDS, Options, prepare
+from adjudge.commands.kinds import KINDS, Options, named, prepare
 from adjudge.commands.output import Write, open_output
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.engine.errors import AdjudgeError
@@ -44,12 +44,13 @@ def judge_file(
     replicas: int,
 ) -> None:
     """Judge every row of `path`; mistakes in the file or the options are found before the model is loaded."""
-    kind, open_judge = KINDS[judge], prepare(judge, options)
+    rows = read_rows(path)
+    name = named(judge, rows)
+    kind, open_judge = KINDS[name], prepare(name, options)
     pairwise = kind.what == "pairs"
     if report is not None and not pairwise:
         raise AdjudgeError("--report is for pairs: leave it out, or judge pairs with --judge pairwise")
-    rows = read_rows(path)
-    subjects = kind.subjects(rows)
+    subjects = kind.subjects(rows, options)
     expected = [_expected(row) for row in rows] if pairwise else []
     notes = [row.optional_text("note", "the report") for row in rows] if pairwise else []
     journal = journal or output.with_name(output.name + ".journal")

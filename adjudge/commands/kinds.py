@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.aspects import PERSE, parse_aspects
 from adjudge.rewards.wire import Row, item_of, pair_of, rubric_item_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.judge import Judge
+    from adjudge.rewards.verdict import Item, Pair
 
 Options = Mapping[str, Any]
 """The options a user gave, by name; what was left out is not in it."""
@@ -28,17 +29,32 @@ ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A judge by name: whether it judges `what`, the options it takes, and how a row becomes one if not as for most."""
+    """A judge by name: whether it judges `what`, the options it takes, and how a row becomes one if not as for most.
+
+    `check` finds mistakes in a pair or item that a row does not show by itself; it is told the row's place.
+    """
 
     what: Literal["pairs", "items"]
     prepare: Callable[[Options], Open]
     options: tuple[str, ...]
     read: Callable[[Row, int], Any] | None = None
+    check: Callable[[Any, Options, str], None] | None = None
 
-    def subjects(self, rows: Iterable[Row]) -> list[Any]:
+    def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
         """The pairs or items of a file; raises AdjudgeError naming the line."""
         read = self.read or (pair_of if self.what == "pairs" else item_of)
-        return [read(row, number) for number, row in enumerate(rows, 1)]
+        subjects: list[Any] = []
+        for number, row in enumerate(rows, 1):
+            subjects.append(read(row, number))
+            if self.check is not None:
+                self.check(subjects[-1], options, row.place)
+        return subjects
+
+
+def named(judge: str, rows: Sequence[Row]) -> str:
+    """The entry of KINDS for these rows: for a judge of single texts and of pairs, the first row's columns decide."""
+    of_pairs = f"{judge} of pairs"
+    return of_pairs if of_pairs in KINDS and {"story_a", "story_b"} & rows[0].columns.keys() else judge
 
 
 def prepare(name: str, options: Options) -> Open:
@@ -99,9 +115,43 @@ def _rubric(options: Options) -> Open:
     return lambda engine, journal: RubricJudge(engine, rubric, scheme=scheme, form=form, **how, journal=journal)
 
 
+def _personal(options: Options) -> Open:
+    from adjudge.rewards.personal import PersonalJudge, checked_k
+
+    k, how = checked_k(options.get("k", 3)), how_of(options)
+    if (without := options.get("without", "texts")) != "texts":
+        raise AdjudgeError(f'--without is "{without}": what --judge personal can leave out is texts')
+    texts = "without" not in options
+    return lambda engine, journal: PersonalJudge(engine, k=k, texts=texts, **how, journal=journal)
+
+
+def _personal_pairs(options: Options) -> Open:
+    from adjudge.rewards.personal import PersonalPairJudge, checked_k
+
+    k, orders, how = checked_k(options.get("k", 1)), options.get("orders", "both"), how_of(options)
+    aspects = parse_aspects(options.get("aspects", "perse"), PERSE)
+    return lambda engine, journal: PersonalPairJudge(engine, aspects, k=k, orders=orders, **how, journal=journal)
+
+
+def _check_personal(item: Item, options: Options, place: str) -> None:
+    from adjudge.rewards.personal import last_reviews
+
+    last_reviews(item, options.get("k", 3), place)
+
+
+def _check_personal_pair(pair: Pair, options: Options, place: str) -> None:
+    from adjudge.rewards.personal import last_comparisons
+
+    last_comparisons(pair, options.get("k", 1), place)
+
+
 KINDS: dict[str, Kind] = {
     "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
     "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
     "scalar": Kind("items", _scalar, ("cut",)),
     "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), rubric_item_of),
+    "personal": Kind("items", _personal, ("k", "without", *ASKING), check=_check_personal),
+    "personal of pairs": Kind(
+        "pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), check=_check_personal_pair
+    ),
 }

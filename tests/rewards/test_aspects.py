@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import HANNA, STORYER, Aspect, checked, parse_aspects
+from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect, checked, parse_aspects
 
 
 def test_sets_names_and_ones_own() -> None:
@@ -23,10 +23,16 @@ def test_a_name_may_carry_its_weight() -> None:
     assert wit == Aspect("wit", "Is 2*2 funny?", 0.5)
 
 
+def test_a_name_that_several_sets_know_means_the_preferred_ones_else_the_first() -> None:
+    assert parse_aspects("perse") == PERSE and len(PERSE) == 5
+    assert parse_aspects("surprise, ending") == (HANNA[3], STORYER[1])
+    assert parse_aspects("surprise, relevance", PERSE) == (PERSE[2], HANNA[0])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("coherense", 'unknown aspect "coherense": choose hanna, storyer, or names from character development'),
+        ("coherense", 'unknown aspect "coherense": choose hanna, storyer, perse, or names from adaptability'),
         ("", "no aspects"),
         (",", "no aspects"),
         ("empathy,empathy", '"empathy" is given twice'),

@@ -31,6 +31,20 @@ def test_data_are_untrusted_segments_and_never_rendered(template: Template) -> N
     assert answer == "Score: "
 
 
+def test_lists_of_data_are_looped_over_and_stay_untrusted(tmp_path: Path) -> None:
+    path = tmp_path / "en.jinja"
+    path.write_text(
+        "{% block system %}{% endblock %}{% block answer %}{% endblock %}{% block user %}{% for part in parts %}"
+        "{{ loop.index }}: {{ part }}{% for word in words[loop.index0] %}, {{ word }}{% endfor %}; {% endfor %}"
+        "{% endblock %}"
+    )
+    parts = ["{{ words }}", "\ue0000\ue001"]
+    messages, _ = Template(path).render(data={"parts": parts, "words": [["x", "y"], []]})
+    segments = messages[1].content.segments
+    assert [segment.text for segment in segments] == ["1: ", parts[0], ", ", "x", ", ", "y", "; 2: ", parts[1], "; "]
+    assert [segment.trusted for segment in segments] == [True, False] * 4 + [True]
+
+
 def test_a_missing_variable_is_named(template: Template) -> None:
     with pytest.raises(PromptError, match="'aspect' is undefined"):
         template.render(data={"story": "x"})

@@ -11,7 +11,7 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.rubric import Criterion, Level, Rubric
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict
+from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Part, Review, Verdict
 from adjudge.rewards.wire import (
     Row,
     group_line,
@@ -247,3 +247,53 @@ def test_a_mistake_in_an_items_own_rubric_is_named_with_its_line(
     with pytest.raises(AdjudgeError) as caught:
         rubric_items(path)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_reviews_of_a_reader_are_read_from_jsonl_and_from_json_text_in_csv(tmp_path: Path) -> None:
+    of_items = [{"plot": "p", "review": "r", "score": 7, "title": "t"}, {"plot": "q", "review": "", "score": 4.5}]
+    of_pairs = [{"a": "x", "b": "y", "preferred": "b", "aspect": "ending"}, {"a": "x", "b": "z", "preferred": "a"}]
+    items, pairs = tmp_path / "i.csv", tmp_path / "p.csv"
+    for path, base, reviews in (
+        (items, {"prompt": "", "response": "s"}, of_items),
+        (pairs, {"prompt": "", "story_a": "a", "story_b": "b"}, of_pairs),
+    ):
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, [*base, "reviews"])
+            table.writeheader()
+            table.writerows([{**base, "reviews": json.dumps(reviews)}, {**base, "reviews": ""}])
+        rows: list[dict[str, object]] = [{**base, "reviews": reviews}, {**base, "reviews": None}, {**base}]
+        path.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = (Review("p", "r", 7.0), Review("q", "", 4.5))
+    chosen = (Comparison("x", "y", "b", "ending"), Comparison("x", "z", "a"))
+    for suffix, empty in ((".csv", 1), (".jsonl", 2)):
+        item_rows, pair_rows = (read_rows(path.with_suffix(suffix)) for path in (items, pairs))
+        assert [item_of(row, 1).reviews for row in item_rows] == [given] + [()] * empty
+        assert [pair_of(row, 1).reviews for row in pair_rows] == [chosen] + [()] * empty
+
+
+@pytest.mark.parametrize(
+    ("reviews", "detail"),
+    [
+        ("[{", "not JSON"),
+        ("7", "Expected `array`"),
+        ([{"plot": "p", "score": 7}], "missing required field `review` - at `$[0]`"),
+        ([{"plot": "p", "review": "r", "score": "7"}], "at `$[0].score`"),
+        ([{"plot": "p", "review": "r", "score": True}], "at `$[0].score`"),
+        ("[" * 100_000, ""),
+    ],
+)
+def test_reviews_that_cannot_be_read_are_named_with_their_line(reviews: object, detail: str) -> None:
+    row = Row("line 3 of i.csv", {"prompt": "", "response": "s", "reviews": reviews})
+    with pytest.raises(AdjudgeError) as caught:
+        item_of(row, 3)
+    assert str(caught.value).startswith('line 3 of i.csv: "reviews" cannot be read (') and detail in str(caught.value)
+    assert str(caught.value).endswith('): give a list of {"plot", "review", "score"}')
+
+
+def test_a_choice_that_is_neither_a_nor_b_is_named() -> None:
+    reviews = [{"a": "x", "b": "y", "preferred": "both"}]
+    row = Row("line 3 of p.jsonl", {"prompt": "", "story_a": "a", "story_b": "b", "reviews": reviews})
+    with pytest.raises(
+        AdjudgeError, match=r"line 3 of p.jsonl.*\$\[0\].preferred.*give a list of .*preferred.*a.* or .*b"
+    ):
+        pair_of(row, 3)

@@ -1,0 +1,216 @@
+"""What one reader would say, by their earlier reviews: two judges after PerSE (Wang et al., 2023; arXiv 2310.03304)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Unpack
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.labels import Labels
+from adjudge.engine.score import Reason, Score
+from adjudge.rewards.asking import Answer, Question
+from adjudge.rewards.aspects import PERSE, Aspect, checked
+from adjudge.rewards.judge import AskingJudge, How, ItemJudge
+from adjudge.rewards.pairwise import Orders, overall
+from adjudge.rewards.preference import debiased, sigmoid
+from adjudge.rewards.template import Data
+from adjudge.rewards.verdict import AspectVerdict, Comparison, Item, Pair, PairVerdict, Review, Verdict
+
+RATINGS = Labels(tuple(map(str, range(1, 11))))
+"""PerSE's scale, 1 to 10. "1" counts where no "0" follows: to ask for the end mark after it, and it alone, would make
+"1" rarer by the chance that the model leaves the end mark out or spells it otherwise."""
+
+CHOICES = Labels(("1", "2"), terminator=" </ANSWER>")
+"""The plot shown first, or second."""
+
+MOST = 5
+"""Earlier reviews that are shown at most (PerSE's analyses: 0 to 5)."""
+
+
+class PersonalJudge(ItemJudge):
+    """Foresees the score, 1 to 10, that one reader gives a plot: `Item.response`, by that reader's `Item.reviews`.
+
+    The last `k` reviews are shown, in their order, with their texts or (`texts` False) plots and scores only; where
+    there are fewer, all. The score is the expected value of the distribution over "1" to "10"; in reasoned mode the
+    reader's review is written first (as the paper has it) and the score read where it was written. `how` is that of
+    `AskingJudge`. Raises AdjudgeError for an item without reviews (unless k is 0), a score outside 1 to 10, and a k
+    outside 0 to 5.
+    """
+
+    kind = "personal"
+
+    def __init__(self, engine: EngineFace, *, k: int = 3, texts: bool = True, **how: Unpack[How]) -> None:
+        super().__init__(engine, **how)
+        self.k = checked_k(k)
+        self.texts = texts
+
+    def _content(self, item: Item) -> dict[str, Any]:
+        reviews = last_reviews(item, self.k, f'item "{item.id}"')
+        return {
+            "labels": RATINGS,
+            "texts": self.texts,
+            "reviews": [(review.plot, review.review if self.texts else "", review.score) for review in reviews],
+            "prompt": item.prompt,
+            "response": item.response,
+        }
+
+    def _questions(self, item: Item) -> list[Question]:
+        reviews = last_reviews(item, self.k, f'item "{item.id}"')
+        data: dict[str, Data] = {
+            "plots": [review.plot for review in reviews],
+            "reviews": [review.review for review in reviews] if self.texts else [],
+            "prompt": item.prompt,
+            "plot": item.response,
+        }
+        scores = [f"{review.score:g}" for review in reviews]
+        return [Question("rating", self._prompt(data, scores=scores, has_prompt=bool(item.prompt)), RATINGS)]
+
+    def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
+        part = self._part(answers["rating"].scores[0])
+        return self._verdict(part.score, {"rating": part}, answers, key, truncated)
+
+
+class PersonalPairJudge(AskingJudge[Pair, PairVerdict]):
+    """Foresees which of two plots one reader prefers, aspect by aspect, by that reader's earlier choices.
+
+    `Pair.reviews` are those choices. Choices between the same two plots belong together; the last `k` such pairs are
+    shown, in the order given, with what was chosen on each aspect (the paper: k = 1), so that all aspects of all pairs
+    of a reader share them. Each question ends in the choice between the plot shown first and the one shown second: with
+    ℓ the log-odds of the first, p = σ((ℓ_AB − ℓ_BA)/2) and bias = (ℓ_AB + ℓ_BA)/2, so that an additive liking for a
+    place (and the copying of an earlier "first" or "second") cancels exactly; an even distribution is a tie.
+
+    In an `AspectVerdict` `score_a` and `score_b` are the probabilities that a and that b is chosen, averaged over the
+    orders (their sum is 1), and the distributions, which would say the same, are None. `orders` "ab" shows a first
+    only. `how` is that of `AskingJudge`. An aspect of weight above 0 that abstains makes the pair abstain. Raises
+    AdjudgeError for a pair without reviews (unless k is 0), and a k outside 0 to 5.
+    """
+
+    kind = "personal_pair"
+    verdict_type = PairVerdict
+
+    def __init__(
+        self,
+        engine: EngineFace,
+        aspects: Sequence[Aspect] = PERSE,
+        *,
+        k: int = 1,
+        orders: Orders = "both",
+        **how: Unpack[How],
+    ) -> None:
+        if orders not in ("both", "ab"):
+            raise AdjudgeError(f'orders is "{orders}": choose both or ab')
+        super().__init__(engine, **how)
+        self.aspects = checked(aspects)
+        self.k = checked_k(k)
+        self.orders: tuple[str, ...] = ("ab", "ba") if orders == "both" else ("ab",)
+
+    def compare(self, pairs: Iterable[Pair]) -> list[PairVerdict]:
+        """A verdict for every pair, in order."""
+        return self.judge(pairs)
+
+    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
+        """Verdicts in order as they come, each journaled first; `window` pairs are in the engine at a time."""
+        return self.judge_iter(pairs, window)
+
+    def _content(self, pair: Pair) -> dict[str, Any]:
+        return {
+            "labels": CHOICES,
+            "aspects": self.aspects,
+            "orders": self.orders,
+            "reviews": last_comparisons(pair, self.k, f'pair "{pair.id}"'),
+            "prompts": pair.prompts,
+            "texts": (pair.a, pair.b),
+        }
+
+    def _questions(self, pair: Pair) -> list[Question]:
+        earlier = last_comparisons(pair, self.k, f'pair "{pair.id}"')
+        data: dict[str, Data] = {
+            "firsts": [choices[0].a for choices in earlier],
+            "seconds": [choices[0].b for choices in earlier],
+            "earlier_aspects": [[choice.aspect for choice in choices] for choices in earlier],
+        }
+        trusted = {
+            "choices": [
+                [
+                    {"place": 1 if choice.preferred == "a" else 2, "has_aspect": bool(choice.aspect)}
+                    for choice in choices
+                ]
+                for choices in earlier
+            ],
+            "same_prompt": pair.prompts[0] == pair.prompts[1],
+            "has_prompt": any(pair.prompts),
+        }
+        questions: list[Question] = []
+        for order, aspect in product(self.orders, self.aspects):
+            (prompt_1, plot_1), (prompt_2, plot_2) = _in_order(pair, order)
+            shown = {"prompt_1": prompt_1, "prompt_2": prompt_2, "plot_1": plot_1, "plot_2": plot_2}
+            prompt = self._prompt({**data, **shown}, **trusted, aspect=aspect.name, definition=aspect.definition)
+            questions.append(Question(f"{order} {aspect.name}", prompt, CHOICES))
+        return questions
+
+    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
+        verdicts: dict[str, AspectVerdict] = {}
+        better: dict[str, float] = {}
+        for aspect in self.aspects:
+            given = [answers[f"{order} {aspect.name}"] for order in self.orders]
+            texts = tuple(text for answer in given for text in answer.analyses or ()) or None
+            verdicts[aspect.name], better[aspect.name] = self._aspect([answer.scores[0] for answer in given], texts)
+        preference, abstained = overall(self.aspects, verdicts, better)
+        return PairVerdict("", preference, verdicts, abstained, truncated, self.engine.name, key)
+
+    def _aspect(self, scores: Sequence[Score], analyses: tuple[str, ...] | None) -> tuple[AspectVerdict, float]:
+        """One aspect's verdict from its score in each order, and the log-odds that a is preferred."""
+        mass = min((score.mass for score in scores if score.mass is not None), default=None)
+        reason: Reason | None = next((score.reason for score in scores if score.reason), None)
+        if reason is None and mass is not None and mass < self.min_mass:
+            reason = "low_mass"
+        if reason:
+            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=analyses), 0.0
+        chances = [score.probabilities or () for score in scores]
+        odds = [math.log(max(first, math.ulp(0.0))) - math.log(max(second, math.ulp(0.0))) for first, second in chances]
+        if len(odds) == 2:
+            (first_ab, second_ab), (first_ba, second_ba) = chances
+            better, bias = debiased(*odds)
+            score_a, score_b = (first_ab + second_ba) / 2, (second_ab + first_ba) / 2
+        else:
+            [(score_a, score_b)], [better], bias = chances, odds, None
+        return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, analyses=analyses), better
+
+
+def checked_k(k: int) -> int:
+    """How many earlier reviews are shown; raises AdjudgeError for more than there is room for, or fewer than none."""
+    if not 0 <= k <= MOST:
+        raise AdjudgeError(f"k is {k}: show 0 to {MOST} earlier reviews")
+    return k
+
+
+def last_reviews(item: Item, k: int, place: str) -> tuple[Review, ...]:
+    """The last k of an item's reviews; raises AdjudgeError naming `place` for none, or for a score off the scale."""
+    _check_any(item.reviews, k, place)
+    for number, review in enumerate(item.reviews, 1):
+        if not 1 <= review.score <= 10:
+            raise AdjudgeError(f"{place}: review {number} has the score {review.score}: give one from 1 to 10")
+    return item.reviews[max(len(item.reviews) - k, 0) :]
+
+
+def last_comparisons(pair: Pair, k: int, place: str) -> tuple[tuple[Comparison, ...], ...]:
+    """The reader's choices between the last k pairs of plots; raises AdjudgeError where there are none."""
+    _check_any(pair.reviews, k, place)
+    together: dict[tuple[str, str], list[Comparison]] = {}
+    for choice in pair.reviews:
+        together.setdefault((choice.a, choice.b), []).append(choice)
+    return tuple(tuple(choices) for choices in together.values())[max(len(together) - k, 0) :]
+
+
+def _check_any(reviews: Sequence[object], k: int, place: str) -> None:
+    if k and not reviews:
+        raise AdjudgeError(f'{place}: its reader has no "reviews" to judge by: give some, or show none with k = 0')
+
+
+def _in_order(pair: Pair, order: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """(prompt, plot) of the plot shown first, and of the other."""
+    a, b = (pair.prompts[0], pair.a), (pair.prompts[1], pair.b)
+    return (a, b) if order == "ab" else (b, a)
