@@ -213,7 +213,7 @@ def test_the_orders_show_the_new_plots_in_turn_and_the_earlier_ones_as_they_were
     head = ab[: ab.index("[Plot 1 begins]")]
     assert ba.startswith(head) and "[Earlier pair 1, Plot 1 begins]\nLeft two.\n" in head
     assert "[Plot 1 begins]\nThis plot 0.\n" in ab and "[Plot 1 begins]\nThat plot.\n" in ba
-    assert ab.endswith("assistant\nInterestingness: this reader prefers Plot <ANSWER> ")
+    assert ab.endswith("assistant\nNumber of the plot this reader prefers (interestingness): <ANSWER> ")
 
 
 def test_choices_between_the_same_plots_are_shown_together_and_k_counts_plots(tiny: Engine) -> None:
@@ -353,6 +353,8 @@ def test_the_key_of_a_rating_changes_with_everything_that_decides_it(tiny: Engin
         key(min_mass=0.1),
     ]
     assert len(set(keys)) == len(keys)
+    silent = msgspec.structs.replace(ITEMS[0], reviews=(Review("p", "", 5),))
+    assert key(silent) != key(silent, texts=False)  # an empty review is shown as one
     unseen = msgspec.structs.replace(REVIEWS[0], plot="other")
     assert reviewed(unseen, *REVIEWS[1:]) == key(msgspec.structs.replace(ITEMS[0], id="other")) == keys[0]
 
