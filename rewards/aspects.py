@@ -56,9 +56,9 @@ SETS: dict[str, tuple[Aspect, ...]] = {"hanna": HANNA, "storyer": STORYER, "pers
 def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
     """Aspects from the command line: a set's name, or names after commas; one's own as `name=what it means`.
 
-    A name that several sets know means what it means in `preferred`, else in the first of them. It may carry its weight:
-    `coherence*3,wit*0.5=Is it funny?`. Raises AdjudgeError for a name nobody knows, a weight that is no number, an
-    empty list, and a name given twice.
+    A name that several sets know means what it means in `preferred`, else in the first of them. A name may carry its
+    weight: `coherence*3,wit*0.5=Is it funny?`. Raises AdjudgeError for a name nobody knows, a weight that is no
+    number, an empty list, and a name given twice.
     """
     if text.strip().lower() in SETS:
         return SETS[text.strip().lower()]
