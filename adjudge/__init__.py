@@ -25,17 +25,18 @@ if TYPE_CHECKING:
     from adjudge.engine.remote.remote_engine import RemoteEngine
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
-    from adjudge.rewards.aspects import HANNA, STORYER, Aspect
+    from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect
     from adjudge.rewards.ensemble import ensemble
     from adjudge.rewards.group import Group, GroupVerdict, Outcome
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
     from adjudge.rewards.pointwise import PointwiseJudge
     from adjudge.rewards.rubric import Criterion, Rubric, read_rubric
     from adjudge.rewards.rubric_judge import RubricJudge
     from adjudge.rewards.scalar import ScalarJudge
     from adjudge.rewards.tournament import Tournament
-    from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
+    from adjudge.rewards.verdict import AspectVerdict, Comparison, Item, Pair, PairVerdict, Part, Review, Verdict
 
 __version__ = "0.1.0"
 
@@ -52,28 +53,40 @@ _HOMES = {
     "adjudge.engine.remote.remote_engine": ("RemoteEngine",),
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
-    "adjudge.rewards.aspects": ("HANNA", "STORYER", "Aspect"),
+    "adjudge.rewards.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
     "adjudge.rewards.ensemble": ("ensemble",),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
+    "adjudge.rewards.personal": ("PersonalJudge", "PersonalPairJudge"),
     "adjudge.rewards.pointwise": ("PointwiseJudge",),
     "adjudge.rewards.rubric": ("Criterion", "Rubric", "read_rubric"),
     "adjudge.rewards.rubric_judge": ("RubricJudge",),
     "adjudge.rewards.scalar": ("ScalarJudge",),
     "adjudge.rewards.tournament": ("Tournament",),
-    "adjudge.rewards.verdict": ("AspectVerdict", "Item", "Pair", "PairVerdict", "Part", "Verdict"),
+    "adjudge.rewards.verdict": (
+        "AspectVerdict",
+        "Comparison",
+        "Item",
+        "Pair",
+        "PairVerdict",
+        "Part",
+        "Review",
+        "Verdict",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "HANNA",
+    "PERSE",
     "STORYER",
     "AdjudgeError",
     "AnswerFormat",
     "Aspect",
     "AspectVerdict",
     "AsyncEngine",
+    "Comparison",
     "Completion",
     "Criterion",
     "Embedding",
@@ -89,9 +102,12 @@ __all__ = [
     "PairVerdict",
     "PairwiseJudge",
     "Part",
+    "PersonalJudge",
+    "PersonalPairJudge",
     "PointwiseJudge",
     "Prompt",
     "RemoteEngine",
+    "Review",
     "Rubric",
     "RubricJudge",
     "Sampling",

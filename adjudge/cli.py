@@ -66,7 +66,7 @@ def judge_command(
     aspects: Annotated[
         str | None,
         typer.Option(
-            help="hanna (default), storyer, or names after commas; your own as name=what it means; name*3 weighs."
+            help="hanna (default), storyer, perse (default of personal), or names after commas; your own as name=what it means; name*3 weighs."
         ),
     ] = None,
     orders: Annotated[
@@ -91,7 +91,14 @@ def judge_command(
         Path | None, typer.Option(help="JSONL of good texts to compare with: prompt, response (debate).")
     ] = None,
     without: Annotated[
-        str | None, typer.Option(help="Leave out parts, names after commas: nodes of a tree, agents of a debate.")
+        str | None,
+        typer.Option(
+            help="Leave out, names after commas: nodes of a tree, agents of a debate, texts of earlier reviews."
+        ),
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option(help="Earlier reviews of the reader to show (personal: 3, of pairs 1).", min=0, max=5),
     ] = None,
     form: Annotated[
         Literal["fixed", "parity"] | None,
@@ -141,6 +148,12 @@ def judge_command(
     [0, 1], `breakdown` (each criterion in its own points), `mean` on the criteria's scale, `acceptable` where the
     rubric has a threshold, and `vetoed`.
 
+    **personal** foresees what one reader would say, by `reviews` of that reader. A row with `prompt` (may be empty),
+    `response` and `reviews` ([{plot, review, score 1..10}]) gets a `score` from 1 to 10; a row with `story_a`,
+    `story_b`, `prompt` and `reviews` ([{a, b, preferred, aspect}], preferred a or b) is compared on PerSE's five
+    aspects, `score_a` and `score_b` being the chance that each is chosen. The first row's columns decide;
+    `--without texts` shows plots and scores only.
+
     **scalar** gives the reward of a model with a Bradley-Terry head: `prompt` and `response` in, `score` (a logit) out.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice.
@@ -155,6 +168,7 @@ def judge_command(
         "principles": principles,
         "examples": examples,
         "without": without,
+        "k": k,
         "form": form,
         "mode": mode,
         "max_tokens": max_tokens,

@@ -211,6 +211,19 @@ def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
         yield Verdict(found.id, found.holistic, {}, abstained, False, engine.name, "")
 
 
+def _personal(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
+    from adjudge.rewards.personal import PersonalJudge
+
+    return PersonalJudge(engine).judge_iter(items, WINDOW)
+
+
+def _personal_pairs(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:
+    from adjudge.rewards.aspects import PERSE
+    from adjudge.rewards.personal import PersonalPairJudge
+
+    return PersonalPairJudge(engine, PERSE[:1]).compare_iter(pairs, 1)  # whose prompts are long
+
+
 def _rubric(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
     from adjudge.rewards.published_rubrics import SIX
     from adjudge.rewards.rubric_judge import RubricJudge
@@ -227,6 +240,7 @@ def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
 
 
 AUTOJ, HANNA_STORIES = "autoj_pairs/pairs.jsonl", "hanna/stories.jsonl"
+PERSE_RATED, PERSE_CHOSEN = "perse/PerMPST.k3.sample.jsonl", "perse/PerDOC.I.sample.jsonl"
 HOWTOBENCH = "howtobench/open.jsonl"
 OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 
@@ -235,6 +249,8 @@ TRIALS: tuple[Trial, ...] = (
     Trial("pointwise", HANNA_STORIES, lambda folder: draw(folder, HANNA_STORIES, 64, samples.hanna_item), _pointwise),
     Trial("ensemble", OPENMEVA, lambda folder: draw(folder, OPENMEVA, 24, samples.openmeva_item), _ensemble),
     Trial("rubric", HOWTOBENCH, lambda folder: draw(folder, HOWTOBENCH, 8, samples.howtobench_items), _rubric),
+    Trial("personal", PERSE_RATED, samples.perse_items, _personal),
+    Trial("personal", PERSE_CHOSEN, samples.perse_pairs, _personal_pairs),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
 )
 """What `adjudge bench judges` runs."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.bench.perse import read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.verdict import Item, Pair
@@ -80,6 +81,18 @@ def openmeva_groups(folder: Path, count: int) -> Sample:
     chosen = sorted(groups)[:count]
     subjects = [Group(prompt, tuple(story for story, _ in groups[prompt])) for prompt in chosen]
     return Sample(subjects, [tuple(human for _, human in groups[prompt]) for prompt in chosen])
+
+
+def perse_items(folder: Path) -> Sample:
+    """PerSE's sample of single reviews; what the reader scored."""
+    reviews = read_rated(folder / "perse/PerMPST.k3.sample.jsonl")
+    return Sample([one.item for one in reviews], [one.score for one in reviews])
+
+
+def perse_pairs(folder: Path) -> Sample:
+    """PerSE's sample of comparisons; what the reader chose."""
+    choices = read_chosen(folder / "perse/PerDOC.I.sample.jsonl")
+    return Sample([one.pair for one in choices], [float(one.preferred == "a") for one in choices])
 
 
 def howtobench_items(record: Record) -> Iterator[tuple[Item, None]]:
