@@ -66,7 +66,8 @@ def judge_command(
     aspects: Annotated[
         str | None,
         typer.Option(
-            help="hanna (default), storyer, perse (default of personal), or names after commas; your own as name=what it means; name*3 weighs."
+            help="hanna (default), storyer, perse (default of personal), or names after commas;"
+            " your own as name=what it means; name*3 weighs."
         ),
     ] = None,
     orders: Annotated[

@@ -90,7 +90,7 @@ def perse_items(folder: Path) -> Sample:
 
 
 def perse_pairs(folder: Path) -> Sample:
-    """PerSE's sample of comparisons; what the reader chose."""
+    """PerSE's sample of comparisons, all on interestingness; what the reader chose."""
     choices = read_chosen(folder / "perse/PerDOC.I.sample.jsonl")
     return Sample([one.pair for one in choices], [float(one.preferred == "a") for one in choices])
 
