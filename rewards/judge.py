@@ -18,6 +18,7 @@ from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
 from adjudge.rewards.asking import Answer, Mode, Question, open_asking
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.kept_answers import KeptAnswers
 from adjudge.rewards.template import Data, Layout
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention
 
@@ -153,7 +154,15 @@ class AskingJudge(Judge[Subject, Ruling]):
     def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling]:
         asked = {key: self.ask(subject) for key, subject in subjects.items()}
         for key, answers in self.asking.ask({key: questions for key, (questions, _) in asked.items()}):
-            yield self._conclude(subjects[key], answers, key, asked[key][1])
+            verdict = self._conclude(subjects[key], answers, key, asked[key][1])
+            if self.journal is not None and verdict.abstained not in PASSING:
+                self.journal.keep(key, KeptAnswers.of(answers, asked[key][1]).packed)
+            yield verdict
+
+    def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
+        """The verdict on a subject whose questions, by their names, were answered so."""
+        subject = clean(subject)
+        return self._conclude(subject, answers, self.key(subject), truncated)
 
     def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
         """The prompt file filled in; `data` are untrusted."""
