@@ -126,5 +126,5 @@ def mean_line(summary: ItemSummary) -> str:
 
 
 def _short(name: str) -> str:
-    name = visible(name.rpartition("/")[2])
+    name = visible(name).rpartition("/")[2]  # a leaf of a tree by its own name
     return name if len(name) < PART else name[: PART - 3] + "."
