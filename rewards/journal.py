@@ -112,7 +112,7 @@ class Journal:
 
     def record(self, run: bytes, contents: Mapping[str, bytes]) -> None:
         """Store a run with the contents it names by their hashes, all or nothing; an equal one is the latest again."""
-        packed = [(name, zlib.compress(content)) for name, content in contents.items()]
+        packed = [(name, zlib.compress(content, level=1)) for name, content in contents.items()]
         with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO contents VALUES (?, ?)", packed)
             self._db.execute(

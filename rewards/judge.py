@@ -154,10 +154,14 @@ class AskingJudge(Judge[Subject, Ruling]):
     def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling]:
         asked = {key: self.ask(subject) for key, subject in subjects.items()}
         for key, answers in self.asking.ask({key: questions for key, (questions, _) in asked.items()}):
-            verdict = self._conclude(subjects[key], answers, key, asked[key][1])
-            if self.journal is not None and verdict.abstained not in PASSING:
-                self.journal.keep(key, KeptAnswers.of(answers, asked[key][1]).packed)
-            yield verdict
+            yield self._concluded(subjects[key], answers, key, asked[key][1])
+
+    def _concluded(self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool) -> Ruling:
+        """The verdict from the answers, which the journal keeps, so that it can be concluded anew."""
+        verdict = self._conclude(subject, answers, key, truncated)
+        if self.journal is not None and verdict.abstained not in PASSING:
+            self.journal.keep(key, KeptAnswers.of(answers, truncated).packed)
+        return verdict
 
     def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
         """The verdict on a subject whose questions, by their names, were answered so."""

@@ -35,6 +35,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "response": "response",
         "reference": "reference",
         "reviews": [{"plot": "reviews: plot", "review": "reviews: review", "score": 7}],
+        "rubric": {"criteria": [{"name": "rubric: name", "text": "rubric: text", "points": 10}]},
     },
 }
 """A row whose texts are the names of their columns."""
@@ -132,4 +133,6 @@ def _print(console: Console, question: Question, engine: AbsentEngine) -> None:
     tokens = f", {len(engine.tokenizer.prompt(question.prompt)):,} tokens" if engine.has_tokenizer else ""
     labels = " ".join(map(visible, question.labels.labels))
     console.print(f"--- {visible(question.name)} → {labels}{tokens}", style="bold", markup=False, soft_wrap=True)
-    console.print(marked_text(question.prompt, colour=console.color_system is not None), soft_wrap=True)
+    console.print(
+        marked_text(question.prompt, colour=console.color_system is not None and not console.no_color), soft_wrap=True
+    )

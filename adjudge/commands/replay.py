@@ -84,7 +84,8 @@ def replay_file(
         if changes:
             verdicts = _rescoring(book, run, options, changes).judge_iter(subjects_held)
         else:
-            verdicts = _remembered(book, run, [keys[place] for place in held], subjects_held)
+            verdict_type = _verdict_type(book, run, options)
+            verdicts = _remembered(book, verdict_type, [keys[place] for place in held], subjects_held)
         shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
         if results.are_told:
             show_results(run.what, rows_held, subjects_held, shown, results.work, **results.how)
@@ -160,12 +161,24 @@ def _rescoring(book: Journal, run: Run, options: Options, changes: Options) -> R
     return Rescoring(earlier, judge, book)
 
 
-def _remembered(book: Journal, run: Run, keys: Sequence[str], subjects: Sequence[Any]) -> Iterator[Any]:
-    """The verdicts under these keys, which are all there."""
-    verdict_type: Any = PairVerdict if run.what == "pairs" else Verdict
+def _verdict_type(book: Journal, run: Run, options: Options) -> Any:
+    """What the run's judge concludes; a judge that cannot be opened without its model gives no more than the usual."""
+    try:
+        return prepare(run.judge, options)(_engine(run), book).verdict_type
+    except AdjudgeError:
+        return PairVerdict if run.what == "pairs" else Verdict
+
+
+def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects: Sequence[Any]) -> Iterator[Any]:
+    """The verdicts under these keys, which are all there; raises AdjudgeError for what the type has no place for."""
     for key, subject in zip(keys, subjects, strict=True):
-        verdict = msgspec.json.decode(book.get([key])[key], type=verdict_type)
-        yield msgspec.structs.replace(verdict, id=clean(subject).id)
+        stored = book.get([key])[key]
+        if unknown := msgspec.json.decode(stored, type=dict[str, Any]).keys() - set(verdict_type.__struct_fields__):
+            raise AdjudgeError(
+                f"{book.path} has verdicts with {', '.join(sorted(unknown))}, which only the judge itself can read:"
+                " run its command again, with --resume"
+            )
+        yield msgspec.structs.replace(msgspec.json.decode(stored, type=verdict_type), id=clean(subject).id)
 
 
 def _keys_of(book: Journal, run: Run, rows: Sequence[Row], subjects: Sequence[Any]) -> list[str]:
