@@ -17,10 +17,10 @@ from adjudge.rewards.wire import Row
 
 
 class KeptFile(msgspec.Struct, frozen=True):
-    """A file that an option named: how it was called, and the hash of what it said."""
+    """A file that an option named: how it was called, and the hash of what it said (None: a name, and no file)."""
 
     name: str
-    content: str
+    content: str | None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -54,10 +54,11 @@ class Run(msgspec.Struct, frozen=True):
         """The options the judge was opened with; files among them are written into `folder`."""
         options = dict(self.options)
         for option, file in self.files.items():
-            place = folder / option / Path(file.name).name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(journal.content(file.content))
-            options[option] = place
+            options[option] = Path(file.name)
+            if file.content is not None:
+                options[option] = folder / option / file.name
+                options[option].parent.mkdir(parents=True, exist_ok=True)
+                options[option].write_bytes(journal.content(file.content))
         return options
 
 
@@ -81,7 +82,7 @@ def record_run(
         return name
 
     files = {
-        option: KeptFile(path.name, keep(path.read_bytes()))
+        option: KeptFile(path.name, keep(path.read_bytes())) if path.is_file() else KeptFile(str(path), None)
         for option, path in options.items()
         if isinstance(path, Path)
     }

@@ -69,6 +69,7 @@ RUNS = {
     "pairs": ("judge", "pairs.jsonl", "--aspects", "coherence,ending"),
     "items": ("judge", "items.jsonl", "--judge", "pointwise", "--aspects", "coherence"),
     "texts": ("judge", "items.jsonl", "--judge", "pointwise", "--mode", "reasoned", "--max-tokens", "4"),
+    "rubric": ("judge", "items.jsonl", "--judge", "rubric", "--rubric", "six"),
     "groups": ("rank", "groups.jsonl", "--aspects", "coherence", "--pairing", "uncertain", "--k", "3"),
 }
 
@@ -104,6 +105,19 @@ def test_new_weights_and_one_order_give_what_a_new_run_gives(run: Run) -> None:
     assert rescored == Path("fresh.jsonl").read_bytes() != Path("v.jsonl").read_bytes()
     assert "never asked in these words" in mistake(run("replay", "v.jsonl", "--aspects", "style"))
     assert "--scheme does not go with this run, of pairwise" in mistake(run("replay", "v.jsonl", "--scheme", "free"))
+
+
+def test_a_rubric_with_new_weights_counts_old_grades_anew_and_the_old_file_need_not_be_there(run: Run) -> None:
+    grade = ("--judge", "rubric", "--scheme", "free")
+    for name, weight in (("old", 1), ("new", 5)):
+        criteria = [("plot", "Does anything happen?", weight), ("words", "Is it well worded?", 2)]
+        entries = [{"name": name, "text": text, "points": 4, "weight": weight} for name, text, weight in criteria]
+        Path(f"{name}.json").write_text(json.dumps({"criteria": entries}))
+        done(run("judge", "items.jsonl", "-o", f"{name}.jsonl", *grade, "--rubric", f"{name}.json", *TINY))
+    Path("old.json").unlink()
+    rescored = done(run("replay", "old.jsonl", "--rubric", "new.json")).stdout_bytes
+    assert rescored == Path("new.jsonl").read_bytes() != Path("old.jsonl").read_bytes()
+    assert done(run("replay", "old.jsonl")).stdout_bytes == Path("old.jsonl").read_bytes()
 
 
 def test_rankings_are_made_anew_from_the_pairs(run: Run) -> None:

@@ -30,7 +30,7 @@ def test_rows_keys_options_and_files_come_back_as_they_were(tmp_path: Path) -> N
     rows = read_rows(tmp_path / "items.jsonl")
     (tmp_path / "my rubric.toml").write_bytes(b"weight = 1 # \xff")
     with Journal(tmp_path / "j") as journal:
-        record(journal, rows, rubric=tmp_path / "my rubric.toml", min_mass=0.5, form="parity")
+        record(journal, rows, rubric=tmp_path / "my rubric.toml", examples=Path("six"), min_mass=0.5, form="parity")
         (tmp_path / "my rubric.toml").unlink()
         run = run_of(journal)
         back = run.read_rows(journal)
@@ -38,7 +38,7 @@ def test_rows_keys_options_and_files_come_back_as_they_were(tmp_path: Path) -> N
         assert back[1].place == "row 2 of j" and run.read_keys(journal) == ["key 0", "key 1"]
         options = run.read_options(journal, tmp_path / "elsewhere")
         assert (options.pop("rubric")).read_bytes() == b"weight = 1 # \xff"
-        assert options == {"min_mass": 0.5, "form": "parity"}
+        assert options == {"min_mass": 0.5, "form": "parity", "examples": Path("six")}
         assert (run.source, run.judge, run.card.name) == ("items.jsonl", "rubric", "m")
 
 
