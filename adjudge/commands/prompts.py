@@ -13,7 +13,7 @@ from rich.text import Text
 
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
-from adjudge.commands.kinds import KINDS, Options, prepare
+from adjudge.commands.kinds import KINDS, Options, named, prepare
 from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.errors import AdjudgeError
@@ -70,9 +70,10 @@ def show_prompts(
     """Print the questions of a judge about one row of a file, or about an example, as they would be asked."""
     if name not in KINDS:
         raise AdjudgeError(f'no judge "{name}": choose from {", ".join(KINDS)}')
+    chosen = _row(rows, row) if rows is not None else Row("the example", EXAMPLES[KINDS[name].what])
+    name = named(name, [chosen])
     kind, open_judge = KINDS[name], prepare(name, options)
-    chosen = _row(rows, row) if rows is not None else Row("the example", EXAMPLES[kind.what])
-    [subject] = kind.subjects([chosen])
+    [subject] = kind.subjects([chosen], options)
     engine = _engine(model)
     ask = getattr(open_judge(engine, None), "ask", None)
     if ask is None:

@@ -77,8 +77,8 @@ def replay_file(
         if run.what == "groups":
             _replay_groups(book, run, options, changes, read, results)
             return
-        subjects = KINDS[run.judge].subjects(read)
-        keys = run.read_keys(book) if given is None else _keys_of(book, run, read, subjects)
+        subjects = KINDS[run.judge].subjects(read, options)
+        keys = run.read_keys(book) if given is None else _keys_of(book, run, options, read, subjects)
         held = [place for place, key in enumerate(keys) if key in book]
         rows_held, subjects_held = [read[place] for place in held], [subjects[place] for place in held]
         if changes:
@@ -181,9 +181,9 @@ def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects:
         yield msgspec.structs.replace(msgspec.json.decode(stored, type=verdict_type), id=clean(subject).id)
 
 
-def _keys_of(book: Journal, run: Run, rows: Sequence[Row], subjects: Sequence[Any]) -> list[str]:
+def _keys_of(book: Journal, run: Run, options: Options, rows: Sequence[Row], subjects: Sequence[Any]) -> list[str]:
     """The keys of the verdicts that the run gave on the same texts; raises AdjudgeError for a row it did not judge."""
-    judged = KINDS[run.judge].subjects(run.read_rows(book))
+    judged = KINDS[run.judge].subjects(run.read_rows(book), options)
     keys = dict(zip(map(_texts, judged), run.read_keys(book), strict=True))
     for row, subject in zip(rows, subjects, strict=True):
         if _texts(subject) not in keys:

@@ -70,6 +70,7 @@ RUNS = {
     "items": ("judge", "items.jsonl", "--judge", "pointwise", "--aspects", "coherence"),
     "texts": ("judge", "items.jsonl", "--judge", "pointwise", "--mode", "reasoned", "--max-tokens", "4"),
     "rubric": ("judge", "items.jsonl", "--judge", "rubric", "--rubric", "six"),
+    "reader": ("judge", "pairs.jsonl", "--judge", "personal", "--k", "0", "--aspects", "ending"),
     "groups": ("rank", "groups.jsonl", "--aspects", "coherence", "--pairing", "uncertain", "--k", "3"),
 }
 
