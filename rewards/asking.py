@@ -177,11 +177,18 @@ class Reasoned(Asking):
 
 
 def open_asking(
-    engine: EngineFace, mode: Mode, sampling: Sampling | None, *, attempts: int = 3, n: int = 1, seed: int = 0
+    engine: EngineFace,
+    mode: Mode,
+    sampling: Sampling | None,
+    *,
+    form: AnswerFormat = ANSWER,
+    attempts: int = 3,
+    n: int = 1,
+    seed: int = 0,
 ) -> Asking:
     """How a judge of that mode asks; raises AdjudgeError for an unknown one, and for a sampling that is not used."""
     if mode == "reasoned":
-        return Reasoned(engine, sampling or SAMPLING, attempts=attempts, n=n, seed=seed)
+        return Reasoned(engine, sampling or SAMPLING, form=form, attempts=attempts, n=n, seed=seed)
     if mode != "direct":
         raise AdjudgeError(f'mode is "{mode}": choose direct or reasoned')
     if sampling is not None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 import msgspec
 
+from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt
@@ -16,7 +17,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
-from adjudge.rewards.asking import Answer, Mode, Question, open_asking
+from adjudge.rewards.asking import ANSWER, Answer, Mode, Question, open_asking
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.template import Data, Layout
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention
@@ -99,6 +100,7 @@ class AskingJudge(Judge[Subject, Ruling]):
     """
 
     kind: ClassVar[str]
+    answer_format: ClassVar[AnswerFormat] = ANSWER
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class AskingJudge(Judge[Subject, Ruling]):
             raise AdjudgeError(f'layout is "{layout}": choose shared or paper')
         super().__init__(journal)
         self.engine = engine
-        self.asking = open_asking(engine, mode, sampling, attempts=attempts, n=n, seed=seed)
+        self.asking = open_asking(engine, mode, sampling, form=self.answer_format, attempts=attempts, n=n, seed=seed)
         self.language = language
         self.layout = layout
         self.min_mass = min_mass

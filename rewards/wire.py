@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -14,7 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.rubric import Rubric, rubric_of, rubric_of_checklist
-from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Review, Verdict
+from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Review, Verdict, WritingTask
 
 Earlier = TypeVar("Earlier", Review, Comparison)
 
@@ -113,6 +113,16 @@ def item_of(row: Row, number: int) -> Item:
 def rubric_item_of(row: Row, number: int) -> Item:
     """The same with the item's own rubric: the column `rubric` (see `rubric_of`) or `checklist`, if one is there."""
     return msgspec.structs.replace(item_of(row, number), rubric=_rubric(row))
+
+
+def writing_of(row: Row, number: int) -> Item:
+    """The item of a row with the text's `genre` and `task`, which pass through to the output besides."""
+    tree = "a tree judge"
+    task = row.optional_text("task", tree)
+    if task is not None and task not in (tasks := get_args(WritingTask)):
+        raise AdjudgeError(f'{row.place}: "task" is "{task[:40]}": write {" or ".join(tasks)}, or leave it out')
+    item = item_of(row, number)
+    return msgspec.structs.replace(item, genre=row.optional_text("genre", tree), task=task)
 
 
 def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
