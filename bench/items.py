@@ -58,5 +58,5 @@ def item_lines(
 
 
 def _short(name: str) -> str:
-    name = visible(name)
+    name = visible(name).rpartition("/")[2]  # a leaf of a tree by its own name
     return name if len(name) < PART else name[: PART - 3] + "."
