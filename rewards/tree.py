@@ -43,11 +43,11 @@ class TreeJudge(ItemJudge):
     """Scores writings on the leaves of a tree, 0..10 each, and adds the scores up to the root.
 
     The root stands over content (opening & ending, language & rhetoric, instances, argument & logic, emotion), format
-    (plots & structure, formatting, paragraphing) and impression. Leaves are scored 1..10, against the item's reference
-    at 6 where it has one; paragraphing 1..3 as 5(x - 1); formatting by rule, see `formatting_score`. An item's `task`
-    and `genre` say which leaves apply: a completion has no format, see `NOT_FOR` for genres. `without` leaves out more,
-    by name: whole nodes or leaves. The verdict's `breakdown` has every node and leaf ("content", "content/emotion"),
-    each with the weight of its edge to the one above it.
+    (plots & structure, formatting, paragraphing) and impression. Leaves are scored 1..10, beside the item's reference
+    at 6 where it has one (an empty one is none); paragraphing 1..3 as 5(x - 1); formatting by rule, see
+    `formatting_score`. An item's `task` and `genre` say which leaves apply: a completion has no format, see `NOT_FOR`
+    for genres. `without` leaves out more, by name: whole nodes or leaves. The verdict's `breakdown` has every node and
+    leaf ("content", "content/emotion"), each with the weight of its edge to the one above it.
 
     Leaves are added up by `weights`: "equal" (default, as a small model cannot write weights that make sense), those of
     a mapping from leaves to numbers, which are made to sum to 1 for each node, or "generated": the model writes them as
@@ -115,7 +115,7 @@ class TreeJudge(ItemJudge):
             "weights": self.weighing.content if generated else self.weights,
             "prompt": item.prompt,
             "response": item.response,
-            "reference": item.reference,
+            "reference": item.reference or None,
         }
 
     def _tree(self, item: Item) -> dict[str, tuple[str, ...]]:
@@ -123,10 +123,10 @@ class TreeJudge(ItemJudge):
 
     def _questions(self, item: Item) -> list[Question]:
         data = {"prompt": item.prompt, "response": item.response}
-        if item.reference is not None:
+        if item.reference:
             data["reference"] = item.reference
         asked = [path for paths in self._tree(item).values() for path in paths if path != BY_RULE]
-        how = {"referenced": item.reference is not None}
+        how = {"referenced": bool(item.reference)}
         return [Question(path, self._prompt(data, asked=leaf_name(path), **how), labels_of(path)) for path in asked]
 
     def _weights_prompt(self, instruction: str, names: Sequence[str]) -> Prompt:
@@ -151,21 +151,20 @@ class TreeJudge(ItemJudge):
         asked = {key: self.ask(item) for key, item in items.items()}
         wishes = {key: self._wishes(item) for key, item in items.items()}
         answers: dict[str, dict[str, Answer]] = {key: {} for key in items}
+        scored = [key for key, (questions, _) in asked.items() if not questions]  # wait for weights at most
 
         def leaves() -> Iterator[None]:
             questions = {(key, question.name): [question] for key, (some, _) in asked.items() for question in some}
             for (key, _), answer in self.asking.ask(questions):
                 answers[key].update(answer)
+                if len(answers[key]) == len(asked[key][0]):
+                    scored.append(key)
                 yield
 
-        def is_done(key: str) -> bool:
-            return len(answers[key]) == len(asked[key][0]) and all(map(self.weighing.known, wishes[key].values()))
-
         weights = self.weighing.weigh({key: wish for some in wishes.values() for wish, key in some.items()})
-        pending = list(items)
-        for _ in chain([None], interleaved(leaves(), weights)):
-            done, pending = [key for key in pending if is_done(key)], [key for key in pending if not is_done(key)]
-            for key in done:
+        for _ in chain(interleaved(leaves(), weights), [None]):  # once more: what is known already yields nothing
+            for key in [key for key in scored if all(map(self.weighing.known, wishes[key].values()))]:
+                scored.remove(key)
                 questions, truncated = asked[key]
                 ordered = {question.name: answers[key][question.name] for question in questions}
                 yield self._conclude(items[key], ordered, key, truncated)

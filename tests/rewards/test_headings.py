@@ -103,6 +103,7 @@ def test_a_line_right_below_an_item_continues_it() -> None:
         "# T\n\n1. a\n2. b\n- c\n3. d\n\n" + PROSE + "1. anew\n2. again",
         "# T\n\nWhat is needed:\n\n- a\n- b\n\nand so on",
         "# 计划\n所需如下：\n- 甲\n  再说\n- 乙",
+        "一、甲\n（一）子\n二、乙\n（一）丑",
         "### Deep from the start\n#### Deeper\n",
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,30 @@ def test_a_resumed_run_asks_for_no_weights_again(tiny: Engine, tmp_path: Path) -
         resumed = TreeJudge(engine, weights="generated", min_mass=0, journal=journal)
         assert resumed.judge(ITEMS[:3])[:2] == first
         assert len(engine.asked) == 2
+
+
+def test_weights_that_are_known_hold_up_no_item_however_few_its_questions(tiny: Engine, tmp_path: Path) -> None:
+    halves = '{"formatting": 0.5, "paragraphing": 0.5}'
+    engine = ScriptedEngine(tiny, writer(review, lambda shown: halves))
+    others = ["content", "impression", "plots & structure"]  # formatting and paragraphing are left: one question
+    with Journal(tmp_path / "j") as journal:
+        how: Any = {"weights": "generated", "without": others, "min_mass": 0, "journal": journal}
+        for item in ITEMS[:3]:
+            [verdict] = TreeJudge(engine, **how).judge([item])
+            assert verdict.score is not None
+        assert TreeJudge(engine, **how).judge(ITEMS)[-1].score is not None
+    assert len(engine.asked) == 1
+
+
+def test_an_instruction_shortened_for_its_weights_alone_is_said_so(tiny: Engine) -> None:
+    judge = TreeJudge(ScriptedEngine(tiny, writer(review)), weights="generated", min_mass=0)
+
+    def item(words: int) -> Item:
+        return Item(prompt="word " * words, response="x")
+
+    longest = bisect_left(range(5000), True, key=lambda words: judge.ask(item(words))[1]) - 1
+    [short, long] = judge.judge([item(longest // 2), item(longest)])
+    assert (short.truncated, long.truncated) == (False, True)
 
 
 def test_parity_is_the_published_formula(tiny: Engine) -> None:
@@ -351,7 +376,6 @@ def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) 
         key(prompt="other"),
         key(response="other"),
         key(reference=None),
-        key(reference=""),
         key(task="completion"),
         key(genre="poem"),
         key({"form": "parity"}),
@@ -366,6 +390,7 @@ def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) 
         key({"mode": "reasoned", "sampling": SHORT}),
     ]
     assert len(set(keys)) == len(keys)
+    assert key(reference="") == key(reference=None)
     assert key(id="other") == key(task="open") == key(genre="speech") == key({"without": []}) == keys[0]
 
 

@@ -12,6 +12,7 @@ from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.rubric import Criterion, Level, Rubric
 from adjudge.rewards.rubric_judge import RubricJudge
+from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.verdict import Item, Pair
 from tests.engine.http.serving import Served, wait_until_idle
 from tests.engine.test_generate import random_prompts
@@ -63,6 +64,14 @@ def test_grades_of_several_tokens_and_in_words_are_the_same_from_afar(site: Serv
         here, there = (RubricJudge(engine, rubric, **how) for engine in (site.engine.face, remote))
         assert there.judge(items) == here.judge(items)
         assert all(verdict.score for verdict in here.judge(items))
+
+
+def test_a_tree_and_its_weights_come_to_the_same_verdicts(site: Served, remote: RemoteEngine) -> None:
+    items = [Item(prompt="Write.", response=f"# A lamp\n\n{n} years dark.", task="completion") for n in range(2)]
+    how: Any = {"weights": "generated", "attempts": 1, "without": ["instances"], "min_mass": 0}
+    here, there = (TreeJudge(engine, **how) for engine in (site.engine.face, remote))
+    assert there.judge(items) == here.judge(items)
+    assert there.key(items[0]) == here.key(items[0])
 
 
 def test_leaving_a_call_ends_it_on_the_server(site: Served, remote: RemoteEngine) -> None:
