@@ -2,7 +2,7 @@
 
 Convert, judge, compare:
 
-    python -m adjudge.bench.tree_agreement convert HOWTOBENCH/*.jsonl -o sample.jsonl --per-task 2 --characters 400
+    python -m adjudge.bench.tree_agreement convert HOWTOBENCH/*.jsonl -o sample.jsonl --per-task 1 --characters 400
     adjudge judge sample.jsonl --judge tree -o verdicts.jsonl
     python -m adjudge.bench.tree_agreement compare verdicts.jsonl
 """

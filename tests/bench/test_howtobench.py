@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.bench.howtobench import SYSTEMS, TABLE_4, items_of
+from adjudge.bench.samples import howtobench_systems
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.wire import Row, read_rows, writing_of
 
@@ -101,3 +102,15 @@ def test_the_real_set_is_read_whole() -> None:
     assert len(items) == 10 * len(read) > 0
     assert {item["system"] for item in items} == set(SYSTEMS)
     assert {writing_of(Row("", item), 1).task for item in items} == {"completion", "guide", "open"}
+
+
+def test_a_sample_has_all_systems_of_one_instruction_of_each_task_and_their_published_scores(tmp_path: Path) -> None:
+    (tmp_path / "howtobench").mkdir()
+    for task in ("completion", "guide", "open"):
+        outputs = {system: f"{system} " * 100 for system in SYSTEMS}
+        lines = [json.dumps(OURS | {"id": f"{task}{n}", "task": task, "outputs": outputs}) + "\n" for n in range(2)]
+        (tmp_path / "howtobench" / f"{task}.jsonl").write_text("".join(lines))
+    sample = howtobench_systems(tmp_path)
+    assert [item.task for item in sample.subjects] == ["completion"] * 10 + ["guide"] * 10 + ["open"] * 10
+    assert sample.truth[:10] == list(TABLE_4["completion"].values()) and len(sample.truth) == 30
+    assert sample.subjects[0].id == "completion0/deepseek-r1" and len(sample.subjects[0].response) == 404
