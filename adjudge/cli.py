@@ -97,6 +97,13 @@ def judge_command(
             help="Leave out, names after commas: nodes of a tree, agents of a debate, texts of earlier reviews."
         ),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="equal (default), generated: the model writes them once for an instruction; or leaf=number after"
+            " commas (tree)."
+        ),
+    ] = None,
     k: Annotated[
         int | None,
         typer.Option(help="Earlier reviews of the reader to show (personal: 3, of pairs 1).", min=0, max=5),
@@ -149,6 +156,11 @@ def judge_command(
     [0, 1], `breakdown` (each criterion in its own points), `mean` on the criteria's scale, `acceptable` where the
     rubric has a threshold, and `vetoed`.
 
+    **tree** judges a writing leaf by leaf, beside a reference that stands at 6 if there is one: a row has `prompt` (the
+    instruction) and `response`, optionally `reference`, `task` (completion, guide or open; a completion has no format)
+    and `genre`. Each line has `score` and `breakdown`, every node and leaf with its weight. --form parity is the
+    paper's arithmetic, --without leaves out nodes or leaves.
+
     **personal** foresees what one reader would say, by `reviews` of that reader. A row with `prompt` (may be empty),
     `response` and `reviews` ([{plot, review, score 1..10}]) gets a `score` from 1 to 10; a row with `story_a`,
     `story_b`, `prompt` and `reviews` ([{a, b, preferred, aspect}], preferred a or b) is compared on PerSE's five
@@ -169,6 +181,7 @@ def judge_command(
         "principles": principles,
         "examples": examples,
         "without": without,
+        "weights": weights,
         "k": k,
         "form": form,
         "mode": mode,
