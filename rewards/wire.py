@@ -13,7 +13,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.rewards.verdict import Example, Item, Pair, PairVerdict, Verdict
 
 LABEL_SEPARATOR = "|"
 """Between the labels of a CSV column."""
@@ -103,6 +103,21 @@ def item_of(row: Row, number: int) -> Item:
         id=_id(row, number),
         reference=row.optional_text("reference", judge),
     )
+
+
+def example_of(row: Row) -> Example:
+    """A good text, and the prompt it answers, of a row."""
+    return Example(row.text("prompt", "an example"), row.text("response", "an example"))
+
+
+def label_of(row: Row) -> bool | None:
+    """What people said of a row's text in its column `label`: 1 for good, 0 for not; None where it says nothing."""
+    value = row.columns.get("label")
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or str(value) not in ("0", "1"):
+        raise AdjudgeError(f'{row.place}: "label" is {json.dumps(value)[:40]}: write 1 for good, 0 for not good')
+    return str(value) == "1"
 
 
 def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:

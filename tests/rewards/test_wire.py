@@ -8,8 +8,19 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict
-from adjudge.rewards.wire import Row, group_line, group_of, item_of, labels_of, pair_of, read_rows, verdict_line
+from adjudge.rewards.verdict import Example, Item, Pair, PairVerdict, Part, Verdict
+from adjudge.rewards.wire import (
+    Row,
+    example_of,
+    group_line,
+    group_of,
+    item_of,
+    label_of,
+    labels_of,
+    pair_of,
+    read_rows,
+    verdict_line,
+)
 
 GOOD = '{"prompt": "p", "story_a": "a", "story_b": "b"}'
 
@@ -188,3 +199,23 @@ def test_an_items_line_has_its_mass_and_the_further_columns() -> None:
         "mass": 0.5,
         "abstained": "low_mass",
     }
+
+
+def test_examples_are_read_by_their_two_columns() -> None:
+    assert example_of(Row("line 1", {"prompt": "P", "response": "R", "label": 1})) == Example("P", "R")
+    with pytest.raises(AdjudgeError, match=r'line 1: "response" is missing \(needed by an example\)'):
+        example_of(Row("line 1", {"prompt": "P"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [(1, True), (0, False), ("1", True), ("0", False), ("", None), (None, None)]
+)
+def test_labels_are_1_or_0_or_absent(value: object, label: bool | None) -> None:
+    assert label_of(Row("line 1", {"label": value})) is label
+    assert label_of(Row("line 1", {})) is None
+
+
+@pytest.mark.parametrize("value", [2, 0.5, "good", True, [1]])
+def test_another_label_is_named_with_its_line(value: object) -> None:
+    with pytest.raises(AdjudgeError, match=r'line 3: "label" is .*write 1 for good'):
+        label_of(Row("line 3", {"label": value}))
