@@ -50,12 +50,16 @@ class EngineEmbedder:
     def __init__(self, engine: EngineFace, language: str = "en") -> None:
         self.engine = engine
         self.template = template.load("retrieval", language)
-        self.content = content_key(
-            model=engine.fingerprint,
-            adapter=engine.adapter,
-            dtype=engine.dtype,
+
+    @property
+    def content(self) -> str:
+        """What decides the numbers: it changes with the engine's weights."""
+        return content_key(
+            model=self.engine.fingerprint,
+            adapter=self.engine.adapter,
+            dtype=self.engine.dtype,
             template=self.template.hash,
-            limit=engine.max_prompt_tokens,
+            limit=self.engine.max_prompt_tokens,
         )
 
     def __call__(self, texts: Sequence[str]) -> list[Embedding]:
@@ -70,9 +74,9 @@ class EngineEmbedder:
 class Index:
     """Good texts, to be found by the meaning of the prompts they answer.
 
-    Embeddings are computed once, on first use. Examples whose prompt has none are left out, and counted in `left_out`.
-    Raises AdjudgeError for no examples, and on first use where not one could be embedded, or `embed` does not give one
-    row of numbers for each text.
+    Embeddings are computed on first use, and again when the embedder's `content` has changed. Examples whose prompt has
+    none are left out, and counted in `left_out`. Raises AdjudgeError for no examples, and on first use where not one
+    could be embedded, or `embed` does not give one row of numbers for each text.
     """
 
     def __init__(self, examples: Sequence[Example], embed: Embed) -> None:
@@ -80,21 +84,18 @@ class Index:
             raise AdjudgeError("no examples to retrieve from: give at least one, or leave retrieval out")
         self.examples = tuple(Example(well_formed(one.prompt), well_formed(one.response)) for one in examples)
         self.embed = embed
-        self._prompts = list(dict.fromkeys(example.prompt for example in self.examples))  # equal prompts tie exactly
+        self._texts = content_key(examples=self.examples)
+        self._made: tuple[str | None, _Table] | None = None
 
-    @cached_property
+    @property
     def content(self) -> str:
         """What decides the examples found, for journals."""
-        embed = getattr(self.embed, "content", None)
-        if embed is None:
-            embed = hashlib.sha256(self._directions[0].tobytes()).hexdigest()
-        return content_key(examples=self.examples, embed=embed)
+        return content_key(examples=self._texts, embed=getattr(self.embed, "content", None) or self._table.digest)
 
-    @cached_property
+    @property
     def left_out(self) -> int:
         """How many examples have no embedding."""
-        known = set(self._directions[1])
-        return sum(example.prompt not in known for example in self.examples)
+        return len(self.examples) - sum(map(len, self._table.examples))
 
     def nearest(self, prompts: Sequence[str], responses: Sequence[str], k: int) -> list[Retrieved]:
         """For each prompt the `k` examples with the nearest prompts, but for those equal to its own response.
@@ -102,7 +103,7 @@ class Index:
         The nearness is the exact cosine; equally near examples come in their own order. What is found for a prompt
         depends on the others no more than the embedder's rows do on each other.
         """
-        _ = self._directions  # an index that cannot be searched says so before anything else
+        table = self._table
         unique = list(dict.fromkeys(well_formed(prompt) for prompt in prompts))
         embedded = dict(zip(unique, self._embed(unique), strict=True))
         found = []
@@ -112,37 +113,26 @@ class Index:
             if direction is None:
                 found.append(Retrieved(reason=embedding.reason or "non_finite"))
             else:
-                found.append(Retrieved(self._nearest(direction, well_formed(response).strip(), k)))
+                found.append(Retrieved(table.nearest(direction, well_formed(response).strip(), k)))
         return found
 
-    def _nearest(self, direction_D: Vectors, own: str, k: int) -> tuple[Example, ...]:
-        """The nearest examples; prompts are looked at until enough of them have an answer that is not one's own."""
-        wanted = k
-        while True:
-            places = self._search(direction_D, wanted)
-            found = [one for place in places for one in self._by_prompt[place] if one.response.strip() != own]
-            if len(found) >= k or len(places) < wanted:
-                return tuple(found[:k])
-            wanted *= 2
+    @property
+    def _table(self) -> _Table:
+        made_by = getattr(self.embed, "content", None)
+        if self._made is None or self._made[0] != made_by:
+            self._made = (made_by, self._make_table())
+        return self._made[1]
 
-    def _search(self, direction_D: Vectors, count: int) -> list[int]:
-        """The prompts with the largest cosine, by place: largest first, equal ones in order."""
-        directions_ND = self._directions[0]
-        if self._library is not None:
-            cosines, places = self._library.search(direction_D[None], min(count, len(directions_ND)))
-            return [place for _, place in sorted(zip(-cosines[0], places[0].tolist(), strict=True))]
-        # Row by row, unlike a matrix product, whose sums may fall otherwise from one row to the next.
-        cosines_N = np.einsum("nd,d->n", directions_ND, direction_D)
-        return cast("list[int]", np.argsort(-cosines_N, kind="stable")[:count].tolist())
-
-    @cached_property
-    def _directions(self) -> tuple[Vectors, tuple[str, ...]]:
-        """The prompts that have an embedding, and their directions: [N, D] of length 1."""
-        embedded = self._embed(self._prompts)
+    def _make_table(self) -> _Table:
+        by_prompt: dict[str, list[Example]] = {}  # equal prompts have one row, so that their examples tie exactly
+        for example in self.examples:
+            by_prompt.setdefault(example.prompt, []).append(example)
+        embedded = self._embed(list(by_prompt))
+        directions = [_direction(embedding.values) for embedding in embedded]
         known = [
-            (prompt, direction)
-            for prompt, embedding in zip(self._prompts, embedded, strict=True)
-            if (direction := _direction(embedding.values)) is not None
+            (direction, examples)
+            for direction, examples in zip(directions, by_prompt.values(), strict=True)
+            if direction is not None
         ]
         if not known:
             reason = embedded[0].reason or "non_finite"
@@ -150,30 +140,7 @@ class Index:
                 f"not one of the {len(self.examples)} examples could be embedded ({reason}): give the index an"
                 " embedder of its own, or leave retrieval out"
             )
-        return np.stack([direction for _, direction in known]), tuple(prompt for prompt, _ in known)
-
-    @cached_property
-    def _by_prompt(self) -> list[list[Example]]:
-        """The examples of each such prompt, in order."""
-        groups: dict[str, list[Example]] = {prompt: [] for prompt in self._directions[1]}
-        for example in self.examples:
-            if example.prompt in groups:
-                groups[example.prompt].append(example)
-        return list(groups.values())
-
-    @cached_property
-    def _library(self) -> Any:
-        """A faiss index of a large number of prompts, exact too; None for fewer, or without faiss."""
-        directions_ND = self._directions[0]
-        if len(directions_ND) < LARGE:
-            return None
-        try:
-            faiss = importlib.import_module("faiss")
-        except ImportError:
-            return None
-        index = faiss.IndexFlatIP(directions_ND.shape[1])
-        index.add(directions_ND)
-        return index
+        return _Table(np.stack([direction for direction, _ in known]), [examples for _, examples in known])
 
     def _embed(self, texts: Sequence[str]) -> list[Embedding]:
         """An embedding for each text, whichever way the embedder gives them; raises AdjudgeError for another shape."""
@@ -191,6 +158,52 @@ class Index:
         if len(embedded) != len(texts):
             raise AdjudgeError(f"the embedder gives {len(embedded)} rows for {len(texts)} texts: give one for each")
         return embedded
+
+
+class _Table:
+    """Different prompts as directions [N, D] of length 1, and the examples of each."""
+
+    def __init__(self, directions_ND: Vectors, examples: list[list[Example]]) -> None:
+        self.directions_ND = directions_ND
+        self.examples = examples
+        self._library = _library(directions_ND)
+
+    @cached_property
+    def digest(self) -> str:
+        """The directions in short."""
+        return hashlib.sha256(self.directions_ND.tobytes()).hexdigest()
+
+    def nearest(self, direction_D: Vectors, own: str, k: int) -> tuple[Example, ...]:
+        """The nearest examples; prompts are looked at until enough of them have an answer that is not one's own."""
+        wanted = k
+        while True:
+            places = self._search(direction_D, wanted)
+            found = [one for place in places for one in self.examples[place] if one.response.strip() != own]
+            if len(found) >= k or len(places) < wanted:
+                return tuple(found[:k])
+            wanted *= 2
+
+    def _search(self, direction_D: Vectors, count: int) -> list[int]:
+        """The prompts with the largest cosine, by place: largest first, equal ones in order."""
+        if self._library is not None:
+            cosines, places = self._library.search(direction_D[None], min(count, len(self.examples)))
+            return [place for _, place in sorted(zip(-cosines[0], places[0].tolist(), strict=True))]
+        # Row by row, unlike a matrix product, whose sums may fall otherwise from one row to the next.
+        cosines_N = np.einsum("nd,d->n", self.directions_ND, direction_D)
+        return cast("list[int]", np.argsort(-cosines_N, kind="stable")[:count].tolist())
+
+
+def _library(directions_ND: Vectors) -> Any:
+    """A faiss index of a large number of prompts, exact too; None for fewer, or without faiss."""
+    if len(directions_ND) < LARGE:
+        return None
+    try:
+        faiss = importlib.import_module("faiss")
+    except ImportError:
+        return None
+    index = faiss.IndexFlatIP(directions_ND.shape[1])
+    index.add(directions_ND)
+    return index
 
 
 def _direction(values_D: Vectors | None) -> Vectors | None:
