@@ -75,7 +75,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
 
 
 class How(TypedDict, total=False):
-    """How a judge asks: what every asking judge takes by name. See `AskingJudge`."""
+    """How a judge asks: what every judge that asks takes by name. See `PromptedJudge`."""
 
     mode: Mode
     language: str
@@ -89,8 +89,8 @@ class How(TypedDict, total=False):
     seed: int
 
 
-class AskingJudge(Judge[Subject, Ruling]):
-    """A judge whose verdict rests on one round of questions to an engine, worded by the prompt file `kind`.
+class PromptedJudge(Judge[Subject, Ruling]):
+    """A judge that asks an engine in the words of the prompt file `kind`.
 
     In `mode` "direct" each question ends at its answer slot, in "reasoned" the model first analyses in writing: how it
     writes (`sampling`), and `attempts`, `n` and `seed` are those of `Reasoned`. Prompts are in `language`, their parts
@@ -142,6 +142,20 @@ class AskingJudge(Judge[Subject, Ruling]):
             **self._content(clean(subject)),
         )
 
+    def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
+        """The prompt file filled in; `data` are untrusted."""
+        how = {"mode": self.asking.mode, "layout": self.layout}
+        messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
+        return self.engine.chat(messages, answer)
+
+    @abstractmethod
+    def _content(self, subject: Subject) -> dict[str, Any]:
+        """What decides the verdict besides what all such judges have in common."""
+
+
+class AskingJudge(PromptedJudge[Subject, Ruling]):
+    """Such a judge whose verdict rests on one round of questions."""
+
     def ask(self, subject: Subject) -> tuple[list[Question], bool]:
         """The questions of a subject, their prompts shortened to fit, and whether they had to be."""
         questions = self._questions(subject)
@@ -156,16 +170,6 @@ class AskingJudge(Judge[Subject, Ruling]):
         asked = {key: self.ask(subject) for key, subject in subjects.items()}
         for key, answers in self.asking.ask({key: questions for key, (questions, _) in asked.items()}):
             yield self._conclude(subjects[key], answers, key, asked[key][1])
-
-    def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
-        """The prompt file filled in; `data` are untrusted."""
-        how = {"mode": self.asking.mode, "layout": self.layout}
-        messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
-        return self.engine.chat(messages, answer)
-
-    @abstractmethod
-    def _content(self, subject: Subject) -> dict[str, Any]:
-        """What decides the verdict besides what all such judges have in common."""
 
     @abstractmethod
     def _questions(self, subject: Subject) -> list[Question]:
@@ -183,12 +187,7 @@ class ItemJudge(AskingJudge[Item, Verdict]):
 
     def _part(self, score: Score, weight: float = 1.0) -> Part:
         """A part that rests on one score: its expected value."""
-        reason: Reason | None = score.reason
-        if reason is None and score.mass is not None and score.mass < self.min_mass:
-            reason = "low_mass"
-        if reason:
-            return Part(None, weight, mass=score.mass, abstained=reason)
-        return Part(score.expected, weight, score.probabilities, score.mass)
+        return part_of(score, self.min_mass, weight)
 
     def _verdict(
         self,
@@ -210,6 +209,16 @@ class ItemJudge(AskingJudge[Item, Verdict]):
             key=key,
             analysis={name: answer.analyses for name, answer in answers.items() if answer.analyses} or None,
         )
+
+
+def part_of(score: Score, min_mass: float, weight: float = 1.0) -> Part:
+    """A part that rests on one score: its expected value; it abstains as the score does, and with too little mass."""
+    reason: Reason | None = score.reason
+    if reason is None and score.mass is not None and score.mass < min_mass:
+        reason = "low_mass"
+    if reason:
+        return Part(None, weight, mass=score.mass, abstained=reason)
+    return Part(score.expected, weight, score.probabilities, score.mass)
 
 
 def clean(subject: Subject) -> Subject:

@@ -120,6 +120,13 @@ class Item(msgspec.Struct, frozen=True):
     rubric: Rubric | None = None
 
 
+class Example(msgspec.Struct, frozen=True):
+    """A good text, and the prompt it answers: what judges may measure others by."""
+
+    prompt: str
+    response: str
+
+
 class Part(msgspec.Struct, frozen=True):
     """One part of an item's verdict: an aspect, a criterion, a leaf.
 
