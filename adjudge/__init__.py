@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.rubric_judge import RubricJudge
     from adjudge.rewards.scalar import ScalarJudge
     from adjudge.rewards.tournament import Tournament
+    from adjudge.rewards.tree import TreeJudge
     from adjudge.rewards.verdict import AspectVerdict, Comparison, Item, Pair, PairVerdict, Part, Review, Verdict
 
 __version__ = "0.1.0"
@@ -64,6 +65,7 @@ _HOMES = {
     "adjudge.rewards.rubric_judge": ("RubricJudge",),
     "adjudge.rewards.scalar": ("ScalarJudge",),
     "adjudge.rewards.tournament": ("Tournament",),
+    "adjudge.rewards.tree": ("TreeJudge",),
     "adjudge.rewards.verdict": (
         "AspectVerdict",
         "Comparison",
@@ -115,6 +117,7 @@ __all__ = [
     "Score",
     "Segment",
     "Tournament",
+    "TreeJudge",
     "Verdict",
     "ensemble",
     "read_rubric",

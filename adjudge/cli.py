@@ -79,6 +79,13 @@ Without = Annotated[
     str | None,
     typer.Option(help="Leave out, names after commas: nodes of a tree, agents of a debate, texts of earlier reviews."),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="equal (default), generated: the model writes them once for an instruction; or leaf=number after"
+        " commas (tree)."
+    ),
+]
 EarlierReviews = Annotated[
     int | None, typer.Option(help="Earlier reviews of the reader to show (personal: 3, of pairs 1).", min=0, max=5)
 ]
@@ -129,6 +136,7 @@ def judge_command(
     principles: Principles = None,
     examples: Examples = None,
     without: Without = None,
+    weights: Weights = None,
     k: EarlierReviews = None,
     form: Form = None,
     mode: Mode = None,
@@ -164,6 +172,11 @@ def judge_command(
     [0, 1], `breakdown` (each criterion in its own points), `mean` on the criteria's scale, `acceptable` where the
     rubric has a threshold, and `vetoed`.
 
+    **tree** judges a writing leaf by leaf, beside a reference that stands at 6 if there is one: a row has `prompt` (the
+    instruction) and `response`, optionally `reference`, `task` (completion, guide or open; a completion has no format)
+    and `genre`. Each line has `score` and `breakdown`, every node and leaf with its weight. --form parity is the
+    paper's arithmetic, --without leaves out nodes or leaves.
+
     **personal** foresees what one reader would say, by `reviews` of that reader. A row with `prompt` (may be empty),
     `response` and `reviews` ([{plot, review, score 1..10}]) gets a `score` from 1 to 10; a row with `story_a`,
     `story_b`, `prompt` and `reviews` ([{a, b, preferred, aspect}], preferred a or b) is compared on PerSE's five
@@ -185,6 +198,7 @@ def judge_command(
         "principles": principles,
         "examples": examples,
         "without": without,
+        "weights": weights,
         "k": k,
         "form": form,
         "mode": mode,
@@ -289,6 +303,7 @@ def replay(
     rubric: Rubric = None,
     scheme: Scheme = None,
     without: Without = None,
+    weights: Weights = None,
     form: Form = None,
     min_mass: MinMass = None,
     ranking: Annotated[
@@ -314,6 +329,7 @@ def replay(
         "rubric": rubric,
         "scheme": scheme,
         "without": without,
+        "weights": weights,
         "form": form,
         "min_mass": min_mass,
         "ranking": ranking,
@@ -436,6 +452,7 @@ def show_prompts(
     principles: Principles = None,
     examples: Examples = None,
     without: Without = None,
+    weights: Weights = None,
     k: EarlierReviews = None,
     form: Form = None,
     mode: Mode = None,
@@ -458,6 +475,7 @@ def show_prompts(
         "principles": principles,
         "examples": examples,
         "without": without,
+        "weights": weights,
         "k": k,
         "form": form,
         "mode": mode,

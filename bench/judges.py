@@ -231,6 +231,12 @@ def _rubric(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
     return RubricJudge(engine, SIX).judge_iter(items, WINDOW)
 
 
+def _tree(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
+    from adjudge.rewards.tree import TreeJudge
+
+    return TreeJudge(engine).judge_iter(items, 10)  # what ten systems wrote for one instruction
+
+
 def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
     from adjudge.rewards.aspects import HANNA
     from adjudge.rewards.pairwise import PairwiseJudge
@@ -249,6 +255,7 @@ TRIALS: tuple[Trial, ...] = (
     Trial("pointwise", HANNA_STORIES, lambda folder: draw(folder, HANNA_STORIES, 64, samples.hanna_item), _pointwise),
     Trial("ensemble", OPENMEVA, lambda folder: draw(folder, OPENMEVA, 24, samples.openmeva_item), _ensemble),
     Trial("rubric", HOWTOBENCH, lambda folder: draw(folder, HOWTOBENCH, 8, samples.howtobench_items), _rubric),
+    Trial("tree", "howtobench", samples.howtobench_systems, _tree),
     Trial("personal", PERSE_RATED, samples.perse_items, _personal),
     Trial("personal", PERSE_CHOSEN, samples.perse_pairs, _personal_pairs),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),

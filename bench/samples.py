@@ -6,14 +6,16 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from adjudge.bench.howtobench import TABLE_4, items_of
 from adjudge.bench.perse import read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.verdict import Item, Pair, WritingTask
+from adjudge.rewards.wire import Row, read_rows, writing_of
 
 Record = Mapping[str, Any]
 
@@ -100,6 +102,16 @@ def howtobench_items(record: Record) -> Iterator[tuple[Item, None]]:
     prompt = "\n\n".join(filter(None, (record["instruction"], record["information"])))
     for system in ("gpt-4o-2024-11-20", "Llama-3.3-70B-Instruct"):
         yield Item(prompt, record["outputs"][system], id=f"{record['id']} {system}"), None
+
+
+def howtobench_systems(folder: Path) -> Sample:
+    """What all ten systems wrote for the first instruction of each task, out of long texts 400 characters from the
+    beginning and the end; the truth is the system's score for the task in the paper's Table 4.
+    """
+    rows = [row for task in get_args(WritingTask) for row in read_rows(folder / "howtobench" / f"{task}.jsonl")]
+    lines = [Row(f"item {place}", line) for place, line in enumerate(items_of(rows, per_task=1, characters=400), 1)]
+    truth = [TABLE_4[line.columns["task"]].get(line.columns["system"]) for line in lines]
+    return Sample([writing_of(line, place) for place, line in enumerate(lines, 1)], truth)
 
 
 def greeting_item(record: Record) -> Iterator[tuple[Item, float]]:

@@ -31,11 +31,19 @@ class Card(msgspec.Struct, frozen=True):
         return Card(engine.name, engine.fingerprint, engine.adapter, engine.dtype, engine.max_prompt_tokens)
 
 
+class ModelNeeded(AdjudgeError):
+    """What was asked of an absent model: these prompts."""
+
+    def __init__(self, name: str, prompts: Sequence[AnyPrompt]) -> None:
+        super().__init__(f"this needs an answer of {name}, and no model is loaded here: run the judge itself")
+        self.prompts = tuple(prompts)
+
+
 class AbsentEngine(EngineFace):
     """Stands where a judge wants an engine and its model need not be there; the `card` says which it would be.
 
     With a model's `tokenizer` prompts stand in its chat template and are shortened to fit; without one each turn stands
-    under the name of its role, whole. Scores and texts raise AdjudgeError, for they need the model.
+    under the name of its role, whole. Scores and texts raise ModelNeeded.
     """
 
     def __init__(self, card: Card | None = None, tokenizer: Tokenizer | None = None) -> None:
@@ -72,8 +80,8 @@ class AbsentEngine(EngineFace):
         priority: int = 0,
         timeout: float | None = None,
     ) -> Iterator[tuple[int, Score]]:
-        """Raises AdjudgeError, unless nothing is asked."""
-        return iter(()) if not prompts else self._refuse()
+        """Raises ModelNeeded, unless nothing is asked."""
+        return iter(()) if not prompts else self._refuse(prompts)
 
     def generate_iter(
         self,
@@ -85,8 +93,8 @@ class AbsentEngine(EngineFace):
         timeout: float | None = None,
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
-        """Raises AdjudgeError, unless nothing is asked."""
-        return iter(()) if not prompts else self._refuse()
+        """Raises ModelNeeded, unless nothing is asked."""
+        return iter(()) if not prompts else self._refuse(prompts)
 
-    def _refuse(self) -> NoReturn:
-        raise AdjudgeError(f"this needs an answer of {self.name}, and no model is loaded here: run the judge itself")
+    def _refuse(self, prompts: Sequence[AnyPrompt]) -> NoReturn:
+        raise ModelNeeded(self.name, prompts)

@@ -122,19 +122,7 @@ class Reasoned(Asking):
         n: int = 1,
         seed: int = 0,
     ) -> None:
-        for name, value in (("attempts", attempts), ("n", n)):
-            if value < 1:
-                raise AdjudgeError(f"{name} is {value}: give at least 1")
-        if sampling.n != 1 or sampling.seed is not None:
-            raise AdjudgeError("the sampling of analyses holds n or seed: give them to the judge itself")
-        if sampling.temperature == 0 and n > 1:
-            raise AdjudgeError(f"{n} analyses at temperature 0 are one text {n} times: give a temperature above 0")
-        self.reserve = sampling.max_tokens + LABEL_TOKENS
-        if self.reserve >= engine.max_prompt_tokens:
-            raise AdjudgeError(
-                f"{sampling.max_tokens} tokens of analysis leave no room for a prompt in the"
-                f" {engine.max_prompt_tokens} that fit: give fewer max_tokens"
-            )
+        self.reserve = room_for(sampling, engine, attempts=attempts, n=n)
         self.engine = engine
         self.sampling = sampling
         self.form = form
@@ -149,7 +137,7 @@ class Reasoned(Asking):
         for attempt in range(self.attempts):
             asked, unread = unread, []
             prompts = [questions[place].prompt for place, _ in asked]
-            seeds = [self._seed(questions[place].prompt, sample, attempt) for place, sample in asked]
+            seeds = [seed_of(self.seed, questions[place].prompt, sample, attempt) for place, sample in asked]
             for index, completion in self.engine.generate_iter(prompts, self.sampling, seeds=seeds):
                 place, sample = asked[index]
                 answer = self._read(questions[place], prompts, completion)
@@ -162,9 +150,6 @@ class Reasoned(Asking):
             if not unread:
                 return
 
-    def _seed(self, prompt: Prompt, sample: int, attempt: int) -> int:
-        return int(content_key(seed=self.seed, prompt=prompt, sample=sample, attempt=attempt)[:16], 16)
-
     def _read(self, question: Question, prompts: Sequence[Prompt], completion: Completion) -> Answer:
         """The scores that a text holds; they abstain alike if it does not."""
         count, ended = question.answers, completion.finish_reason
@@ -176,12 +161,45 @@ class Reasoned(Asking):
         return Answer(tuple(scores), (completion.text,))
 
 
+def room_for(sampling: Sampling, engine: EngineFace, *, attempts: int, n: int = 1) -> int:
+    """The tokens that a prompt must leave for `n` texts in up to `attempts` each.
+
+    Raises AdjudgeError for settings that make no sense, and for texts that leave a prompt no room.
+    """
+    for name, value in (("attempts", attempts), ("n", n)):
+        if value < 1:
+            raise AdjudgeError(f"{name} is {value}: give at least 1")
+    if sampling.n != 1 or sampling.seed is not None:
+        raise AdjudgeError("the sampling of analyses holds n or seed: give them to the judge itself")
+    if sampling.temperature == 0 and n > 1:
+        raise AdjudgeError(f"{n} analyses at temperature 0 are one text {n} times: give a temperature above 0")
+    room = sampling.max_tokens + LABEL_TOKENS
+    if room >= engine.max_prompt_tokens:
+        raise AdjudgeError(
+            f"{sampling.max_tokens} tokens of analysis leave no room for a prompt in the"
+            f" {engine.max_prompt_tokens} that fit: give fewer max_tokens"
+        )
+    return room
+
+
+def seed_of(seed: int, prompt: Prompt, sample: int, attempt: int) -> int:
+    """The seed of one text, drawn from the user's `seed` and the prompt: equal questions get equal texts."""
+    return int(content_key(seed=seed, prompt=prompt, sample=sample, attempt=attempt)[:16], 16)
+
+
 def open_asking(
-    engine: EngineFace, mode: Mode, sampling: Sampling | None, *, attempts: int = 3, n: int = 1, seed: int = 0
+    engine: EngineFace,
+    mode: Mode,
+    sampling: Sampling | None,
+    *,
+    form: AnswerFormat = ANSWER,
+    attempts: int = 3,
+    n: int = 1,
+    seed: int = 0,
 ) -> Asking:
     """How a judge of that mode asks; raises AdjudgeError for an unknown one, and for a sampling that is not used."""
     if mode == "reasoned":
-        return Reasoned(engine, sampling or SAMPLING, attempts=attempts, n=n, seed=seed)
+        return Reasoned(engine, sampling or SAMPLING, form=form, attempts=attempts, n=n, seed=seed)
     if mode != "direct":
         raise AdjudgeError(f'mode is "{mode}": choose direct or reasoned')
     if sampling is not None:

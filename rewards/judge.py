@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 import msgspec
 
+from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt
@@ -16,7 +17,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
-from adjudge.rewards.asking import Answer, Mode, Question, open_asking
+from adjudge.rewards.asking import ANSWER, Answer, Mode, Question, open_asking
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.kept_answers import KeptAnswers
 from adjudge.rewards.template import Data, Layout
@@ -75,7 +76,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
 
 
 class How(TypedDict, total=False):
-    """How a judge asks: what every asking judge takes by name. See `AskingJudge`."""
+    """How a judge asks: what every judge that asks takes by name. See `PromptedJudge`."""
 
     mode: Mode
     language: str
@@ -89,8 +90,8 @@ class How(TypedDict, total=False):
     seed: int
 
 
-class AskingJudge(Judge[Subject, Ruling]):
-    """A judge whose verdict rests on one round of questions to an engine, worded by the prompt file `kind`.
+class PromptedJudge(Judge[Subject, Ruling]):
+    """A judge that asks an engine in the words of the prompt file `kind`.
 
     In `mode` "direct" each question ends at its answer slot, in "reasoned" the model first analyses in writing: how it
     writes (`sampling`), and `attempts`, `n` and `seed` are those of `Reasoned`. Prompts are in `language`, their parts
@@ -100,6 +101,7 @@ class AskingJudge(Judge[Subject, Ruling]):
     """
 
     kind: ClassVar[str]
+    answer_format: ClassVar[AnswerFormat] = ANSWER
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class AskingJudge(Judge[Subject, Ruling]):
             raise AdjudgeError(f'layout is "{layout}": choose shared or paper')
         super().__init__(journal)
         self.engine = engine
-        self.asking = open_asking(engine, mode, sampling, attempts=attempts, n=n, seed=seed)
+        self.asking = open_asking(engine, mode, sampling, form=self.answer_format, attempts=attempts, n=n, seed=seed)
         self.language = language
         self.layout = layout
         self.min_mass = min_mass
@@ -140,6 +142,20 @@ class AskingJudge(Judge[Subject, Ruling]):
             sampling=self.asking.content,
             **self._content(clean(subject)),
         )
+
+    def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
+        """The prompt file filled in; `data` are untrusted."""
+        how = {"mode": self.asking.mode, "layout": self.layout}
+        messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
+        return self.engine.chat(messages, answer)
+
+    @abstractmethod
+    def _content(self, subject: Subject) -> dict[str, Any]:
+        """What decides the verdict besides what all such judges have in common."""
+
+
+class AskingJudge(PromptedJudge[Subject, Ruling]):
+    """Such a judge whose verdict rests on one round of questions."""
 
     def ask(self, subject: Subject) -> tuple[list[Question], bool]:
         """The questions of a subject, their prompts shortened to fit, and whether they had to be."""
@@ -168,16 +184,6 @@ class AskingJudge(Judge[Subject, Ruling]):
         subject = clean(subject)
         return self._conclude(subject, answers, self.key(subject), truncated)
 
-    def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
-        """The prompt file filled in; `data` are untrusted."""
-        how = {"mode": self.asking.mode, "layout": self.layout}
-        messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
-        return self.engine.chat(messages, answer)
-
-    @abstractmethod
-    def _content(self, subject: Subject) -> dict[str, Any]:
-        """What decides the verdict besides what all such judges have in common."""
-
     @abstractmethod
     def _questions(self, subject: Subject) -> list[Question]:
         """What is asked about a subject."""
@@ -194,12 +200,7 @@ class ItemJudge(AskingJudge[Item, Verdict]):
 
     def _part(self, score: Score, weight: float = 1.0) -> Part:
         """A part that rests on one score: its expected value."""
-        reason: Reason | None = score.reason
-        if reason is None and score.mass is not None and score.mass < self.min_mass:
-            reason = "low_mass"
-        if reason:
-            return Part(None, weight, mass=score.mass, abstained=reason)
-        return Part(score.expected, weight, score.probabilities, score.mass)
+        return part_of(score, self.min_mass, weight)
 
     def _verdict(
         self,
@@ -221,6 +222,16 @@ class ItemJudge(AskingJudge[Item, Verdict]):
             key=key,
             analysis={name: answer.analyses for name, answer in answers.items() if answer.analyses} or None,
         )
+
+
+def part_of(score: Score, min_mass: float, weight: float = 1.0) -> Part:
+    """A part that rests on one score: its expected value; it abstains as the score does, and with too little mass."""
+    reason: Reason | None = score.reason
+    if reason is None and score.mass is not None and score.mass < min_mass:
+        reason = "low_mass"
+    if reason:
+        return Part(None, weight, mass=score.mass, abstained=reason)
+    return Part(score.expected, weight, score.probabilities, score.mass)
 
 
 def clean(subject: Subject) -> Subject:

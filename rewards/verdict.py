@@ -98,19 +98,33 @@ class PairVerdict(msgspec.Struct, frozen=True):
         return min((aspect.mass for aspect in self.aspects.values() if aspect.mass is not None), default=None)
 
 
+WritingTask = Literal["completion", "guide", "open"]
+"""What a text was written from: a text with gaps, an outline, or an instruction alone (Tree of Writing)."""
+
+
 class Item(msgspec.Struct, frozen=True):
     """A text to judge, and the prompt it answers.
 
     `reference` is another answer to the prompt, `reviews` what the reader whose taste decides wrote before, and
-    `rubric` what this very text is to be graded by, for judges that use them.
+    `rubric` what this very text is to be graded by, for judges that use them; so are the text's `genre`, in words of
+    any language, and `task`.
     """
 
     prompt: str
     response: str
     id: str = ""
     reference: str | None = None
+    genre: str | None = None
+    task: WritingTask | None = None
     reviews: tuple[Review, ...] = ()
     rubric: Rubric | None = None
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A good text, and the prompt it answers: what judges may measure others by."""
+
+    prompt: str
+    response: str
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -14,9 +14,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.rubric import Rubric, rubric_of, rubric_of_checklist
-from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Review, Verdict
+from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Review, Verdict, WritingTask
 
 Earlier = TypeVar("Earlier", Review, Comparison)
+
 
 LABEL_SEPARATOR = "|"
 """Between the labels of a CSV column."""
@@ -113,6 +114,31 @@ def item_of(row: Row, number: int) -> Item:
 def rubric_item_of(row: Row, number: int) -> Item:
     """The same with the item's own rubric: the column `rubric` (see `rubric_of`) or `checklist`, if one is there."""
     return msgspec.structs.replace(item_of(row, number), rubric=_rubric(row))
+
+
+def writing_of(row: Row, number: int) -> Item:
+    """The item of a row with the text's `genre` and `task`, which pass through to the output besides."""
+    tree = "a tree judge"
+    task = row.optional_text("task", tree)
+    if task is not None and task not in (tasks := get_args(WritingTask)):
+        raise AdjudgeError(f'{row.place}: "task" is "{task[:40]}": write {" or ".join(tasks)}, or leave it out')
+    item = item_of(row, number)
+    return msgspec.structs.replace(item, genre=row.optional_text("genre", tree), task=task)
+
+
+def example_of(row: Row) -> Example:
+    """A good text, and the prompt it answers, of a row."""
+    return Example(row.text("prompt", "an example"), row.text("response", "an example"))
+
+
+def label_of(row: Row) -> bool | None:
+    """What people said of a row's text in its column `label`: 1 for good, 0 for not; None where it says nothing."""
+    value = row.columns.get("label")
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or str(value) not in ("0", "1"):
+        raise AdjudgeError(f'{row.place}: "label" is {json.dumps(value)[:40]}: write 1 for good, 0 for not good')
+    return str(value) == "1"
 
 
 def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, parse_aspects
-from adjudge.rewards.wire import Row, item_of, pair_of, rubric_item_of
+from adjudge.rewards.wire import Row, example_of, item_of, pair_of, read_rows, rubric_item_of, writing_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -145,13 +145,51 @@ def _check_personal_pair(pair: Pair, options: Options, place: str) -> None:
     last_comparisons(pair, options.get("k", 1), place)
 
 
+def _tree(options: Options) -> Open:
+    from adjudge.rewards.tree import TreeJudge
+    from adjudge.rewards.tree_nodes import checked_without, parse_weights
+
+    without = [name for name in map(str.strip, options.get("without", "").split(",")) if name]
+    weights = parse_weights(options.get("weights", "equal"), checked_without(without))
+    own = {name: options[name] for name in ("attempts", "seed") if name in options and weights == "generated"}
+    how = how_of({name: value for name, value in options.items() if name not in own}) | own
+    form = options.get("form", "fixed")
+    return lambda engine, journal: TreeJudge(
+        engine, weights=weights, form=form, without=without, **how, journal=journal
+    )
+
+
+def _principle(options: Options) -> Open:
+    from adjudge.rewards.principle import PrincipleJudge, default_principles, read_principles
+
+    how = how_of(options)
+    file, language = options.get("principles"), options.get("language", "en")
+    principles = default_principles(language) if file is None else read_principles(file)
+    return lambda engine, journal: PrincipleJudge(engine, principles, **how, journal=journal)
+
+
+def _debate(options: Options) -> Open:
+    from adjudge.rewards.debate import DebateJudge, agents_without
+
+    # Its agents write in either mode, so the options of writing are always its own.
+    how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
+    without = [name.strip() for name in options.get("without", "").split(",") if name.strip()]
+    agents_without(without)
+    file = options.get("examples")
+    examples = [] if file is None else [example_of(row) for row in read_rows(file)]
+    return lambda engine, journal: DebateJudge(engine, examples, without=without, **how, journal=journal)
+
+
 KINDS: dict[str, Kind] = {
     "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
     "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
     "scalar": Kind("items", _scalar, ("cut",)),
     "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), rubric_item_of),
+    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), writing_of),
     "personal": Kind("items", _personal, ("k", "without", *ASKING), check=_check_personal),
     "personal of pairs": Kind(
         "pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), check=_check_personal_pair
     ),
+    "principle": Kind("items", _principle, ("principles", *ASKING)),
+    "debate": Kind("items", _debate, ("examples", "without", *ASKING)),
 }

@@ -15,12 +15,14 @@ from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.commands.kinds import KINDS, Options, named, prepare
 from adjudge.commands.rows import rows_of
-from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.rewards import template
 from adjudge.rewards.asking import Question
+from adjudge.rewards.judge import AskingJudge, Judge
 from adjudge.rewards.wire import Row
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -75,10 +77,7 @@ def show_prompts(
     kind, open_judge = KINDS[name], prepare(name, options)
     [subject] = kind.subjects([chosen], options)
     engine = _engine(model)
-    ask = getattr(open_judge(engine, None), "ask", None)
-    if ask is None:
-        raise AdjudgeError(f"a {name} judge asks nothing in words of ours: there is no prompt to show")
-    questions, _ = ask(subject)
+    questions = first_round(open_judge(engine, None), subject)
     console = Console(width=None if sys.stdout.isatty() else 1 << 16, highlight=False)
     for shown in _chosen(questions, question, every):
         _print(console, shown, engine)
@@ -89,6 +88,18 @@ def show_prompts(
             markup=False,
             soft_wrap=True,
         )
+
+
+def first_round(judge: Judge[Any, Any], subject: Any) -> Sequence[Question]:
+    """What the judge asks first about a subject; questions that are answered in free text have no labels."""
+    if isinstance(judge, AskingJudge):
+        return judge.ask(subject)[0]
+    try:
+        judge.judge([subject])
+    except ModelNeeded as needed:
+        prompts = [prompt for prompt in needed.prompts if isinstance(prompt, Prompt)]
+        return [Question(f"first round, {number}", prompt, Labels(())) for number, prompt in enumerate(prompts, 1)]
+    raise AdjudgeError("this judge asks nothing in words: there is no prompt to show")
 
 
 def marked_text(prompt: Prompt, *, colour: bool) -> Text:
@@ -132,7 +143,7 @@ def _chosen(questions: Sequence[Question], name: str | None, every: bool) -> Seq
 
 def _print(console: Console, question: Question, engine: AbsentEngine) -> None:
     tokens = f", {len(engine.tokenizer.prompt(question.prompt)):,} tokens" if engine.has_tokenizer else ""
-    labels = " ".join(map(visible, question.labels.labels))
+    labels = " ".join(map(visible, question.labels.labels)) or "a text"
     console.print(f"--- {visible(question.name)} → {labels}{tokens}", style="bold", markup=False, soft_wrap=True)
     console.print(
         marked_text(question.prompt, colour=console.color_system is not None and not console.no_color), soft_wrap=True

@@ -11,12 +11,14 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.rubric import Criterion, Level, Rubric
-from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Part, Review, Verdict
+from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Part, Review, Verdict
 from adjudge.rewards.wire import (
     Row,
+    example_of,
     group_line,
     group_of,
     item_of,
+    label_of,
     labels_of,
     pair_of,
     read_rows,
@@ -297,3 +299,23 @@ def test_a_choice_that_is_neither_a_nor_b_is_named() -> None:
         AdjudgeError, match=r"line 3 of p.jsonl.*\$\[0\].preferred.*give a list of .*preferred.*a.* or .*b"
     ):
         pair_of(row, 3)
+
+
+def test_examples_are_read_by_their_two_columns() -> None:
+    assert example_of(Row("line 1", {"prompt": "P", "response": "R", "label": 1})) == Example("P", "R")
+    with pytest.raises(AdjudgeError, match=r'line 1: "response" is missing \(needed by an example\)'):
+        example_of(Row("line 1", {"prompt": "P"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [(1, True), (0, False), ("1", True), ("0", False), ("", None), (None, None)]
+)
+def test_labels_are_1_or_0_or_absent(value: object, label: bool | None) -> None:
+    assert label_of(Row("line 1", {"label": value})) is label
+    assert label_of(Row("line 1", {})) is None
+
+
+@pytest.mark.parametrize("value", [2, 0.5, "good", True, [1]])
+def test_another_label_is_named_with_its_line(value: object) -> None:
+    with pytest.raises(AdjudgeError, match=r'line 3: "label" is .*write 1 for good'):
+        label_of(Row("line 3", {"label": value}))

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.labels import Labels
 from adjudge.engine.remote.remote_engine import RemoteEngine
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.debate import DebateJudge
 from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.retrieval import Index
 from adjudge.rewards.rubric import Criterion, Level, Rubric
 from adjudge.rewards.rubric_judge import RubricJudge
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.tree import TreeJudge
+from adjudge.rewards.verdict import Example, Item, Pair
 from tests.engine.http.serving import Served, wait_until_idle
 from tests.engine.test_generate import random_prompts
 
@@ -63,6 +68,28 @@ def test_grades_of_several_tokens_and_in_words_are_the_same_from_afar(site: Serv
         here, there = (RubricJudge(engine, rubric, **how) for engine in (site.engine.face, remote))
         assert there.judge(items) == here.judge(items)
         assert all(verdict.score for verdict in here.judge(items))
+
+
+def test_a_tree_and_its_weights_come_to_the_same_verdicts(site: Served, remote: RemoteEngine) -> None:
+    items = [Item(prompt="Write.", response=f"# A lamp\n\n{n} years dark.", task="completion") for n in range(2)]
+    how: Any = {"weights": "generated", "attempts": 1, "without": ["instances"], "min_mass": 0}
+    here, there = (TreeJudge(engine, **how) for engine in (site.engine.face, remote))
+    assert there.judge(items) == here.judge(items)
+    assert there.key(items[0]) == here.key(items[0])
+
+
+def test_a_debate_comes_to_the_same_verdicts_with_examples_found_by_another_embedder(
+    site: Served, remote: RemoteEngine
+) -> None:
+    items = [Item(prompt="Greet.", response=f"Hello {n}. <|im_end|>") for n in range(2)]
+    examples = [Example("Wish.", "Sleep well.")]
+    how: dict[str, Any] = {"sampling": Sampling(max_tokens=12), "attempts": 20, "min_mass": 0.0}
+    index = Index(examples, lambda texts: [[float(len(text))] for text in texts])
+    here, there = (DebateJudge(engine, index, **how) for engine in (site.engine.face, remote))
+    verdicts = there.judge(items)
+    assert verdicts == here.judge(items) and any(verdict.score is not None for verdict in verdicts)
+    with pytest.raises(AdjudgeError, match=r"\(unsupported\)"):
+        DebateJudge(remote, examples, **how).judge(items)
 
 
 def test_leaving_a_call_ends_it_on_the_server(site: Served, remote: RemoteEngine) -> None:

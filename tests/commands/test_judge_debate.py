@@ -1,0 +1,74 @@
+"""`adjudge judge --judge debate` as a user meets it, in this process, with a tiny model of random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+
+Run = Callable[..., Result]
+
+TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "20")
+
+EXAMPLES = [{"prompt": "A wish", "response": "Sleep well."}, {"prompt": "A greeting", "response": "Hello 0"}]
+
+
+def write(path: str, *rows: dict[str, object]) -> None:
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    write("g.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": n, "id": f"g{n}"} for n in (0, 1)))
+    write(
+        "good.jsonl", {"prompt": "A wish", "response": "Sleep well."}, {"prompt": "A greeting", "response": "Hello 0"}
+    )
+    return lambda *arguments: CliRunner().invoke(app, ["judge", "g.jsonl", "--judge", "debate", *arguments])
+
+
+def lines(path: str = "g.verdicts.jsonl") -> list[dict[str, dict[str, object]]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_a_debate_is_held_about_each_text_with_examples_found_by_the_engine_itself(run: Run) -> None:
+    result = run("--examples", "good.jsonl", *TINY)
+    assert result.exit_code == 0, result.output
+    first, second = lines()
+    assert (first["id"], second["id"], first["label"]) == ("g0", "g1", 0)
+    for verdict in (first, second):
+        assert verdict["score"] is not None and {"judge", "reflect"} <= verdict["breakdown"].keys()
+        assert list(verdict["analysis"]) == ["retrieval", "positive", "negative"]
+    assert first["analysis"]["retrieval"] == ["1. A wish\nSleep well."]  # not itself
+    assert second["analysis"]["retrieval"] == ["1. A greeting\nHello 0\n\n2. A wish\nSleep well."]
+
+
+def test_agents_can_be_left_out(run: Run) -> None:
+    assert run("--without", "positive, negative,reflect", *TINY).exit_code == 0
+    assert [list(verdict["breakdown"]) for verdict in lines()] == [["judge"], ["judge"]]
+    assert lines()[0]["analysis"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--examples", "none.jsonl"), r"cannot read none\.jsonl"),
+        (("--examples", "bad.jsonl"), r'line 1 of bad\.jsonl: "response" is missing'),
+        (("--without", "critic"), 'no agent "critic"'),
+        (("--without", "judge,reflect"), "nobody rules"),
+        (("--principles", "p.txt"), "--principles is for --judge principle"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, options: tuple[str, ...], reason: str) -> None:
+    write("bad.jsonl", {"prompt": "A wish"})
+    result = run(*options, "--model", "no/such-model")
+    assert isinstance(result.exception, AdjudgeError)
+    with pytest.raises(AdjudgeError, match=reason):
+        raise result.exception
