@@ -1,10 +1,10 @@
-"""The `adjudge` command: judge pairs, rank groups, score prompts, serve, list models, measure."""
+"""The `adjudge` command: judge texts, rank groups, replay, score prompts, show prompts, serve, list models, measure."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -19,6 +19,8 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+prompts = typer.Typer(help="List the prompts of all judges, or show what one asks.", invoke_without_command=True)
+app.add_typer(prompts, name="prompts")
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -46,10 +48,74 @@ JournalFile = Annotated[
     Path | None, typer.Option(help="Where finished verdicts are kept (default: beside the output).")
 ]
 
+Report = Annotated[Path | None, typer.Option(help="Also write a self-contained HTML report here.")]
+
+# Options of judges: None where the user says nothing, and the judge's own choice holds.
+JudgeAspects = Annotated[
+    str | None,
+    typer.Option(
+        help="hanna (default), storyer, perse (default of personal), or names after commas;"
+        " your own as name=what it means; name*3 weighs."
+    ),
+]
+JudgeOrders = Annotated[
+    Literal["both", "ab"] | None,
+    typer.Option(help="Both orders (default) cancel position bias; ab shows the first text first only."),
+]
+Rubric = Annotated[
+    Path | None,
+    typer.Option(help="TOML or JSON of criteria, or six or igniting; for rows without one of their own (rubric)."),
+]
+Scheme = Annotated[
+    Literal["fixed", "free", "binary"] | None,
+    typer.Option(
+        help="fixed: points that sum to the total (default where the rubric states one); free: points, levels or"
+        " weights; binary: met or not (rubric)."
+    ),
+]
+Principles = Annotated[Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")]
+Examples = Annotated[Path | None, typer.Option(help="JSONL of good texts to compare with: prompt, response (debate).")]
+Without = Annotated[
+    str | None,
+    typer.Option(help="Leave out, names after commas: nodes of a tree, agents of a debate, texts of earlier reviews."),
+]
+TreeWeights = Annotated[
+    str | None,
+    typer.Option(
+        help="equal (default), generated: the model writes them once for an instruction; or leaf=number after"
+        " commas (tree)."
+    ),
+]
+EarlierReviews = Annotated[
+    int | None, typer.Option(help="Earlier reviews of the reader to show (personal: 3, of pairs 1).", min=0, max=5)
+]
+Form = Annotated[
+    Literal["fixed", "parity"] | None,
+    typer.Option(help="parity: the formulas as published; fixed (default): without their flaws (tree, rubric)."),
+]
+Mode = Annotated[
+    Literal["direct", "reasoned"] | None,
+    typer.Option(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
+]
+Language = Annotated[str | None, typer.Option(help="Language of the prompts (en); see `adjudge prompts`.")]
+Layout = Annotated[
+    Literal["shared", "paper"] | None,
+    typer.Option(help="Order of a prompt's parts: shared (default) computes least, paper is as published."),
+]
+MinMass = Annotated[
+    float | None, typer.Option(help="Probability the labels must have together, or the score abstains (0.01).")
+]
+JudgeCut = Annotated[
+    Literal["middle", "head", "tail", "never"] | None,
+    typer.Option(help="What goes of texts too long for the model (middle); never: abstain instead."),
+]
+
 
 @app.command("judge")
 def judge_command(
-    texts: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts.")],
+    texts: Annotated[
+        Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts; or a journal, to judge its texts again.")
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
     judge: Annotated[
         Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar"],
@@ -63,59 +129,17 @@ def judge_command(
     url: Annotated[
         str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")
     ] = None,
-    aspects: Annotated[
-        str | None,
-        typer.Option(
-            help="hanna (default), storyer, perse (default of personal), or names after commas;"
-            " your own as name=what it means; name*3 weighs."
-        ),
-    ] = None,
-    orders: Annotated[
-        Literal["both", "ab"] | None,
-        typer.Option(help="Both orders (default) cancel position bias; ab shows the first text first only."),
-    ] = None,
-    rubric: Annotated[
-        Path | None,
-        typer.Option(help="TOML or JSON of criteria, or six or igniting; for rows without one of their own (rubric)."),
-    ] = None,
-    scheme: Annotated[
-        Literal["fixed", "free", "binary"] | None,
-        typer.Option(
-            help="fixed: points that sum to the total (default where the rubric states one); free: points, levels or"
-            " weights; binary: met or not (rubric)."
-        ),
-    ] = None,
-    principles: Annotated[
-        Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")
-    ] = None,
-    examples: Annotated[
-        Path | None, typer.Option(help="JSONL of good texts to compare with: prompt, response (debate).")
-    ] = None,
-    without: Annotated[
-        str | None,
-        typer.Option(
-            help="Leave out, names after commas: nodes of a tree, agents of a debate, texts of earlier reviews."
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="equal (default), generated: the model writes them once for an instruction; or leaf=number after"
-            " commas (tree)."
-        ),
-    ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option(help="Earlier reviews of the reader to show (personal: 3, of pairs 1).", min=0, max=5),
-    ] = None,
-    form: Annotated[
-        Literal["fixed", "parity"] | None,
-        typer.Option(help="parity: the formulas as published; fixed (default): without their flaws (tree, rubric)."),
-    ] = None,
-    mode: Annotated[
-        Literal["direct", "reasoned"] | None,
-        typer.Option(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
-    ] = None,
+    aspects: JudgeAspects = None,
+    orders: JudgeOrders = None,
+    rubric: Rubric = None,
+    scheme: Scheme = None,
+    principles: Principles = None,
+    examples: Examples = None,
+    without: Without = None,
+    weights: TreeWeights = None,
+    k: EarlierReviews = None,
+    form: Form = None,
+    mode: Mode = None,
     max_tokens: Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)] = None,
     temperature: Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)] = None,
     samples: Annotated[int | None, typer.Option(help="Analyses of each question, averaged (1).", min=1)] = None,
@@ -123,21 +147,13 @@ def judge_command(
         int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses (0).")] = None,
-    language: Annotated[str | None, typer.Option(help="Language of the prompts (en); see `adjudge prompts`.")] = None,
-    layout: Annotated[
-        Literal["shared", "paper"] | None,
-        typer.Option(help="Order of a prompt's parts: shared (default) computes least, paper is as published."),
-    ] = None,
-    min_mass: Annotated[
-        float | None, typer.Option(help="Probability the labels must have together, or the score abstains (0.01).")
-    ] = None,
-    cut: Annotated[
-        Literal["middle", "head", "tail", "never"] | None,
-        typer.Option(help="What goes of texts too long for the model (middle); never: abstain instead."),
-    ] = None,
+    language: Language = None,
+    layout: Layout = None,
+    min_mass: MinMass = None,
+    cut: JudgeCut = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
-    report: Annotated[Path | None, typer.Option(help="Also write a self-contained HTML report here.")] = None,
+    report: Report = None,
     journal: JournalFile = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -169,7 +185,8 @@ def judge_command(
 
     **scalar** gives the reward of a model with a Bradley-Terry head: `prompt` and `response` in, `score` (a logit) out.
 
-    A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice.
+    A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice. Its
+    journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew.
     """
     from adjudge.commands.judge import judge_file
 
@@ -201,7 +218,7 @@ def judge_command(
         texts,
         output or texts.with_suffix(".verdicts.jsonl"),
         judge=judge,
-        options={name: value for name, value in options.items() if value is not None},
+        options=_given(options),
         model=model if url is not None else model or DEFAULT_MODEL,
         adapter=adapter,
         url=url,
@@ -237,6 +254,7 @@ def rank(
     cut: CutTexts = "middle",
     resume: Resume = False,
     overwrite: Overwrite = False,
+    report: Report = None,
     journal: JournalFile = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -266,10 +284,56 @@ def rank(
         orders=orders,
         cut=cut,
         earlier="resume" if resume else "overwrite" if overwrite else "refuse",
+        report=report,
         journal=journal,
         device=device,
         dtype=dtype,
     )
+
+
+@app.command()
+def replay(
+    source: Annotated[Path, typer.Argument(help="The journal of a run, or the output beside it.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
+    rows: Annotated[Path | None, typer.Option(help="Only these rows, as they were judged (default: all).")] = None,
+    run: Annotated[int | None, typer.Option(help="Which run of the journal (default: the latest).", min=1)] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the runs of the journal instead.")] = False,
+    aspects: JudgeAspects = None,
+    orders: JudgeOrders = None,
+    rubric: Rubric = None,
+    scheme: Scheme = None,
+    without: Without = None,
+    weights: TreeWeights = None,
+    form: Form = None,
+    min_mass: MinMass = None,
+    ranking: Annotated[
+        Literal["bradley_terry", "borda"] | None, typer.Option(help="How preferences become strengths (rank).")
+    ] = None,
+    report: Report = None,
+) -> None:
+    """Give the verdicts of an earlier run again, from its journal alone: the same lines, byte for byte, and no model.
+
+    With options of the judge the old answers are scored anew, as if it had been run with them: other weights
+    (`--aspects "coherence*3,surprise"`), fewer aspects, one order, a rubric with other weights, another `--min-mass`.
+    What was never asked cannot be scored: for another wording or new criteria judge the texts again, which the journal
+    holds (`adjudge judge JOURNAL`). Rankings (`adjudge rank`) are replayed alike.
+    """
+    from adjudge.commands.replay import list_runs, replay_file
+
+    if list_:
+        list_runs(source)
+        return
+    changes = {
+        "aspects": aspects,
+        "orders": orders,
+        "rubric": rubric,
+        "scheme": scheme,
+        "without": without,
+        "form": form,
+        "min_mass": min_mass,
+        "ranking": ranking,
+    }
+    replay_file(source, output, rows=rows, number=run, changes=_given(changes), report=report)
 
 
 @app.command()
@@ -359,6 +423,65 @@ def models() -> None:
     from adjudge.commands.models import print_models
 
     print_models()
+
+
+@prompts.callback()
+def prompts_command(context: typer.Context) -> None:
+    """List the prompts of all judges: their languages, and the versions that journals record."""
+    from adjudge.commands.prompts import list_prompts
+
+    if context.invoked_subcommand is None:
+        list_prompts()
+
+
+@prompts.command("show")
+def show_prompts(
+    judge: Annotated[str, typer.Argument(help="Which judge, as in `adjudge judge --judge`.")],
+    rows: Annotated[Path | None, typer.Option(help="Show it for a row of this file (default: an example).")] = None,
+    row: Annotated[int, typer.Option(help="Which row.", min=1)] = 1,
+    model: Annotated[
+        str | None, typer.Option(help="In this model's chat template; only its tokenizer is loaded.")
+    ] = None,
+    question: Annotated[str | None, typer.Option(help="Which question (default: the first).")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All questions.")] = False,
+    aspects: JudgeAspects = None,
+    orders: JudgeOrders = None,
+    rubric: Rubric = None,
+    scheme: Scheme = None,
+    principles: Principles = None,
+    examples: Examples = None,
+    without: Without = None,
+    weights: TreeWeights = None,
+    k: EarlierReviews = None,
+    form: Form = None,
+    mode: Mode = None,
+    language: Language = None,
+    layout: Layout = None,
+    cut: JudgeCut = None,
+) -> None:
+    """Show what a judge asks, word for word; of a judge of several rounds, the first.
+
+    Texts of the data stand between ⟦ and ⟧, or in colour on a terminal, and their invisible characters are written out.
+    They are shown whole: those too long for a model are shortened when it is asked.
+    """
+    from adjudge.commands.prompts import show_prompts as show
+
+    options = {
+        "aspects": aspects,
+        "orders": orders,
+        "rubric": rubric,
+        "scheme": scheme,
+        "principles": principles,
+        "examples": examples,
+        "without": without,
+        "k": k,
+        "form": form,
+        "mode": mode,
+        "language": language,
+        "layout": layout,
+        "cut": cut,
+    }
+    show(judge, options=_given(options), rows=rows, row=row, model=model, question=question, every=every)
 
 
 @bench.command("judge")
@@ -472,6 +595,11 @@ def bench_compile() -> None:
     from adjudge.bench.compile import bench_compile as run
 
     run()
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that the user gave."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def main() -> NoReturn:

@@ -1,4 +1,4 @@
-"""Reports of judged items: a table and lines for the terminal."""
+"""What a judged file of items adds up to: numbers, a table and lines for the terminal."""
 
 from __future__ import annotations
 
@@ -6,16 +6,78 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
+import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.report import visible
-from adjudge.bench.summary import counted
-from adjudge.rewards.verdict import Verdict
+from adjudge.bench.length import LengthEffect, length_line, length_of_items
+from adjudge.bench.visible import visible
+from adjudge.bench.words import counted
+from adjudge.engine.score import Reason
+from adjudge.rewards.verdict import Item, Verdict
 
 MIN_ID, PART = 12, 8
 """Columns of the terminal for an id at least, and for a part."""
+
+
+class ItemRow(msgspec.Struct, frozen=True):
+    """An item, and what the judge said of it."""
+
+    item: Item
+    verdict: Verdict
+
+
+class ItemSummary(msgspec.Struct, frozen=True):
+    """Counts over the items of one run; `parts` are the names of all parts, `remembered` came from the journal."""
+
+    model: str
+    items: int
+    scores: tuple[float, ...]
+    parts: tuple[str, ...]
+    abstained: dict[Reason, int]
+    truncated: int
+    length: LengthEffect
+    seconds: float
+    tokens_computed: int
+    prompt_tokens: int
+    remembered: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        """The mean score."""
+        return fmean(self.scores) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation of the scores."""
+        return stdev(self.scores) if len(self.scores) > 1 else None
+
+
+def summarise_items(
+    rows: Sequence[ItemRow],
+    model: str,
+    seconds: float,
+    tokens_computed: int,
+    prompt_tokens: int,
+    *,
+    remembered: int = 0,
+) -> ItemSummary:
+    """The summary of `rows`, with the run's counters."""
+    verdicts = [row.verdict for row in rows]
+    return ItemSummary(
+        model=model,
+        items=len(rows),
+        scores=tuple(verdict.score for verdict in verdicts if verdict.score is not None),
+        parts=tuple(dict.fromkeys(name for verdict in verdicts for name in verdict.breakdown)),
+        abstained=dict(Counter(verdict.abstained for verdict in verdicts if verdict.abstained)),
+        truncated=sum(verdict.truncated for verdict in verdicts),
+        length=length_of_items([(row.item, row.verdict) for row in rows]),
+        seconds=seconds,
+        tokens_computed=tokens_computed,
+        prompt_tokens=prompt_tokens,
+        remembered=remembered,
+    )
 
 
 def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
@@ -37,24 +99,30 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
     return table
 
 
-def item_lines(
-    verdicts: Sequence[Verdict], model: str, seconds: float, computed: int, asked: int, *, remembered: int = 0
-) -> list[str]:
-    """The run in a few plain sentences: scores, abstentions, tokens, time; `remembered` came from the journal."""
-    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-    reasons = Counter(verdict.abstained for verdict in verdicts if verdict.abstained)
-    told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-    spread = f", standard deviation {stdev(scores):.2f}" if len(scores) > 1 else ""
+def item_lines(summary: ItemSummary) -> list[str]:
+    """The run in a few plain sentences: scores, abstentions, length, tokens, time."""
+    told = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.abstained.items()))
+    asked, computed = summary.prompt_tokens, summary.tokens_computed
     lines = [
-        f"{model}: {counted(len(verdicts), 'item')}",
-        f"mean score {fmean(scores):.2f}{spread}" if scores else "no item has a score",
-        f"abstained on {reasons.total()} of {len(verdicts)}" + (f": {told}" if told else ""),
-        f"texts shortened in {sum(verdict.truncated for verdict in verdicts)} of {len(verdicts)}",
+        f"{summary.model}: {counted(summary.items, 'item')}",
+        mean_line(summary),
+        f"abstained on {sum(summary.abstained.values())} of {summary.items}" + (f": {told}" if told else ""),
+        f"texts shortened in {summary.truncated} of {summary.items}",
+        f"length: {length_line(summary.length)}",
         f"computed {computed:,} of {asked:,} tokens asked for"
         + (f" (1 in {asked / computed:.1f})" if computed else ""),
-        f"{seconds:.1f} s" + (f", {counted(remembered, 'item')} remembered" if remembered else ""),
+        f"{summary.seconds:.1f} s"
+        + (f", {counted(summary.remembered, 'item')} remembered" if summary.remembered else ""),
     ]
     return [visible(line) for line in lines]
+
+
+def mean_line(summary: ItemSummary) -> str:
+    """The mean score and its spread."""
+    if summary.mean is None:
+        return "no item has a score"
+    spread = "" if summary.deviation is None else f", standard deviation {summary.deviation:.2f}"
+    return f"mean score {summary.mean:.2f}{spread}"
 
 
 def _short(name: str) -> str:

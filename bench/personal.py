@@ -15,7 +15,7 @@ from rich.text import Text
 from scipy import stats
 
 from adjudge.bench.perse import Chosen, Rated
-from adjudge.bench.report import visible
+from adjudge.bench.visible import visible
 from adjudge.rewards.personal import PersonalJudge, last_reviews
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-import jinja2
-import msgspec
-import numpy as np
 import rich
-from markupsafe import Markup, escape
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
@@ -21,71 +14,21 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from adjudge.bench.length import length_line
+from adjudge.bench.page import Axis, capital, places_of, render_page, write_page
 from adjudge.bench.summary import (
     PairRow,
     RunSummary,
     agreement,
     by_order,
-    counted,
     pace,
-    percent,
     position_bias,
     sharing,
-    signed,
-    span,
     worth,
 )
-from adjudge.engine.score import Reason
+from adjudge.bench.visible import visible
+from adjudge.bench.words import counted, signed
 from adjudge.rewards.verdict import AspectVerdict, PairVerdict
-
-REASONS: dict[Reason, str] = {
-    "unparsable": "the answer could not be read as a label",
-    "low_mass": "the model gave the labels too little of its probability",
-    "timeout": "no answer came in time",
-    "non_finite": "the model returned numbers that are not finite",
-    "too_long": "the texts do not fit into the model’s context",
-    "cancelled": "the request was cancelled",
-    "unsupported": "the model or its server cannot answer this kind of question",
-}
-"""The reasons to abstain, in words."""
-
-SHOWN = 20_000  # characters of a text in the HTML file: a policy may write a megabyte
-BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
-    chr(code) for code in (*range(0xFE00, 0xFE0F), *range(0xE0100, 0xE01F0))
-}  # printable by category and drawn as nothing; U+FE0F stays, for it is part of ordinary emoji
-
-
-# Hostile text
-
-
-def visible(text: str) -> str:
-    """The text with its invisible, control and direction-changing characters written out: ⟨U+200B⟩."""
-    return "".join(f"⟨{part}⟩" if hidden else part for part, hidden in pieces(text))
-
-
-def marked(text: str) -> Markup:
-    """The same as HTML, the rest escaped; a long text is cut, and says so."""
-    parts = [Markup("<i>{}</i>").format(part) if hidden else escape(part) for part, hidden in pieces(text[:SHOWN])]
-    if len(text) > SHOWN:
-        parts.append(Markup("<i>{:,} more characters are not shown</i>").format(len(text) - SHOWN))
-    return Markup("").join(parts)
-
-
-def pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Runs of readable text, and the names of hidden characters ("U+200B", "U+200B ×12"), which are flagged."""
-    for character, run in groupby(text.replace("\r\n", "\n"), lambda c: c if _hidden(c) else ""):
-        if character:
-            length = sum(1 for _ in run)
-            yield f"U+{ord(character):04X}" + (f" ×{length}" if length > 1 else ""), True
-        else:
-            yield "".join(run), False
-
-
-def _hidden(character: str) -> bool:
-    if character.isprintable() or character in "\n\t":
-        return character in BLANK
-    return unicodedata.category(character) != "Zs"
-
 
 # On the terminal
 
@@ -99,6 +42,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
         position_bias(summary),
         f"abstained on {sum(summary.abstained.values())} of {summary.pairs}" + (f": {reasons}" if reasons else ""),
         f"texts shortened in {summary.truncated} of {summary.pairs}",
+        f"length: {length_line(summary.length)}",
         f"computed {summary.tokens_computed:,} of {summary.prompt_tokens:,} tokens asked for" + sharing(summary),
         f"{summary.seconds:.1f} s" + pace(summary),
     ]
@@ -173,25 +117,6 @@ def _meant(row: PairRow) -> Text:
 # As a page
 
 
-class Axis(msgspec.Struct, frozen=True):
-    """A horizontal axis; places on it are percentages of its width, so that a drawing fits any screen."""
-
-    low: float
-    high: float
-
-    def __call__(self, value: float) -> str:
-        """The place of a value, kept on the axis."""
-        share = (value - self.low) / (self.high - self.low)
-        return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
-
-    @staticmethod
-    def around(middle: float, values: Sequence[float], widths: Sequence[float]) -> Axis:
-        """The narrowest of `widths` on both sides of `middle` that holds the values."""
-        reach = max((abs(value - middle) for value in values), default=0.0)
-        width = next((width for width in widths if reach <= width), widths[-1])
-        return Axis(middle - width, middle + width)
-
-
 def write_pair_report(
     path: str | Path,
     rows: Sequence[PairRow],
@@ -204,37 +129,20 @@ def write_pair_report(
 
     The file appears whole or not at all. Raises OSError where it cannot be written.
     """
-    path = Path(path)
-    page = render(rows, summary, title=title, labels=labels)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_page(path, render(rows, summary, title=title, labels=labels))
 
 
 def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str, labels: Sequence[str]) -> str:
     """The page of `write_pair_report`."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"marked": marked, "percent": percent, "signed": signed, "unbroken": _unbroken}
-    environment.globals |= {"by_order": by_order, "span": span, "sharing": sharing, "pace": pace, "counted": counted}
     biases = _biases(rows, summary)
-    return environment.get_template("pairs.html.jinja").render(
+    return render_page(
+        "pairs.html.jinja",
         title=title,
         rows=rows,
         summary=summary,
         worth=worth(summary),
-        agreement=_capital(agreement(summary)),
-        position_bias=_capital(position_bias(summary)),
-        reasons=REASONS,
+        agreement=capital(agreement(summary)),
+        position_bias=capital(position_bias(summary)),
         intended=any(row.expected for row in rows),
         unit_axis=Axis(0.0, 1.0),
         pair_axis=_preference_axis([row.verdict for row in rows]),
@@ -243,17 +151,8 @@ def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str, labels: 
         biases=[(name, values, fmean(values)) for name, values in biases if values],
         labels=tuple(labels),
         tallest=_tallest(rows, labels),
-        place=_places(labels),
+        place=places_of(labels),
     )
-
-
-def _capital(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]
-
-
-def _unbroken(text: str) -> str:
-    """The text with its percent signs held to their numbers."""
-    return text.replace(" %", "\u00a0%")
 
 
 def _preference_axis(verdicts: Sequence[PairVerdict | AspectVerdict]) -> Axis:
@@ -286,13 +185,3 @@ def _tallest(rows: Sequence[PairRow], labels: Sequence[str]) -> float:
                     raise ValueError(f'pair "{row.pair.id}", aspect "{name}": {found}')
                 tallest = max(tallest, *(distribution or (0.0,)))
     return tallest or 1.0
-
-
-def _places(labels: Sequence[str]) -> Callable[[float], float] | None:
-    """Where an expected score stands among the labels, the first at 0; None unless they are rising numbers."""
-    try:
-        numbers = [float(label) for label in labels]
-    except ValueError:
-        return None
-    rising = all(x < y for x, y in pairwise(numbers))
-    return (lambda value: float(np.interp(value, numbers, range(len(numbers))))) if rising else None

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from adjudge.bench.length import LengthEffect, length_of_pairs
+from adjudge.bench.words import counted, percent, signed, span
 from adjudge.engine.score import Reason
 from adjudge.rewards.preference import sigmoid
 from adjudge.rewards.verdict import Pair, PairVerdict
@@ -49,8 +51,8 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     `agreed`, `disagreed` and `undecided` (even or abstained) count the pairs meant to have a better story. `bias` is
     the mean position bias in log-odds for the first place; `both_orders` counts the decided pairs that have one, and
-    `turned` those whose winner depends on the order. `prompt_tokens` were asked for, `tokens_computed` went through
-    the model.
+    `turned` those whose winner depends on the order. `length` is how the preference goes with the stories' lengths.
+    `prompt_tokens` were asked for, `tokens_computed` went through the model.
     """
 
     model: str
@@ -67,6 +69,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     seconds: float
     tokens_computed: int
     prompt_tokens: int
+    length: LengthEffect
     remembered: int = 0  # pairs whose verdict came from the journal: time and tokens are of the others
 
     @property
@@ -126,6 +129,7 @@ def summarise(
         seconds=seconds,
         tokens_computed=tokens_computed,
         prompt_tokens=prompt_tokens,
+        length=length_of_pairs([(row.pair, row.verdict) for row in rows]),
         remembered=remembered,
     )
 
@@ -210,28 +214,3 @@ def pace(summary: RunSummary) -> str:
     judged = summary.pairs - summary.remembered
     rate = f", {judged / summary.seconds:.2f} pairs/s" if judged and summary.seconds > 0 else ""
     return rate + (f", {counted(summary.remembered, 'pair')} remembered" if summary.remembered else "")
-
-
-def counted(number: int, noun: str) -> str:
-    """Such as "1 pair" or "2 pairs"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """Such as "54 %"; a share that is not whole is never rounded to 0 or 100."""
-    least = 10.0 ** -(digits + 2)
-    if 0 < share <= least / 2:
-        return f"<{100 * least:.{digits}f} %"
-    if 0 < 1 - share <= least / 2:
-        return f">{100 - 100 * least:.{digits}f} %"
-    return f"{100 * share:.{digits}f} %"
-
-
-def span(interval: tuple[float, float]) -> str:
-    """Such as "35–71 %"."""
-    return f"{100 * interval[0]:.0f}–{100 * interval[1]:.0f} %"
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """With its sign, and a minus as long as the plus."""
-    return f"{value:+.{digits}f}".replace("-", "−")

@@ -19,6 +19,7 @@ from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
 from adjudge.rewards.asking import ANSWER, Answer, Mode, Question, open_asking
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.kept_answers import KeptAnswers
 from adjudge.rewards.template import Data, Layout
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention
 
@@ -169,7 +170,19 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
     def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling]:
         asked = {key: self.ask(subject) for key, subject in subjects.items()}
         for key, answers in self.asking.ask({key: questions for key, (questions, _) in asked.items()}):
-            yield self._conclude(subjects[key], answers, key, asked[key][1])
+            yield self._concluded(subjects[key], answers, key, asked[key][1])
+
+    def _concluded(self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool) -> Ruling:
+        """The verdict from the answers, which the journal keeps, so that it can be concluded anew."""
+        verdict = self._conclude(subject, answers, key, truncated)
+        if self.journal is not None and verdict.abstained not in PASSING:
+            self.journal.keep(key, KeptAnswers.of(answers, truncated).packed)
+        return verdict
+
+    def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
+        """The verdict on a subject whose questions, by their names, were answered so."""
+        subject = clean(subject)
+        return self._conclude(subject, answers, self.key(subject), truncated)
 
     @abstractmethod
     def _questions(self, subject: Subject) -> list[Question]:

@@ -84,6 +84,9 @@ def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(run: Ru
         file.write(b'{"id": "p59", "preference": 0.')  # as if torn in mid-line
     before = stored(journal)
     assert 17 <= len(before) < 60
+    replayed = run("replay", "v.jsonl.journal")  # what was committed is there, whatever the output has lost
+    assert replayed.returncode == 1 and f"{60 - len(before)} of 60 rows have no verdict" in replayed.stderr
+    assert len(replayed.stdout.splitlines()) == len(before)
 
     assert "v.jsonl exists: --resume continues that run" in refused(
         run("judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT)
@@ -95,6 +98,7 @@ def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(run: Ru
     assert {key: after[key] for key in before} == before  # the same rows, written at the same moment
     lines = (tmp_path / "v.jsonl").read_text().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [f"p{n}" for n in range(60)]
+    assert run("replay", "v.jsonl").stdout.splitlines() == lines
 
     fresh = run("judge", "pairs.jsonl", "-o", "fresh.jsonl", *SHORT)
     assert fresh.returncode == 0
@@ -267,7 +271,7 @@ def test_single_texts_are_scored_into_a_table_and_lines(run: Run, tmp_path: Path
     rows = [{"id": f"i{n}", "prompt": "Tell one.", "response": f"Story {n}.", "genre": "tale"} for n in range(3)]
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pointwise = ("judge", "items.jsonl", "--judge", "pointwise", *TINY)
-    result = run(*pointwise, "--aspects", "coherence,ending")
+    result = run(*pointwise, "--aspects", "coherence,ending", "--report", "r.html")
     assert result.returncode == 0, result.stderr
     assert "i2" in result.stdout and "3 items" in result.stdout and "abstained on 0 of 3" in result.stdout
     verdicts = [json.loads(line) for line in (tmp_path / "items.verdicts.jsonl").read_text().splitlines()]
@@ -275,7 +279,7 @@ def test_single_texts_are_scored_into_a_table_and_lines(run: Run, tmp_path: Path
     for verdict in verdicts:
         assert 1 < verdict["score"] < 5 and verdict["mass"] > 0 and verdict["genre"] == "tale"
         assert list(verdict["breakdown"]) == ["coherence", "ending"] and "response" not in verdict
-    assert "--report is for pairs" in refused(run(*pointwise, "-o", "v.jsonl", "--report", "r.html"))
+    assert "Story 2." in (tmp_path / "r.html").read_text() and "report:   r.html" in result.stdout
     write_pairs(tmp_path / "pairs.jsonl", 1)
     missing = run("judge", "pairs.jsonl", "--judge", "pointwise", *TINY)
     assert '"response" is missing (needed by a judge of single texts)' in refused(missing)
@@ -297,6 +301,16 @@ def test_a_judge_that_reasons_says_what_it_wrote_and_where_it_wrote_no_score(run
 
 def test_models_and_every_help_page_print(run: Run) -> None:
     assert "smollm2-135m" in run("models").stdout
-    for command in ((), ("judge",), ("rank",), ("score",), ("models",), ("bench",), ("bench", "judge")):
+    for command in (
+        (),
+        ("judge",),
+        ("rank",),
+        ("replay",),
+        ("score",),
+        ("prompts", "show"),
+        ("models",),
+        ("bench",),
+        ("bench", "judge"),
+    ):
         result = run(*command, "--help")
         assert result.returncode == 0 and "Usage" in result.stdout

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Options = Mapping[str, Any]
 """The options a user gave, by name; what was left out is not in it."""
 
-Open = Callable[["EngineFace", "Journal"], "Judge[Any, Any]"]
+Open = Callable[["EngineFace", "Journal | None"], "Judge[Any, Any]"]
 """Opens a judge; mistakes in its options were found before."""
 
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")

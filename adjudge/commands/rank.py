@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from adjudge.commands.output import open_output
+from adjudge.commands.results import Work, show_rankings
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
+from adjudge.commands.rows import rows_of
+from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pairing import Kind, Pairing
+from adjudge.rewards.run import record_run
 from adjudge.rewards.tournament import PairJudge, Ranking, Tournament, members_of
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import Row, group_line, group_of, read_rows
+from adjudge.rewards.wire import Row, group_line, group_of
+
+
+class Contest(TypedDict):
+    """How a tournament goes: its options by name."""
+
+    pairing: Kind
+    k: int
+    budget: int | None
+    ranking: Ranking
+    seed: int
 
 
 def rank_file(
@@ -42,6 +51,7 @@ def rank_file(
     orders: Literal["both", "ab"],
     cut: Literal["middle", "head", "tail", "never"],
     earlier: Earlier,
+    report: Path | None,
     journal: Path | None,
     device: str,
     dtype: str,
@@ -49,11 +59,12 @@ def rank_file(
     """Rank every group of `path`; mistakes in the file or the options are found before the model is loaded."""
     chosen = parse_aspects(aspects)
     rules = Pairing(pairing, k, budget)
-    rows = read_rows(path)
+    contest: Contest = {"pairing": pairing, "k": k, "budget": budget, "ranking": ranking, "seed": seed}
+    rows = rows_of(path)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, seed) for row, group in zip(rows, groups, strict=True))
     journal = journal or output.with_name(output.name + ".journal")
-    check_paths("the groups", path, output, journal)
+    check_paths("the groups", path, output, journal, report)
     with alone(journal), Journal(journal) as book:
         check_earlier(output, book, earlier)
         from adjudge.engine.engine import Engine
@@ -72,27 +83,24 @@ def rank_file(
             keeping(output, lambda: f"{progress.tasks[0].completed:.0f} of {total} comparisons are kept"),
             progress,
         ):
-            watched = _Watched(judge, lambda: progress.advance(task))
-            tournament = Tournament(watched, pairing=pairing, k=k, budget=budget, ranking=ranking, seed=seed)
+            tournament = Tournament(_Watched(judge, lambda: progress.advance(task)), **contest)
+            record_run(
+                book,
+                what="groups",
+                judge="pairwise",
+                source=path,
+                options={**contest, "aspects": aspects, "orders": orders, "cut": cut},
+                card=Card.of(engine),
+                rows=rows,
+                keys=None,
+            )
             started = time.perf_counter()
             for row, verdict in zip(rows, tournament.rank_iter(groups), strict=True):
                 write(group_line(verdict, row))
                 verdicts.append(verdict)
             seconds = time.perf_counter() - started
-    from adjudge.bench.summary import counted
-
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(_table(verdicts))
-    reasons = sum((verdict.abstentions for verdict in verdicts), Counter())
-    stats = engine.stats
-    for line in (
-        f"{engine.name}: {counted(len(groups), 'group')}, {counted(total, 'pair')}",
-        f"abstained on {reasons.total()} of {total}"
-        + "".join(f", {count} {reason}" for reason, count in sorted(reasons.items())),
-        f"computed {stats.tokens_computed:,} of {stats.prompt_tokens:,} tokens asked for in {seconds:.1f} s",
-        f"rankings: {output}",
-    ):
-        console.print(line, highlight=False, soft_wrap=True)
+    show_rankings(groups, verdicts, Work.of(engine, seconds), title=f"Rankings of {path.name}", report=report)
+    print(f"rankings: {output}")
 
 
 class _Watched:
@@ -114,25 +122,3 @@ def _size(row: Row, group: Group, rules: Pairing, seed: int) -> int:
         return rules.size(len(members_of(group, seed)))
     except AdjudgeError as error:
         raise AdjudgeError(f"{row.place}: {error}") from None
-
-
-def _table(verdicts: Sequence[GroupVerdict]) -> Table:
-    """One line for each group."""
-    from adjudge.bench.report import visible
-
-    table = Table(
-        "group", "responses", "pairs", "abstained", "best (from 0)", "strength", "P(beats reference)", box=SIMPLE_HEAD
-    )
-    for verdict in verdicts:
-        best = verdict.best
-        over = None if best is None or verdict.preferences is None else verdict.preferences[best]
-        table.add_row(
-            Text(visible(verdict.id)),
-            str(len(verdict.strengths)),
-            str(len(verdict.outcomes)),
-            str(verdict.abstentions.total()),
-            "" if best is None else str(best),
-            "" if best is None else f"{verdict.strengths[best]:+.2f}",
-            "" if over is None else f"{over:.2f}",
-        )
-    return table

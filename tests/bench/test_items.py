@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from adjudge.bench.items import item_lines, item_table
-from adjudge.rewards.verdict import Part, Verdict
+from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
+from adjudge.rewards.verdict import Item, Part, Verdict
 
 NAMES = ("relevance", "coherence", "\x1b[2Jwit")
 
@@ -44,13 +44,14 @@ def test_a_narrow_table_keeps_the_score() -> None:
 
 
 def test_the_lines_count_scores_abstentions_and_work() -> None:
-    lines = item_lines(VERDICTS, "m", 2.0, 100, 250, remembered=1)
-    assert lines == [
+    rows = [ItemRow(Item("p", "story"), verdict) for verdict in VERDICTS]
+    assert item_lines(summarise_items(rows, "m", 2.0, 100, 250, remembered=1)) == [
         "m: 3 items",
         "mean score 3.00, standard deviation 1.41",
         "abstained on 1 of 3: 1 unparsable",
         "texts shortened in 1 of 3",
+        "length: whether length matters cannot be told: too few verdicts, or all alike",
         "computed 100 of 250 tokens asked for (1 in 2.5)",
         "2.0 s, 1 item remembered",
     ]
-    assert item_lines(VERDICTS[2:], "m", 0.0, 0, 0)[1] == "no item has a score"
+    assert item_lines(summarise_items(rows[2:], "m", 0.0, 0, 0))[1] == "no item has a score"

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.text import Text
 from scipy.stats import binomtest
 
-from adjudge.bench.report import pair_table, render, summary_lines, visible, write_pair_report
-from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, percent, summarise, wilson, worth
+from adjudge.bench.report import pair_table, render, summary_lines, write_pair_report
+from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, summarise, wilson, worth
+from adjudge.bench.visible import visible
+from adjudge.bench.words import percent
 from adjudge.engine.score import Reason
 from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.preference import debiased, sigmoid

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,97 @@ def test_a_key_depends_on_every_part_and_on_no_order() -> None:
     assert key == content_key(**dict(reversed(content.items())))
     assert len({key, *(content_key(**{**content, name: "other"}) for name in content)}) == 4
     assert content_key(texts=("a", "b")) != content_key(texts=("ab", ""))
+
+
+RECORDER = """
+import os, signal, sys
+from adjudge.rewards.journal import Journal
+journal = Journal(sys.argv[1])
+journal.put("kept", b"{}")
+journal.keep("kept", b"answers")
+
+class Torn(dict):
+    def items(self):
+        for number in range(1000):
+            yield str(number), b"x" * 1000
+        yield "last", Trap()
+
+class Trap(bytes):
+    def __conform__(self, protocol):
+        pass
+
+import adjudge.rewards.journal as module
+packed = module.zlib.compress
+def compress(content, level):
+    return Dying(packed(content)) if isinstance(content, Trap) else packed(content)
+
+class Dying:
+    def __init__(self, content):
+        self.content = content
+    def __conform__(self, protocol):  # asked by SQLite as it binds the last row, the others being written
+        os.kill(os.getpid(), signal.SIGKILL)
+
+module.zlib.compress = compress
+journal.record(b"run", Torn())
+"""
+
+
+def test_kill_9_in_the_middle_of_a_write_leaves_what_was_committed_and_nothing_of_the_rest(tmp_path: Path) -> None:
+    process = subprocess.run([sys.executable, "-c", RECORDER, str(tmp_path / "j")], capture_output=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    with Journal(tmp_path / "j") as journal:
+        assert journal.get(["kept"]) == {"kept": b"{}"} and journal.answers("kept") == b"answers"
+        assert journal.runs() == []
+        with pytest.raises(KeyError):
+            journal.content("0")
+        journal.record(b"run", {"0": b"content"})
+        assert journal.content("0") == b"content"
+
+
+ALL_KINDS = """
+import sys
+from adjudge.rewards.journal import Journal
+with Journal(sys.argv[1]) as journal:
+    for number in range(40):
+        journal.keep(f"{sys.argv[2]}{number}", sys.argv[2].encode())
+        journal.put(f"{sys.argv[2]}{number}", b"{}")
+        journal.record(f"run {number}".encode(), {f"{number}": b"same", sys.argv[2]: b"own"})
+"""
+
+
+def test_several_processes_write_answers_and_runs_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ALL_KINDS, str(tmp_path / "j")]
+    processes = [subprocess.Popen([*command, name]) for name in "abc"]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    with Journal(tmp_path / "j") as journal:
+        assert len(journal) == 120 and len(journal.runs()) == 40
+        assert all(journal.answers(f"{name}{n}") == name.encode() for name in "abc" for n in range(40))
+        assert [journal.content(name) for name in ("a", "b", "c", "39")] == [b"own", b"own", b"own", b"same"]
+
+
+def test_a_run_that_is_repeated_is_the_latest_and_is_kept_once(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        for run in (b"first", b"second", b"first"):
+            journal.record(run, {"text": b"A story."})
+        assert [run for _, run in journal.runs()] == [b"second", b"first"]
+        journal.clear()
+        assert journal.runs() == [] and len(journal) == 0
+
+
+def test_a_journal_of_the_first_version_is_read_and_goes_on(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "j") as db:
+        db.execute("CREATE TABLE verdicts (key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL)")
+        db.execute("INSERT INTO verdicts VALUES ('old', ?, 1.0)", (b"{}",))
+    with Journal(tmp_path / "j") as journal:
+        assert journal.get(["old"]) == {"old": b"{}"} and journal.answers("old") is None and journal.runs() == []
+        journal.keep("new", b"answers")
+    with Journal(tmp_path / "j") as journal:
+        assert journal.answers("new") == b"answers"
+
+
+def test_a_journal_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
+    Journal(tmp_path / "j").close()
+    with sqlite3.connect(tmp_path / "j") as db:
+        db.execute("PRAGMA user_version=99")
+    with pytest.raises(AdjudgeError, match="written by a later adjudge .journal version 99"):
+        Journal(tmp_path / "j")

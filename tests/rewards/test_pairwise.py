@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ import torch
 from adjudge.engine import trie
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Score
 from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.journal import Journal
@@ -356,3 +358,40 @@ def test_the_papers_layout_has_the_aspect_first_and_each_story_after_its_own_pro
     assert text.count("PROMPT") == 2 and text.index("STORY-A") < text.rindex("PROMPT") < text.index("STORY-B")
     with pytest.raises(AdjudgeError, match='layout is "other": choose shared or paper'):
         PairwiseJudge(tiny, layout="other")  # type: ignore[arg-type]
+
+
+class LeaningEngine(EngineFace):
+    """Adds `lean` to the log-odds of whichever story is shown first, whatever the stories' own odds (`better`).
+
+    The story in the second place always scores 3, the first one 5 or 1, so that its log-odds are exactly as wanted.
+    """
+
+    name, fingerprint, dtype = "leaning", "leaning", "float64"
+    max_prompt_tokens = 1 << 20
+
+    def __init__(self, tiny: Engine, lean: float, better: dict[str, float]) -> None:
+        super().__init__(tiny.tokenizer)
+        self.lean, self.better = lean, better
+
+    def score_iter(self, prompts: Any, labels: Any, **how: Any) -> Iterator[tuple[int, Score]]:
+        for place, prompt in enumerate(prompts):
+            texts = [segment.text for segment in prompt.segments if not segment.trusted]
+            p = sigmoid(self.better[texts[1]] - self.better[texts[2]] + self.lean)
+            first, second = (1 - p, 0.0, 0.0, 0.0, p), (0.0, 0.0, 1.0, 0.0, 0.0)
+            asked = first if "Story 1: <ANSWER>" in prompt.tail.text else second
+            logprobs = [math.log(0.9 * share) if share else -math.inf for share in asked]
+            yield place, Score.of(SCALE.labels, logprobs, SCALE.numbers, 1)
+
+    def generate_iter(self, *arguments: Any, **how: Any) -> Iterator[Any]:
+        raise AssertionError("nothing is written")
+
+
+def test_a_lean_towards_the_first_place_moves_the_verdicts_of_one_order_and_not_those_of_both(tiny: Engine) -> None:
+    pairs = [Pair(a="fine", b="poor", prompt="p"), Pair(a="poor", b="fine", prompt="p"), Pair("fine", "fine", "p")]
+    quality = {"fine": 0.6, "poor": -0.2}
+    for lean in (-4.0, 0.0, 0.3, 9.0):
+        engine = LeaningEngine(tiny, lean, quality)
+        both, one = PairwiseJudge(engine).compare(pairs), PairwiseJudge(engine, orders="ab").compare(pairs)
+        assert [v.preference for v in both] == pytest.approx([sigmoid(0.8), sigmoid(-0.8), 0.5], abs=1e-9)
+        assert [v.bias for v in both] == pytest.approx([lean] * 3)
+        assert [v.preference for v in one] == pytest.approx([sigmoid(lean + q) for q in (0.8, -0.8, 0.0)])

@@ -1,0 +1,139 @@
+"""`adjudge prompts`: which prompts there are, and what a judge really asks, with its untrusted slots marked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from adjudge.bench.visible import visible
+from adjudge.bench.words import counted
+from adjudge.commands.kinds import KINDS, Options, named, prepare
+from adjudge.commands.rows import rows_of
+from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.prompt import Prompt
+from adjudge.engine.tokenizer import Tokenizer
+from adjudge.rewards import template
+from adjudge.rewards.asking import Question
+from adjudge.rewards.wire import Row
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "pairs": {
+        "prompt": "prompt",
+        "story_a": "story_a",
+        "story_b": "story_b",
+        "reviews": [{"a": "reviews: a", "b": "reviews: b", "preferred": "a"}],
+    },
+    "items": {
+        "prompt": "prompt",
+        "response": "response",
+        "reference": "reference",
+        "reviews": [{"plot": "reviews: plot", "review": "reviews: review", "score": 7}],
+        "rubric": {"criteria": [{"name": "rubric: name", "text": "rubric: text", "points": 10}]},
+    },
+}
+"""A row whose texts are the names of their columns."""
+
+UNTRUSTED = "black on yellow"
+OPEN, CLOSE = "⟦", "⟧"
+MARKS = str.maketrans({OPEN: "⟨U+27E6⟩", CLOSE: "⟨U+27E7⟩"})
+"""What stands around an untrusted slot, written out where a text holds it, so that no text can end its own slot."""
+
+
+def list_prompts() -> None:
+    """Print the prompt files: for which judge, in which language, and the version that journals record."""
+    table = Table("judge", "language", "version", box=None, pad_edge=False, header_style="bold")
+    for path in sorted(template.FOLDER.rglob("*.jinja")):
+        judge = path.parent.relative_to(template.FOLDER).as_posix()
+        table.add_row(judge, path.stem, template.load(judge, path.stem).hash)
+    console = Console()
+    console.print(table)
+    console.print("\nadjudge prompts show JUDGE shows what one asks.", highlight=False)
+
+
+def show_prompts(
+    name: str,
+    *,
+    options: Options,
+    rows: Path | None,
+    row: int,
+    model: str | None,
+    question: str | None,
+    every: bool,
+) -> None:
+    """Print the questions of a judge about one row of a file, or about an example, as they would be asked."""
+    if name not in KINDS:
+        raise AdjudgeError(f'no judge "{name}": choose from {", ".join(KINDS)}')
+    chosen = _row(rows, row) if rows is not None else Row("the example", EXAMPLES[KINDS[name].what])
+    name = named(name, [chosen])
+    kind, open_judge = KINDS[name], prepare(name, options)
+    [subject] = kind.subjects([chosen], options)
+    engine = _engine(model)
+    ask = getattr(open_judge(engine, None), "ask", None)
+    if ask is None:
+        raise AdjudgeError(f"a {name} judge asks nothing in words of ours: there is no prompt to show")
+    questions, _ = ask(subject)
+    console = Console(width=None if sys.stdout.isatty() else 1 << 16, highlight=False)
+    for shown in _chosen(questions, question, every):
+        _print(console, shown, engine)
+    if not every and question is None and len(questions) > 1:
+        names = ", ".join(visible(other.name) for other in questions[1:])
+        console.print(
+            f"\n{counted(len(questions) - 1, 'more question')} (--all, or --question NAME): {names}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def marked_text(prompt: Prompt, *, colour: bool) -> Text:
+    """A prompt as it is asked: trusted text plain, untrusted slots in colour or between ⟦ and ⟧, nothing hidden."""
+    text = Text()
+    for segment in prompt.segments:
+        words = visible(segment.text).translate(MARKS)
+        if segment.trusted:
+            text.append(words)
+        elif colour:
+            text.append(words or " ", UNTRUSTED)
+        else:
+            text.append(f"{OPEN}{words}{CLOSE}")
+    return text
+
+
+def _engine(model: str | None) -> AbsentEngine:
+    """An engine with the model's tokenizer, if one is named; its weights stay where they are."""
+    if model is None:
+        return AbsentEngine()
+    from adjudge.engine.sources import tokenizer_named
+
+    return AbsentEngine(Card(name=model), Tokenizer(tokenizer_named(model)))
+
+
+def _row(path: Path, number: int) -> Row:
+    rows = rows_of(path)
+    if not 1 <= number <= len(rows):
+        raise AdjudgeError(f"{path} has {counted(len(rows), 'row')}, no row {number}")
+    return rows[number - 1]
+
+
+def _chosen(questions: Sequence[Question], name: str | None, every: bool) -> Sequence[Question]:
+    if name is None:
+        return questions if every else questions[:1]
+    found = [question for question in questions if question.name == name]
+    if not found:
+        raise AdjudgeError(f'no question "{name}": choose from {", ".join(question.name for question in questions)}')
+    return found
+
+
+def _print(console: Console, question: Question, engine: AbsentEngine) -> None:
+    tokens = f", {len(engine.tokenizer.prompt(question.prompt)):,} tokens" if engine.has_tokenizer else ""
+    labels = " ".join(map(visible, question.labels.labels))
+    console.print(f"--- {visible(question.name)} → {labels}{tokens}", style="bold", markup=False, soft_wrap=True)
+    console.print(
+        marked_text(question.prompt, colour=console.color_system is not None and not console.no_color), soft_wrap=True
+    )

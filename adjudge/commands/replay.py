@@ -1,0 +1,213 @@
+"""`adjudge replay`: an earlier run's verdicts again, from its journal alone, or new ones from its old answers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from adjudge.commands.kinds import KINDS, Options, prepare
+from adjudge.commands.output import check_writable, make_folder_of, open_output
+from adjudge.commands.results import Work, show_rankings, show_results
+from adjudge.engine.absent import AbsentEngine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal, content_key, is_journal
+from adjudge.rewards.judge import AskingJudge, clean
+from adjudge.rewards.rescoring import Rescoring
+from adjudge.rewards.run import Run, run_of, runs_of
+from adjudge.rewards.tournament import Tournament
+from adjudge.rewards.verdict import PairVerdict, Verdict
+from adjudge.rewards.wire import Row, group_line, group_of, read_rows, verdict_line
+
+CONTEST = ("pairing", "k", "budget", "ranking", "seed")
+"""The options of a tournament; the rest are its judge's."""
+
+
+def list_runs(source: Path) -> None:
+    """Print the runs a journal has a record of."""
+    from adjudge.bench.visible import visible
+
+    table = Table("run", "begun", "judge", "model", "rows", "of", "options", box=SIMPLE_HEAD)
+    with Journal(_journal_of(source)) as book:
+        for number, (begun, run) in enumerate(runs_of(book), 1):
+            options = {**run.options, **{name: file.name for name, file in run.files.items()}}
+            told = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+            cells = (run.judge if run.what != "groups" else "rank", run.card.name, len(run.read_rows(book)))
+            table.add_row(
+                str(number),
+                f"{begun:%Y-%m-%d %H:%M}",
+                *(Text(visible(str(cell))) for cell in (*cells, run.source, told)),
+            )
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def replay_file(
+    source: Path,
+    output: Path | None,
+    *,
+    rows: Path | None,
+    number: int | None,
+    changes: Options,
+    report: Path | None,
+) -> None:
+    """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew."""
+    given = None if rows is None else read_rows(rows)
+    journal = _journal_of(source)
+    read_places = {path.resolve() for path in (source, journal, rows) if path is not None}
+    for written in (output, report):
+        if written is not None:
+            if written.resolve() in read_places:
+                raise AdjudgeError(f"{written} is what is read: name another file")
+            make_folder_of(written)
+            check_writable(written)
+    with Journal(journal) as book, TemporaryDirectory() as folder:
+        run = run_of(book, number)
+        _check_changes(run, changes)
+        options = run.read_options(book, Path(folder))
+        read = given or run.read_rows(book)
+        results = Results(output, report, f"Replay of {run.source}", Work(run.card.name, remembered=len(read)))
+        if run.what == "groups":
+            _replay_groups(book, run, options, changes, read, results)
+            return
+        subjects = KINDS[run.judge].subjects(read, options)
+        keys = run.read_keys(book) if given is None else _keys_of(book, run, options, read, subjects)
+        held = [place for place, key in enumerate(keys) if key in book]
+        rows_held, subjects_held = [read[place] for place in held], [subjects[place] for place in held]
+        if changes:
+            verdicts = _rescoring(book, run, options, changes).judge_iter(subjects_held)
+        else:
+            verdict_type = _verdict_type(book, run, options)
+            verdicts = _remembered(book, verdict_type, [keys[place] for place in held], subjects_held)
+        shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
+        if results.are_told:
+            show_results(run.what, rows_held, subjects_held, shown, results.work, **results.how)
+    if missing := len(read) - len(held):
+        print(
+            f"adjudge: {missing} of {len(read)} rows have no verdict in the journal:"
+            " that run was stopped, --resume of its command goes on",
+            file=sys.stderr,
+        )
+        raise SystemExit(1)
+
+
+class Results(msgspec.Struct, frozen=True):
+    """Where the results of a replay go, and what is said of them."""
+
+    output: Path | None
+    report: Path | None
+    title: str
+    work: Work
+
+    def write(self, verdicts: Iterable[tuple[Row, Any]], line_of: Callable[[Any, Row], bytes]) -> list[Any]:
+        """Write each as a line, and return them all."""
+        written = []
+        with open_output(self.output) as write:
+            for row, verdict in verdicts:
+                try:
+                    write(line_of(verdict, row))
+                except BrokenPipeError:
+                    raise
+                except OSError as error:
+                    raise AdjudgeError(
+                        f"cannot write {self.output} ({error.strerror}): make room, run again"
+                    ) from error
+                written.append(verdict)
+        return written
+
+    @property
+    def are_told(self) -> bool:
+        """Whether there is more to show than lines on the standard output."""
+        return self.output is not None or self.report is not None
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """How they are shown; lines on the standard output are left to themselves."""
+        return {"title": self.title, "report": self.report, "to_stderr": self.output is None}
+
+
+def _replay_groups(
+    book: Journal, run: Run, options: Options, changes: Options, rows: Sequence[Row], results: Results
+) -> None:
+    """The rankings: what the journal holds are the pairs."""
+    now = {**options, **changes}
+    contest = {name: now[name] for name in CONTEST if name in now}
+    asked = {name: value for name, value in options.items() if name not in CONTEST}
+    changed = {name: value for name, value in changes.items() if name not in CONTEST}
+    judge: Any = _rescoring(book, run, asked, changed) if changed else prepare(run.judge, asked)(_engine(run), book)
+    groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
+    ranked = Tournament(judge, **contest).rank_iter(groups)
+    verdicts = results.write(zip(rows, ranked, strict=True), group_line)
+    if results.are_told:
+        show_rankings(groups, verdicts, results.work, **results.how)
+
+
+def _engine(run: Run) -> AbsentEngine:
+    return AbsentEngine(run.card)
+
+
+def _rescoring(book: Journal, run: Run, options: Options, changes: Options) -> Rescoring[Any, Any]:
+    """The run's judge as it was, and as it is to be."""
+    earlier, judge = (prepare(run.judge, how)(_engine(run), book) for how in (options, {**options, **changes}))
+    if not isinstance(earlier, AskingJudge) or not isinstance(judge, AskingJudge):
+        raise AdjudgeError(f"a {run.judge} judge asks no questions whose answers could be scored anew: judge again")
+    return Rescoring(earlier, judge, book)
+
+
+def _verdict_type(book: Journal, run: Run, options: Options) -> Any:
+    """What the run's judge concludes; a judge that cannot be opened without its model gives no more than the usual."""
+    try:
+        return prepare(run.judge, options)(_engine(run), book).verdict_type
+    except AdjudgeError:
+        return PairVerdict if run.what == "pairs" else Verdict
+
+
+def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects: Sequence[Any]) -> Iterator[Any]:
+    """The verdicts under these keys, which are all there; raises AdjudgeError for what the type has no place for."""
+    for key, subject in zip(keys, subjects, strict=True):
+        stored = book.get([key])[key]
+        if unknown := msgspec.json.decode(stored, type=dict[str, Any]).keys() - set(verdict_type.__struct_fields__):
+            raise AdjudgeError(
+                f"{book.path} has verdicts with {', '.join(sorted(unknown))}, which only the judge itself can read:"
+                " run its command again, with --resume"
+            )
+        yield msgspec.structs.replace(msgspec.json.decode(stored, type=verdict_type), id=clean(subject).id)
+
+
+def _keys_of(book: Journal, run: Run, options: Options, rows: Sequence[Row], subjects: Sequence[Any]) -> list[str]:
+    """The keys of the verdicts that the run gave on the same texts; raises AdjudgeError for a row it did not judge."""
+    judged = KINDS[run.judge].subjects(run.read_rows(book), options)
+    keys = dict(zip(map(_texts, judged), run.read_keys(book), strict=True))
+    for row, subject in zip(rows, subjects, strict=True):
+        if _texts(subject) not in keys:
+            raise AdjudgeError(f"{row.place} was not judged in this run of {run.source}: judge it with --resume")
+    return [keys[_texts(subject)] for subject in subjects]
+
+
+def _texts(subject: Any) -> str:
+    """What a subject is, whatever its name."""
+    return content_key(subject=msgspec.structs.replace(clean(subject), id=""))
+
+
+def _check_changes(run: Run, changes: Options) -> None:
+    takes = (*KINDS[run.judge].options, *(CONTEST if run.what == "groups" else ()))
+    for name in changes:
+        if name not in takes:
+            raise AdjudgeError(
+                f"--{name.replace('_', '-')} does not go with this run, of {run.judge}, over {run.what}: leave it out"
+            )
+
+
+def _journal_of(source: Path) -> Path:
+    """The journal at that place, or beside that output."""
+    for place in (source, source.with_name(source.name + ".journal")):
+        if is_journal(place):
+            return place
+    raise AdjudgeError(f"{source} is no journal, and there is none beside it: name the file that --journal named")

@@ -1,0 +1,125 @@
+"""What a run comes to: a table and lines on the terminal, and one HTML file if it is wanted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from rich.console import Console
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.wire import Row
+
+EXPECTED = ("a", "b", "tie")
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a run has cost; `remembered` verdicts came from the journal, time and tokens are of the others."""
+
+    model: str
+    seconds: float = 0.0
+    tokens_computed: int = 0
+    prompt_tokens: int = 0
+    remembered: int = 0
+
+    @staticmethod
+    def of(engine: EngineFace, seconds: float, remembered: int = 0) -> Work:
+        """What the engine did in that time."""
+        return Work(engine.name, seconds, engine.stats.tokens_computed, engine.stats.prompt_tokens, remembered)
+
+
+def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | None, str | None]]:
+    """Which story of each pair was meant to be better, and the author's note; raises AdjudgeError naming the line."""
+    return [(_expected(row), row.optional_text("note", "the report")) for row in rows]
+
+
+def show_results(
+    what: Literal["pairs", "items"],
+    rows: Sequence[Row],
+    subjects: Sequence[Any],
+    verdicts: Sequence[Any],
+    work: Work,
+    *,
+    title: str,
+    report: Path | None,
+    to_stderr: bool = False,
+) -> None:
+    """Print what the verdicts say, and write it as `report`."""
+    console = _console(to_stderr)
+    counters = (work.model, work.seconds, work.tokens_computed, work.prompt_tokens)
+    if what == "items":
+        from adjudge.bench.item_page import write_item_report
+        from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
+
+        items = [ItemRow(item, verdict) for item, verdict in zip(subjects, verdicts, strict=True)]
+        totals = summarise_items(items, *counters, remembered=work.remembered)
+        console.print(item_table(verdicts, width=console.width))
+        _print(console, item_lines(totals))
+        _write(console, report, lambda path: write_item_report(path, items, totals, title=title))
+        return
+    from adjudge.bench.report import pair_table, summary_lines, write_pair_report
+    from adjudge.bench.summary import PairRow, summarise
+
+    pairs = [
+        PairRow(pair, verdict, expected, note)
+        for pair, verdict, (expected, note) in zip(subjects, verdicts, intentions(rows), strict=True)
+    ]
+    summary = summarise(pairs, *counters, remembered=work.remembered)
+    console.print(pair_table(pairs, summary, width=console.width))
+    _print(console, summary_lines(summary))
+    _write(console, report, lambda path: write_pair_report(path, pairs, summary, title=title))
+
+
+def show_rankings(
+    groups: Sequence[Group],
+    verdicts: Sequence[GroupVerdict],
+    work: Work,
+    *,
+    title: str,
+    report: Path | None,
+    to_stderr: bool = False,
+) -> None:
+    """The same for groups."""
+    from adjudge.bench.group_page import write_group_report
+    from adjudge.bench.groups import GroupRow, group_lines, group_table, summarise_groups
+
+    console = _console(to_stderr)
+    rows = [GroupRow(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
+    totals = summarise_groups(rows, work.model, work.seconds, work.tokens_computed, work.prompt_tokens)
+    console.print(group_table(verdicts))
+    _print(console, group_lines(totals))
+    _write(console, report, lambda path: write_group_report(path, rows, totals, title=title))
+
+
+def _console(to_stderr: bool) -> Console:
+    stream = sys.stderr if to_stderr else sys.stdout
+    return Console(width=None if stream.isatty() else 120, stderr=to_stderr)
+
+
+def _print(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _write(console: Console, report: Path | None, write: Callable[[Path], None]) -> None:
+    if report is None:
+        return
+    try:
+        write(report)
+    except OSError as error:
+        raise AdjudgeError(f"cannot write {report} ({error.strerror}): name another with --report") from error
+    console.print(f"report:   {report}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _expected(row: Row) -> Literal["a", "b", "tie"] | None:
+    value = row.optional_text("expected", "the comparison")
+    if value is None:
+        return None
+    if value not in EXPECTED:
+        raise AdjudgeError(f'{row.place}: "expected" is "{value[:40]}": write a, b or tie, or leave it out')
+    return value  # type: ignore[return-value]

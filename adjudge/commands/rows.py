@@ -1,0 +1,17 @@
+"""Rows to judge: those of a file, or those of an earlier run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.run import run_of
+from adjudge.rewards.wire import Row, read_rows
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The rows of a JSONL or CSV file, or, of a journal, those of its latest run; raises what these do."""
+    if not is_journal(path):
+        return read_rows(path)
+    with Journal(path) as book:
+        return run_of(book).read_rows(book)

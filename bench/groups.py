@@ -1,0 +1,89 @@
+"""What ranked groups add up to: numbers, a table and lines for the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from adjudge.bench.length import LengthEffect, length_line, length_of_groups
+from adjudge.bench.visible import visible
+from adjudge.bench.words import counted
+from adjudge.engine.score import Reason
+from adjudge.rewards.group import Group, GroupVerdict
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """A group, and how its responses rank."""
+
+    group: Group
+    verdict: GroupVerdict
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """Counts over the groups of one run; `abstained` are pairs, by reason, `truncated` are groups."""
+
+    model: str
+    groups: int
+    pairs: int
+    abstained: dict[Reason, int]
+    truncated: int
+    length: LengthEffect
+    seconds: float
+    tokens_computed: int
+    prompt_tokens: int
+
+
+def summarise_groups(
+    rows: Sequence[GroupRow], model: str, seconds: float, tokens_computed: int, prompt_tokens: int
+) -> GroupSummary:
+    """The summary of `rows`, with the run's counters."""
+    verdicts = [row.verdict for row in rows]
+    return GroupSummary(
+        model=model,
+        groups=len(rows),
+        pairs=sum(len(verdict.outcomes) for verdict in verdicts),
+        abstained=dict(sum((verdict.abstentions for verdict in verdicts), Counter())),
+        truncated=sum(verdict.truncated for verdict in verdicts),
+        length=length_of_groups([(row.group, row.verdict) for row in rows]),
+        seconds=seconds,
+        tokens_computed=tokens_computed,
+        prompt_tokens=prompt_tokens,
+    )
+
+
+def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
+    """One line for each group."""
+    table = Table(
+        "group", "responses", "pairs", "abstained", "best (from 0)", "strength", "P(beats reference)", box=SIMPLE_HEAD
+    )
+    for verdict in verdicts:
+        best = verdict.best
+        over = None if best is None or verdict.preferences is None else verdict.preferences[best]
+        table.add_row(
+            Text(visible(verdict.id)),
+            str(len(verdict.strengths)),
+            str(len(verdict.outcomes)),
+            str(verdict.abstentions.total()),
+            "" if best is None else str(best),
+            "" if best is None else f"{verdict.strengths[best]:+.2f}",
+            "" if over is None else f"{over:.2f}",
+        )
+    return table
+
+
+def group_lines(summary: GroupSummary) -> list[str]:
+    """The run in a few plain sentences."""
+    reasons = "".join(f", {count} {reason}" for reason, count in sorted(summary.abstained.items()))
+    computed, asked = summary.tokens_computed, summary.prompt_tokens
+    lines = [
+        f"{summary.model}: {counted(summary.groups, 'group')}, {counted(summary.pairs, 'pair')}",
+        f"abstained on {sum(summary.abstained.values())} of {summary.pairs}{reasons}",
+        f"length: {length_line(summary.length)}",
+        f"computed {computed:,} of {asked:,} tokens asked for in {summary.seconds:.1f} s",
+    ]
+    return [visible(line) for line in lines]

@@ -1,0 +1,28 @@
+"""Numbers in words, the same in all reports."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as "1 pair" or "2 pairs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Such as "54 %"; a share that is not whole is never rounded to 0 or 100."""
+    least = 10.0 ** -(digits + 2)
+    if 0 < share <= least / 2:
+        return f"<{100 * least:.{digits}f} %"
+    if 0 < 1 - share <= least / 2:
+        return f">{100 - 100 * least:.{digits}f} %"
+    return f"{100 * share:.{digits}f} %"
+
+
+def span(interval: tuple[float, float]) -> str:
+    """Such as "35–71 %"."""
+    return f"{100 * interval[0]:.0f}–{100 * interval[1]:.0f} %"
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """With its sign, and a minus as long as the plus."""
+    return f"{value:+.{digits}f}".replace("-", "−")

@@ -1,0 +1,92 @@
+"""An engine whose model is not here: it words prompts, and says which model would answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from adjudge.engine.completion import Completion
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
+from adjudge.engine.prompt import Message, Prompt, mark_data, place_data
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Score
+from adjudge.engine.tokenizer import Tokenizer
+
+
+class Card(msgspec.Struct, frozen=True):
+    """What decides an engine's answers: see the fields of the same names of `EngineFace`."""
+
+    name: str = "no model"
+    fingerprint: str = ""
+    adapter: str | None = None
+    dtype: str = ""
+    max_prompt_tokens: int = 1 << 30
+
+    @staticmethod
+    def of(engine: EngineFace) -> Card:
+        """The card of an engine that is open."""
+        return Card(engine.name, engine.fingerprint, engine.adapter, engine.dtype, engine.max_prompt_tokens)
+
+
+class AbsentEngine(EngineFace):
+    """Stands where a judge wants an engine and its model need not be there; the `card` says which it would be.
+
+    With a model's `tokenizer` prompts stand in its chat template and are shortened to fit; without one each turn stands
+    under the name of its role, whole. Scores and texts raise AdjudgeError, for they need the model.
+    """
+
+    def __init__(self, card: Card | None = None, tokenizer: Tokenizer | None = None) -> None:
+        card = card or Card()
+        self.name, self.fingerprint, self.adapter, self.dtype = card.name, card.fingerprint, card.adapter, card.dtype
+        self.card = card
+        self.stats = Stats()
+        self.has_tokenizer = tokenizer is not None
+        if tokenizer is not None:
+            super().__init__(tokenizer)
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that would fit."""
+        return self.card.max_prompt_tokens
+
+    def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
+        """The model's chat template around messages, or the names of their roles above them."""
+        if self.has_tokenizer:
+            return super().chat(messages, answer)
+        texts, data = mark_data([message.content for message in messages])
+        turns = [f"[{message.role}]\n{text}\n\n" for message, text in zip(messages, texts, strict=True)]
+        return place_data("".join(turns) + "[assistant]\n" + answer, data)
+
+    def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
+        """The prompts, shortened where their length is known."""
+        return super().fit(prompts, reserve) if self.has_tokenizer else (list(prompts), False)
+
+    def score_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[tuple[int, Score]]:
+        """Raises AdjudgeError, unless nothing is asked."""
+        return iter(()) if not prompts else self._refuse()
+
+    def generate_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]]:
+        """Raises AdjudgeError, unless nothing is asked."""
+        return iter(()) if not prompts else self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise AdjudgeError(f"this needs an answer of {self.name}, and no model is loaded here: run the judge itself")

@@ -1,0 +1,121 @@
+"""A run as the journal records it: who judged which rows, how, and under which keys the verdicts stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.engine.absent import Card
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal, content_hash
+from adjudge.rewards.wire import Row
+
+
+class KeptFile(msgspec.Struct, frozen=True):
+    """A file that an option named: how it was called, and the hash of what it said (None: a name, and no file)."""
+
+    name: str
+    content: str | None
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run of a judge over a file. `rows` and `keys` are hashes of lists: of the rows' hashes, of their verdicts'.
+
+    A tournament has no keys: its journal holds pairs.
+    """
+
+    what: Literal["pairs", "items", "groups"]
+    judge: str
+    source: str
+    options: dict[str, Any]
+    files: dict[str, KeptFile]
+    card: Card
+    rows: str
+    keys: str | None = None
+
+    def read_rows(self, journal: Journal) -> list[Row]:
+        """The rows, with all their columns, in order."""
+        names = msgspec.json.decode(journal.content(self.rows), type=list[str])
+        return [
+            Row(f"row {number} of {journal.path.name}", json.loads(journal.content(name)))
+            for number, name in enumerate(names, 1)
+        ]
+
+    def read_keys(self, journal: Journal) -> list[str]:
+        """The key of each row's verdict."""
+        return [] if self.keys is None else msgspec.json.decode(journal.content(self.keys), type=list[str])
+
+    def read_options(self, journal: Journal, folder: Path) -> dict[str, Any]:
+        """The options the judge was opened with; files among them are written into `folder`."""
+        options = dict(self.options)
+        for option, file in self.files.items():
+            options[option] = Path(file.name)
+            if file.content is not None:
+                options[option] = folder / option / file.name
+                options[option].parent.mkdir(parents=True, exist_ok=True)
+                options[option].write_bytes(journal.content(file.content))
+        return options
+
+
+def record_run(
+    journal: Journal,
+    *,
+    what: Literal["pairs", "items", "groups"],
+    judge: str,
+    source: Path,
+    options: Mapping[str, Any],
+    card: Card,
+    rows: Sequence[Row],
+    keys: Sequence[str] | None,
+) -> None:
+    """Write a run into the journal: its rows as they are, the files its options name, and the rest."""
+    contents: dict[str, bytes] = {}
+
+    def keep(content: bytes) -> str:
+        name = content_hash(content)
+        contents[name] = content
+        return name
+
+    files = {
+        option: KeptFile(path.name, keep(path.read_bytes())) if path.is_file() else KeptFile(str(path), None)
+        for option, path in options.items()
+        if isinstance(path, Path)
+    }
+    run = Run(
+        what=what,
+        judge=judge,
+        source=source.name,
+        options={option: value for option, value in options.items() if option not in files},
+        files=files,
+        card=card,
+        rows=keep(msgspec.json.encode([keep(json.dumps(row.columns).encode()) for row in rows])),
+        keys=None if keys is None else keep(msgspec.json.encode(keys)),
+    )
+    journal.record(msgspec.json.encode(run, order="deterministic"), contents)
+
+
+def runs_of(journal: Journal) -> list[tuple[datetime, Run]]:
+    """The journal's runs and when each was last begun, the latest last; raises AdjudgeError where there is none."""
+    runs = [
+        (datetime.fromtimestamp(written).astimezone(), msgspec.json.decode(run, type=Run))
+        for written, run in journal.runs()
+    ]
+    if not runs:
+        raise AdjudgeError(
+            f"{journal.path} has no record of a run (its verdicts are of an earlier adjudge, or there are none):"
+            " run the command that wrote it again, with --resume"
+        )
+    return runs
+
+
+def run_of(journal: Journal, number: int | None = None) -> Run:
+    """The run of that number (from 1), or the latest; raises AdjudgeError where there is none."""
+    runs = runs_of(journal)
+    if number is not None and not 1 <= number <= len(runs):
+        raise AdjudgeError(f"{journal.path} has {len(runs)} runs, no run {number}: list them with --list")
+    return runs[-1 if number is None else number - 1][1]
