@@ -79,7 +79,7 @@ Without = Annotated[
     str | None,
     typer.Option(help="Leave out, names after commas: nodes of a tree, agents of a debate, texts of earlier reviews."),
 ]
-Weights = Annotated[
+TreeWeights = Annotated[
     str | None,
     typer.Option(
         help="equal (default), generated: the model writes them once for an instruction; or leaf=number after"
@@ -136,7 +136,7 @@ def judge_command(
     principles: Principles = None,
     examples: Examples = None,
     without: Without = None,
-    weights: Weights = None,
+    weights: TreeWeights = None,
     k: EarlierReviews = None,
     form: Form = None,
     mode: Mode = None,
@@ -303,7 +303,7 @@ def replay(
     rubric: Rubric = None,
     scheme: Scheme = None,
     without: Without = None,
-    weights: Weights = None,
+    weights: TreeWeights = None,
     form: Form = None,
     min_mass: MinMass = None,
     ranking: Annotated[
@@ -329,7 +329,6 @@ def replay(
         "rubric": rubric,
         "scheme": scheme,
         "without": without,
-        "weights": weights,
         "form": form,
         "min_mass": min_mass,
         "ranking": ranking,
@@ -452,7 +451,7 @@ def show_prompts(
     principles: Principles = None,
     examples: Examples = None,
     without: Without = None,
-    weights: Weights = None,
+    weights: TreeWeights = None,
     k: EarlierReviews = None,
     form: Form = None,
     mode: Mode = None,
@@ -475,7 +474,6 @@ def show_prompts(
         "principles": principles,
         "examples": examples,
         "without": without,
-        "weights": weights,
         "k": k,
         "form": form,
         "mode": mode,

@@ -56,9 +56,11 @@ def judge_file(
         check_earlier(output, book, earlier)
         engine = closing.enter_context(_engine(model, adapter, url, replicas, device, dtype))
         opened = open_judge(engine, book)
+        keys = [
+            opened.key(subject) for subject in subjects
+        ]  # which finds mistakes of rows before anything is forgotten
         if earlier == "overwrite":
             book.clear()
-        keys = [opened.key(subject) for subject in subjects]
         remembered = sum(key in book for key in keys)
         verdicts: list[Any] = []
         with (
