@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from adjudge.bench.summary import counted
+from adjudge.bench.words import counted
 from adjudge.rewards.verdict import Verdict
 
 
