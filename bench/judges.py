@@ -237,6 +237,21 @@ def _tree(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
     return TreeJudge(engine).judge_iter(items, 10)  # what ten systems wrote for one instruction
 
 
+def _principle(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
+    from adjudge.rewards.principle import PrincipleJudge
+
+    return PrincipleJudge(engine, language="zh").judge_iter(items, WINDOW)
+
+
+def _debate(engine: EngineFace, subjects: list[Any]) -> Iterator[Any]:
+    from adjudge.engine.sampling import Sampling
+    from adjudge.rewards.debate import DebateJudge
+
+    items, (examples, *_) = zip(*subjects, strict=True)
+    judge = DebateJudge(engine, examples, language="zh", sampling=Sampling(max_tokens=64, temperature=0.7))
+    return judge.judge_iter(items, WINDOW)
+
+
 def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
     from adjudge.rewards.aspects import HANNA
     from adjudge.rewards.pairwise import PairwiseJudge
@@ -256,6 +271,8 @@ TRIALS: tuple[Trial, ...] = (
     Trial("ensemble", OPENMEVA, lambda folder: draw(folder, OPENMEVA, 24, samples.openmeva_item), _ensemble),
     Trial("rubric", HOWTOBENCH, lambda folder: draw(folder, HOWTOBENCH, 8, samples.howtobench_items), _rubric),
     Trial("tree", "howtobench", samples.howtobench_systems, _tree),
+    Trial("principle", GREETINGS, lambda folder: draw(folder, GREETINGS, 100, samples.greeting_item), _principle),
+    Trial("debate", GREETINGS, lambda folder: samples.greetings_beside_good_ones(folder, 10, 48), _debate),
     Trial("personal", PERSE_RATED, samples.perse_items, _personal),
     Trial("personal", PERSE_CHOSEN, samples.perse_pairs, _personal_pairs),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),

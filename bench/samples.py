@@ -14,7 +14,7 @@ from adjudge.bench.howtobench import TABLE_4, items_of
 from adjudge.bench.perse import read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.verdict import Item, Pair, WritingTask
+from adjudge.rewards.verdict import Example, Item, Pair, WritingTask
 from adjudge.rewards.wire import Row, read_rows, writing_of
 
 Record = Mapping[str, Any]
@@ -117,6 +117,14 @@ def howtobench_systems(folder: Path) -> Sample:
 def greeting_item(record: Record) -> Iterator[tuple[Item, float]]:
     """Chinese greetings, labelled good (1) or bad (0)."""
     yield Item(record["query"], record["response"]), float(record["label"])
+
+
+def greetings_beside_good_ones(folder: Path, count: int, among: int) -> Sample:
+    """`count` Chinese greetings, each with the same examples: the good ones of `among` others of the set."""
+    drawn = draw(folder, "greetings/labels.jsonl", count + among, greeting_item)
+    others = zip(drawn.subjects[count:], drawn.truth[count:], strict=True)
+    examples = tuple(Example(item.prompt, item.response) for item, label in others if label == 1.0)
+    return Sample([(item, examples) for item in drawn.subjects[:count]], drawn.truth[:count])
 
 
 def greeting_pair(record: Record) -> Iterator[tuple[Pair, float]]:

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from adjudge.bench.judges import TRIALS, agreement_of, bench_judges
-from adjudge.bench.samples import autoj_pair, creative_autoj_pair, draw, openmeva_groups
+from adjudge.bench.samples import (
+    autoj_pair,
+    creative_autoj_pair,
+    draw,
+    greetings_beside_good_ones,
+    openmeva_groups,
+)
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import GroupVerdict
@@ -66,6 +72,16 @@ def test_a_sample_is_drawn_by_the_names_of_its_set_alone(tmp_path: Path) -> None
 def test_only_creative_scenarios_count_as_such(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [autoj(0, "code_generation"), autoj(1, "writing_song_lyrics")])
     assert draw(tmp_path, "a.jsonl", 9, creative_autoj_pair).truth == [0.0]
+
+
+def test_greetings_are_debated_beside_good_ones_that_are_not_among_them(tmp_path: Path) -> None:
+    rows = [{"query": "q", "response": f"r{n}", "label": n % 2} for n in range(12)]
+    write(tmp_path / "greetings/labels.jsonl", rows)
+    sample = greetings_beside_good_ones(tmp_path, 4, 8)
+    judged = {item.response for item, _ in sample.subjects}
+    assert [float(int(item.response[1:]) % 2) for item, _ in sample.subjects] == sample.truth and len(judged) == 4
+    [examples] = {examples for _, examples in sample.subjects}
+    assert {example.response for example in examples} == {f"r{n}" for n in range(1, 12, 2)} - judged
 
 
 def test_stories_of_one_prompt_are_one_group(tmp_path: Path) -> None:
