@@ -34,12 +34,16 @@ WINDOW = 4
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A judge and a sample: how the sample is read from the folder of data sets, and how it is judged."""
+    """A judge and a sample: how the sample is read from the folder of data sets, and how it is judged.
+
+    `of_rewards` is a trial of a judge that needs a reward model, which the others cannot use.
+    """
 
     judge: str
     data: str
     read: Callable[[Path], Sample]
     run: Callable[[EngineFace, list[Any]], Iterator[Any]]
+    of_rewards: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -78,12 +82,16 @@ def bench_judges(
     outcomes: list[Outcome] = []
     for trial in here:
         engine = Engine(model, device=device, dtype=dtype)
+        if trial.of_rewards != (engine.reward_head is not None):
+            which = "a reward model" if trial.of_rewards else "a model that writes"
+            console.print(f"{trial.judge}: needs {which}, which {model} is not; left out", highlight=False)
+            continue
         outcomes.append(run_trial(trial, trial.read(folder), engine, minutes))
         if output is not None:
             write_outcomes(output, outcomes, model)
     console.print(table_of(outcomes))
     console.print(describe_machine(), highlight=False)
-    if output is not None:
+    if output is not None and outcomes:
         console.print(f"written: {output}", highlight=False, soft_wrap=True)
 
 
@@ -252,6 +260,12 @@ def _debate(engine: EngineFace, subjects: list[Any]) -> Iterator[Any]:
     return judge.judge_iter(items, WINDOW)
 
 
+def _scalar(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:
+    from adjudge.rewards.scalar import ScalarJudge
+
+    return ScalarJudge(engine).compare_iter(pairs, WINDOW)
+
+
 def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
     from adjudge.rewards.aspects import HANNA
     from adjudge.rewards.pairwise import PairwiseJudge
@@ -262,6 +276,7 @@ def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
 
 AUTOJ, HANNA_STORIES = "autoj_pairs/pairs.jsonl", "hanna/stories.jsonl"
 PERSE_RATED, PERSE_CHOSEN = "perse/PerMPST.k3.sample.jsonl", "perse/PerDOC.I.sample.jsonl"
+PREFERENCES = "greetings/pairs.jsonl"
 HOWTOBENCH = "howtobench/open.jsonl"
 OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 
@@ -276,5 +291,6 @@ TRIALS: tuple[Trial, ...] = (
     Trial("personal", PERSE_RATED, samples.perse_items, _personal),
     Trial("personal", PERSE_CHOSEN, samples.perse_pairs, _personal_pairs),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
+    Trial("scalar", PREFERENCES, lambda folder: draw(folder, PREFERENCES, 200, samples.greeting_pair), _scalar, True),
 )
 """What `adjudge bench judges` runs."""

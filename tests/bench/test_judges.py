@@ -124,3 +124,17 @@ def test_the_real_sets_are_read(trial: Any) -> None:
         pytest.skip(f"{trial.data} is not beside the project")
     sample = trial.read(folder)
     assert len(sample.subjects) == len(sample.truth) > 0
+
+
+def test_a_judge_that_needs_another_kind_of_model_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "autoj_pairs/pairs.jsonl", [autoj(n % 2) for n in range(4)])
+    write(tmp_path / "greetings/pairs.jsonl", [{"query": "q", "chosen": f"c{n}", "rejected": "r"} for n in range(4)])
+    for model, other in (("dummy:tiny-llama", "scalar"), ("dummy:tiny-qwen3-reward", "pairwise")):
+        how = {**TINY, "model": model}
+        bench_judges(tmp_path, only=["pairwise", "scalar"], output=tmp_path / "j.csv", **how)
+        assert f"{other}: needs a " in capsys.readouterr().out
+        with (tmp_path / "j.csv").open() as file:
+            [row] = csv.DictReader(file)
+        assert row["judge"] != other and row["verdicts"] == "4"
