@@ -26,18 +26,31 @@ if TYPE_CHECKING:
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
     from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect
+    from adjudge.rewards.debate import DebateJudge
     from adjudge.rewards.ensemble import ensemble
     from adjudge.rewards.group import Group, GroupVerdict, Outcome
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.pairwise import PairwiseJudge
     from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
     from adjudge.rewards.pointwise import PointwiseJudge
+    from adjudge.rewards.principle import PrincipleJudge, read_principles
+    from adjudge.rewards.retrieval import EngineEmbedder, Index
     from adjudge.rewards.rubric import Criterion, Rubric, read_rubric
     from adjudge.rewards.rubric_judge import RubricJudge
     from adjudge.rewards.scalar import ScalarJudge
     from adjudge.rewards.tournament import Tournament
     from adjudge.rewards.tree import TreeJudge
-    from adjudge.rewards.verdict import AspectVerdict, Comparison, Item, Pair, PairVerdict, Part, Review, Verdict
+    from adjudge.rewards.verdict import (
+        AspectVerdict,
+        Comparison,
+        Example,
+        Item,
+        Pair,
+        PairVerdict,
+        Part,
+        Review,
+        Verdict,
+    )
 
 __version__ = "0.1.0"
 
@@ -55,12 +68,15 @@ _HOMES = {
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
     "adjudge.rewards.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
+    "adjudge.rewards.debate": ("DebateJudge",),
     "adjudge.rewards.ensemble": ("ensemble",),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
     "adjudge.rewards.personal": ("PersonalJudge", "PersonalPairJudge"),
     "adjudge.rewards.pointwise": ("PointwiseJudge",),
+    "adjudge.rewards.principle": ("PrincipleJudge", "read_principles"),
+    "adjudge.rewards.retrieval": ("EngineEmbedder", "Index"),
     "adjudge.rewards.rubric": ("Criterion", "Rubric", "read_rubric"),
     "adjudge.rewards.rubric_judge": ("RubricJudge",),
     "adjudge.rewards.scalar": ("ScalarJudge",),
@@ -69,6 +85,7 @@ _HOMES = {
     "adjudge.rewards.verdict": (
         "AspectVerdict",
         "Comparison",
+        "Example",
         "Item",
         "Pair",
         "PairVerdict",
@@ -91,10 +108,14 @@ __all__ = [
     "Comparison",
     "Completion",
     "Criterion",
+    "DebateJudge",
     "Embedding",
     "Engine",
+    "EngineEmbedder",
+    "Example",
     "Group",
     "GroupVerdict",
+    "Index",
     "Item",
     "Journal",
     "Labels",
@@ -107,6 +128,7 @@ __all__ = [
     "PersonalJudge",
     "PersonalPairJudge",
     "PointwiseJudge",
+    "PrincipleJudge",
     "Prompt",
     "RemoteEngine",
     "Review",
@@ -120,6 +142,7 @@ __all__ = [
     "TreeJudge",
     "Verdict",
     "ensemble",
+    "read_principles",
     "read_rubric",
 ]
 

@@ -77,7 +77,10 @@ Principles = Annotated[Path | None, typer.Option(help="TOML, JSON or plain lines
 Examples = Annotated[Path | None, typer.Option(help="JSONL of good texts to compare with: prompt, response (debate).")]
 Without = Annotated[
     str | None,
-    typer.Option(help="Leave out, names after commas: nodes of a tree, agents of a debate, texts of earlier reviews."),
+    typer.Option(
+        help="Leave out, names after commas: nodes of a tree; retrieval, positive, negative, judge or reflect of a"
+        " debate; texts of earlier reviews (personal)."
+    ),
 ]
 TreeWeights = Annotated[
     str | None,
@@ -176,6 +179,12 @@ def judge_command(
     instruction) and `response`, optionally `reference`, `task` (completion, guide or open; a completion has no format)
     and `genre`. Each line has `score` and `breakdown`, every node and leaf with its weight. --form parity is the
     paper's arithmetic, --without leaves out nodes or leaves.
+
+    **principle** judges whether a text is good by a list of principles: `prompt` and `response` in, `score`, the
+    probability of good, out. **debate** has agents argue for and against it, one rule, and one review the ruling: the
+    same columns; `breakdown` has the rulings, of which the one of weight 1 decided, `analysis` what each agent said;
+    the options of writing are its agents' in either mode. A column `label` (1 good, 0 not) is compared with the
+    verdicts of both.
 
     **personal** foresees what one reader would say, by `reviews` of that reader. A row with `prompt` (may be empty),
     `response` and `reviews` ([{plot, review, score 1..10}]) gets a `score` from 1 to 10; a row with `story_a`,

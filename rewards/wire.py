@@ -77,7 +77,6 @@ def pair_of(row: Row, number: int) -> Pair:
         prompt_a=prompt_a,
         prompt_b=prompt_b,
         id=_id(row, number),
-        reviews=_reviews(row, Comparison, '{"a", "b", "preferred": "a" or "b"}, with an "aspect" or without'),
     )
 
 
@@ -107,12 +106,23 @@ def item_of(row: Row, number: int) -> Item:
         response=row.text("response", judge),
         id=_id(row, number),
         reference=row.optional_text("reference", judge),
-        reviews=_reviews(row, Review, '{"plot", "review", "score"}'),
     )
 
 
+def reviewed_pair_of(row: Row, number: int) -> Pair:
+    """The pair of a row with the earlier choices of its reader, the column `reviews`."""
+    pair, form = pair_of(row, number), '{"a", "b", "preferred": "a" or "b"}, with an "aspect" or without'
+    return msgspec.structs.replace(pair, reviews=_reviews(row, Comparison, form))
+
+
+def reviewed_item_of(row: Row, number: int) -> Item:
+    """The item of a row with the earlier reviews of its reader, the column `reviews`."""
+    item = item_of(row, number)
+    return msgspec.structs.replace(item, reviews=_reviews(row, Review, '{"plot", "review", "score"}'))
+
+
 def rubric_item_of(row: Row, number: int) -> Item:
-    """The same with the item's own rubric: the column `rubric` (see `rubric_of`) or `checklist`, if one is there."""
+    """The item of a row with its own rubric: the column `rubric` (see `rubric_of`) or `checklist`, if one is there."""
     return msgspec.structs.replace(item_of(row, number), rubric=_rubric(row))
 
 

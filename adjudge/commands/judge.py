@@ -20,7 +20,7 @@ from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import Card
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.run import record_run
-from adjudge.rewards.wire import verdict_line
+from adjudge.rewards.wire import label_of, verdict_line
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -50,6 +50,7 @@ def judge_file(
     subjects = kind.subjects(rows, options)
     if kind.what == "pairs":
         intentions(rows)
+    labels = [label_of(row) for row in rows] if kind.labels else None
     journal = journal or output.with_name(output.name + ".journal")
     check_paths(f"the {kind.what}", path, output, journal, report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
@@ -83,7 +84,8 @@ def judge_file(
                 write(verdict_line(verdict, row))
             seconds = time.perf_counter() - started
     work = Work.of(engine, seconds, remembered)
-    show_results(kind.what, rows, subjects, verdicts, work, title=f"Verdicts on {path.name}", report=report)
+    title = f"Verdicts on {path.name}"
+    show_results(kind.what, rows, subjects, verdicts, work, title=title, report=report, labels=labels)
     print(f"verdicts: {output}")
 
 

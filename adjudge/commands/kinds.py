@@ -9,7 +9,17 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, parse_aspects
-from adjudge.rewards.wire import Row, example_of, item_of, pair_of, read_rows, rubric_item_of, writing_of
+from adjudge.rewards.wire import (
+    Row,
+    example_of,
+    item_of,
+    pair_of,
+    read_rows,
+    reviewed_item_of,
+    reviewed_pair_of,
+    rubric_item_of,
+    writing_of,
+)
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -23,32 +33,35 @@ Options = Mapping[str, Any]
 Open = Callable[["EngineFace", "Journal | None"], "Judge[Any, Any]"]
 """Opens a judge; mistakes in its options were found before."""
 
+Read = Callable[[Row, int, Options], Any]
+"""Makes a pair or an item of a row and its number; the options may decide what a row must hold."""
+
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
 ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 """The options of every judge that asks questions: see `AskingJudge`."""
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A judge by name: whether it judges `what`, the options it takes, and how a row becomes one if not as for most.
+    """A judge by name: whether it judges `what`, the options it takes, and how it reads a row if not as most do.
 
-    `check` finds mistakes in a pair or item that a row does not show by itself; it is told the row's place.
+    `labels` says that its scores are probabilities of good, which people's labels are compared with.
     """
 
     what: Literal["pairs", "items"]
     prepare: Callable[[Options], Open]
     options: tuple[str, ...]
-    read: Callable[[Row, int], Any] | None = None
-    check: Callable[[Any, Options, str], None] | None = None
+    read: Read | None = None
+    labels: bool = False
 
     def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
         """The pairs or items of a file; raises AdjudgeError naming the line."""
-        read = self.read or (pair_of if self.what == "pairs" else item_of)
-        subjects: list[Any] = []
-        for number, row in enumerate(rows, 1):
-            subjects.append(read(row, number))
-            if self.check is not None:
-                self.check(subjects[-1], options, row.place)
-        return subjects
+        read = self.read or _by_itself(pair_of if self.what == "pairs" else item_of)
+        return [read(row, number, options) for number, row in enumerate(rows, 1)]
+
+
+def _by_itself(read: Callable[[Row, int], Any]) -> Read:
+    """Reading that no option decides."""
+    return lambda row, number, _: read(row, number)
 
 
 def named(judge: str, rows: Sequence[Row]) -> str:
@@ -133,16 +146,20 @@ def _personal_pairs(options: Options) -> Open:
     return lambda engine, journal: PersonalPairJudge(engine, aspects, k=k, orders=orders, **how, journal=journal)
 
 
-def _check_personal(item: Item, options: Options, place: str) -> None:
+def _read_personal(row: Row, number: int, options: Options) -> Item:
     from adjudge.rewards.personal import last_reviews
 
-    last_reviews(item, options.get("k", 3), place)
+    item = reviewed_item_of(row, number)
+    last_reviews(item, options.get("k", 3), row.place)
+    return item
 
 
-def _check_personal_pair(pair: Pair, options: Options, place: str) -> None:
+def _read_personal_pair(row: Row, number: int, options: Options) -> Pair:
     from adjudge.rewards.personal import last_comparisons
 
-    last_comparisons(pair, options.get("k", 1), place)
+    pair = reviewed_pair_of(row, number)
+    last_comparisons(pair, options.get("k", 1), row.place)
+    return pair
 
 
 def _tree(options: Options) -> Open:
@@ -184,12 +201,10 @@ KINDS: dict[str, Kind] = {
     "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
     "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
     "scalar": Kind("items", _scalar, ("cut",)),
-    "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), rubric_item_of),
-    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), writing_of),
-    "personal": Kind("items", _personal, ("k", "without", *ASKING), check=_check_personal),
-    "personal of pairs": Kind(
-        "pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), check=_check_personal_pair
-    ),
-    "principle": Kind("items", _principle, ("principles", *ASKING)),
-    "debate": Kind("items", _debate, ("examples", "without", *ASKING)),
+    "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), _by_itself(rubric_item_of)),
+    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), _by_itself(writing_of)),
+    "personal": Kind("items", _personal, ("k", "without", *ASKING), _read_personal),
+    "personal of pairs": Kind("pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), _read_personal_pair),
+    "principle": Kind("items", _principle, ("principles", *ASKING), labels=True),
+    "debate": Kind("items", _debate, ("examples", "without", *ASKING), labels=True),
 }

@@ -47,19 +47,21 @@ def show_results(
     *,
     title: str,
     report: Path | None,
+    labels: Sequence[bool | None] | None = None,
     to_stderr: bool = False,
 ) -> None:
-    """Print what the verdicts say, and write it as `report`."""
+    """Print what the verdicts say, beside people's labels where there are any, and write it as `report`."""
     console = _console(to_stderr)
     counters = (work.model, work.seconds, work.tokens_computed, work.prompt_tokens)
     if what == "items":
         from adjudge.bench.item_page import write_item_report
         from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
+        from adjudge.bench.labels import label_lines
 
         items = [ItemRow(item, verdict) for item, verdict in zip(subjects, verdicts, strict=True)]
         totals = summarise_items(items, *counters, remembered=work.remembered)
         console.print(item_table(verdicts, width=console.width))
-        _print(console, item_lines(totals))
+        _print(console, item_lines(totals) + ([] if labels is None else label_lines(verdicts, labels)))
         _write(console, report, lambda path: write_item_report(path, items, totals, title=title))
         return
     from adjudge.bench.report import pair_table, summary_lines, write_pair_report

@@ -22,6 +22,8 @@ from adjudge.rewards.wire import (
     labels_of,
     pair_of,
     read_rows,
+    reviewed_item_of,
+    reviewed_pair_of,
     rubric_item_of,
     verdict_line,
 )
@@ -269,8 +271,8 @@ def test_the_reviews_of_a_reader_are_read_from_jsonl_and_from_json_text_in_csv(t
     chosen = (Comparison("x", "y", "b", "ending"), Comparison("x", "z", "a"))
     for suffix, empty in ((".csv", 1), (".jsonl", 2)):
         item_rows, pair_rows = (read_rows(path.with_suffix(suffix)) for path in (items, pairs))
-        assert [item_of(row, 1).reviews for row in item_rows] == [given] + [()] * empty
-        assert [pair_of(row, 1).reviews for row in pair_rows] == [chosen] + [()] * empty
+        assert [reviewed_item_of(row, 1).reviews for row in item_rows] == [given] + [()] * empty
+        assert [reviewed_pair_of(row, 1).reviews for row in pair_rows] == [chosen] + [()] * empty
 
 
 @pytest.mark.parametrize(
@@ -287,7 +289,8 @@ def test_the_reviews_of_a_reader_are_read_from_jsonl_and_from_json_text_in_csv(t
 def test_reviews_that_cannot_be_read_are_named_with_their_line(reviews: object, detail: str) -> None:
     row = Row("line 3 of i.csv", {"prompt": "", "response": "s", "reviews": reviews})
     with pytest.raises(AdjudgeError) as caught:
-        item_of(row, 3)
+        reviewed_item_of(row, 3)
+    assert item_of(row, 3).reviews == ()
     assert str(caught.value).startswith('line 3 of i.csv: "reviews" cannot be read (') and detail in str(caught.value)
     assert str(caught.value).endswith('): give a list of {"plot", "review", "score"}')
 
@@ -298,7 +301,7 @@ def test_a_choice_that_is_neither_a_nor_b_is_named() -> None:
     with pytest.raises(
         AdjudgeError, match=r"line 3 of p.jsonl.*\$\[0\].preferred.*give a list of .*preferred.*a.* or .*b"
     ):
-        pair_of(row, 3)
+        reviewed_pair_of(row, 3)
 
 
 def test_examples_are_read_by_their_two_columns() -> None:
