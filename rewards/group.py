@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -11,12 +12,16 @@ from adjudge.engine.score import Reason
 
 
 class Group(msgspec.Struct, frozen=True):
-    """The responses to one prompt that are to be ranked, with a `reference` that takes part where there is one."""
+    """The responses to one prompt, with a `reference` they are held against where there is one.
+
+    `columns` is what else a data set says about the prompt, for judges that read it (`rubric`, `reviews`, ...).
+    """
 
     prompt: str
     responses: Sequence[str]
     reference: str | None = None
     id: str = ""
+    columns: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Outcome(msgspec.Struct, frozen=True):
