@@ -121,7 +121,7 @@ def judge_command(
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
     judge: Annotated[
-        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar"],
+        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar", "tournament"],
         typer.Option(help="Which judge; see below for the columns each reads."),
     ] = "pairwise",
     model: Annotated[
@@ -193,6 +193,7 @@ def judge_command(
     `--without texts` shows plots and scores only.
 
     **scalar** gives the reward of a model with a Bradley-Terry head: `prompt` and `response` in, `score` (a logit) out.
+    **tournament** is `adjudge rank` with all pairs.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice. Its
     journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew.
@@ -223,6 +224,14 @@ def judge_command(
     }
     if url is not None and (adapter is not None or replicas > 1):
         raise AdjudgeError("--url asks a server: --adapter and --replicas are its own matter, leave them out")
+    if judge == "tournament":
+        how = _given({name: value for name, value in options.items() if name in ("aspects", "orders", "cut")})
+        if url is not None or replicas > 1 or how.keys() != _given(options).keys():
+            raise AdjudgeError("--judge tournament takes --aspects, --orders and --cut: see `adjudge rank` for its own")
+        files: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "report": report, "journal": journal}
+        where: dict[str, Any] = {"model": model or DEFAULT_MODEL, "adapter": adapter, "device": device, "dtype": dtype}
+        rank(texts, output, **how, **files, **where)
+        return
     judge_file(
         texts,
         output or texts.with_suffix(".verdicts.jsonl"),

@@ -110,3 +110,15 @@ def test_mistakes_are_named_before_the_model_is_loaded(
     with pytest.raises(AdjudgeError, match=message):
         raise run("g.jsonl", "--model", "no such model", *options).exception  # type: ignore[misc]
     assert not Path("g.ranks.jsonl").exists()
+
+
+def test_a_tournament_is_a_judge_like_others(tmp_path: Path) -> None:
+    row = {"prompt": "Tell one.", "responses": ["One lamp.", "Two lamps went out.", "Three."], "id": "g"}
+    (tmp_path / "g.jsonl").write_text(json.dumps(row) + "\n")
+    judged = ["judge", str(tmp_path / "g.jsonl"), "--judge", "tournament", "-o", str(tmp_path / "j.jsonl"), *SHORT]
+    for command in (["rank", str(tmp_path / "g.jsonl"), *SHORT], judged):
+        assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+    ranked, same = ((tmp_path / name).read_bytes() for name in ("g.ranks.jsonl", "j.jsonl"))
+    assert ranked == same and json.loads(ranked)["id"] == "g"
+    with pytest.raises(AdjudgeError, match="--judge tournament takes --aspects"):
+        CliRunner().invoke(app, [*judged, "--mode", "reasoned"], catch_exceptions=False)
