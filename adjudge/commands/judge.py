@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from adjudge.commands.kinds import KINDS, Options, named, prepare
 from adjudge.commands.output import open_output
 from adjudge.commands.results import Work, intentions, show_results
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import Card
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.kinds import KINDS, Options, named, prepare
 from adjudge.rewards.run import record_run
 from adjudge.rewards.wire import label_of, verdict_line
 

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
-from adjudge.commands.kinds import KINDS, Options, named, prepare
 from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
@@ -23,6 +22,7 @@ from adjudge.engine.tokenizer import Tokenizer
 from adjudge.rewards import template
 from adjudge.rewards.asking import Question
 from adjudge.rewards.judge import AskingJudge, Judge
+from adjudge.rewards.kinds import KINDS, Options, named, prepare
 from adjudge.rewards.wire import Row
 
 EXAMPLES: dict[str, dict[str, Any]] = {

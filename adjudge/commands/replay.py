@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.commands.kinds import KINDS, Options, prepare
 from adjudge.commands.output import check_writable, make_folder_of, open_output
 from adjudge.commands.results import Work, show_rankings, show_results
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, content_key, is_journal
 from adjudge.rewards.judge import AskingJudge, clean
+from adjudge.rewards.kinds import KINDS, Options, prepare
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.tournament import Tournament

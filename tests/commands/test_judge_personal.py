@@ -12,11 +12,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.commands.kinds import KINDS, named, prepare
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.kinds import KINDS, named, prepare
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.wire import Row
 

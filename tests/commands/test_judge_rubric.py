@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.commands.kinds import prepare
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import prepare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.commands.kinds import prepare
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import prepare
 
 
 def test_a_reward_model_scores_items(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.commands.kinds import prepare
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.kinds import prepare
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.tree_nodes import CONTENT, TREE
 

@@ -13,12 +13,12 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.commands.kinds import KINDS
 from adjudge.commands.prompts import UNTRUSTED, marked_text
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Prompt, Segment
 from adjudge.rewards import template
+from adjudge.rewards.kinds import KINDS
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
 

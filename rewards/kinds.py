@@ -1,4 +1,4 @@
-"""The judges that `adjudge judge` can name: what each reads, which options it takes, and how it is opened."""
+"""The judges by name: what each reads, which options it takes, and how it is opened."""
 
 from __future__ import annotations
 
