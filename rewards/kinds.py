@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import PERSE, parse_aspects
+from adjudge.rewards.aspects import PERSE, Aspect, checked, parse_aspects
 from adjudge.rewards.wire import (
     Row,
     example_of,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.verdict import Item, Pair
 
 Options = Mapping[str, Any]
-"""The options a user gave, by name; what was left out is not in it."""
+"""The options a user gave, by name; what was left out is not in it. A program may give `Aspect`s and a `Rubric` too."""
 
 Open = Callable[["EngineFace", "Journal | None"], "Judge[Any, Any]"]
 """Opens a judge; mistakes in its options were found before."""
@@ -95,10 +96,15 @@ def how_of(options: Options) -> dict[str, Any]:
     return given | named | {"sampling": msgspec.structs.replace(SAMPLING, **written)}
 
 
+def _aspects(options: Options, default: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
+    given = options.get("aspects", default)
+    return parse_aspects(given, preferred) if isinstance(given, str) else checked(given)
+
+
 def _pairwise(options: Options) -> Open:
     from adjudge.rewards.pairwise import PairwiseJudge
 
-    aspects, how = parse_aspects(options.get("aspects", "hanna")), how_of(options)
+    aspects, how = _aspects(options, "hanna"), how_of(options)
     orders = options.get("orders", "both")
     return lambda engine, journal: PairwiseJudge(engine, aspects, orders=orders, **how, journal=journal)
 
@@ -106,7 +112,7 @@ def _pairwise(options: Options) -> Open:
 def _pointwise(options: Options) -> Open:
     from adjudge.rewards.pointwise import PointwiseJudge
 
-    aspects, how = parse_aspects(options.get("aspects", "hanna")), how_of(options)
+    aspects, how = _aspects(options, "hanna"), how_of(options)
     return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
 
 
@@ -118,10 +124,13 @@ def _scalar(options: Options) -> Open:
 
 def _rubric(options: Options) -> Open:
     from adjudge.rewards.published_rubrics import open_rubric
+    from adjudge.rewards.rubric import Rubric
     from adjudge.rewards.rubric_judge import RubricJudge
     from adjudge.rewards.rubric_scoring import marks_of, scheme_of
 
-    rubric = open_rubric(options["rubric"]) if "rubric" in options else None
+    rubric = options.get("rubric")
+    if rubric is not None and not isinstance(rubric, Rubric):
+        rubric = open_rubric(rubric)
     scheme, form, how = options.get("scheme"), options.get("form", "fixed"), how_of(options)
     if rubric is not None:
         marks_of(rubric, scheme_of(rubric, scheme), form)
@@ -142,7 +151,7 @@ def _personal_pairs(options: Options) -> Open:
     from adjudge.rewards.personal import PersonalPairJudge, checked_k
 
     k, orders, how = checked_k(options.get("k", 1)), options.get("orders", "both"), how_of(options)
-    aspects = parse_aspects(options.get("aspects", "perse"), PERSE)
+    aspects = _aspects(options, "perse", PERSE)
     return lambda engine, journal: PersonalPairJudge(engine, aspects, k=k, orders=orders, **how, journal=journal)
 
 
@@ -181,7 +190,7 @@ def _principle(options: Options) -> Open:
 
     how = how_of(options)
     file, language = options.get("principles"), options.get("language", "en")
-    principles = default_principles(language) if file is None else read_principles(file)
+    principles = default_principles(language) if file is None else read_principles(Path(file))
     return lambda engine, journal: PrincipleJudge(engine, principles, **how, journal=journal)
 
 
@@ -193,7 +202,7 @@ def _debate(options: Options) -> Open:
     without = [name.strip() for name in options.get("without", "").split(",") if name.strip()]
     agents_without(without)
     file = options.get("examples")
-    examples = [] if file is None else [example_of(row) for row in read_rows(file)]
+    examples = [] if file is None else [example_of(row) for row in read_rows(Path(file))]
     return lambda engine, journal: DebateJudge(engine, examples, without=without, **how, journal=journal)
 
 
