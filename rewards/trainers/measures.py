@@ -9,6 +9,7 @@ from typing import get_args
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.words import count_words
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -48,7 +49,7 @@ def length_slope(groups: Sequence[Group], rewards: Sequence[Sequence[float | Non
     products, squares = [], []
     for group, values in zip(groups, rewards, strict=True):
         known = [
-            (len(response.split()) / 100.0, value)
+            (count_words(response) / 100.0, value)
             for response, value in zip(group.responses, values, strict=True)
             if value is not None
         ]

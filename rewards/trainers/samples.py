@@ -10,6 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import text_of
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -40,26 +41,12 @@ def samples_of(
         kept = {name: _column(name, columns, count) for name in wanted}
     return [
         Sample(
-            text_of(prompt, f"prompt {place}"),
-            text_of(completion, f"completion {place}"),
+            text_of(prompt, f"prompts[{place}]"),
+            text_of(completion, f"completions[{place}]"),
             {name: values[place] for name, values in kept.items()},
         )
         for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
     ]
-
-
-def text_of(value: Any, place: str) -> str:
-    """A text as it is; of a conversation the text of its only message, or of all messages, each under its role.
-
-    A message's content may be a text, a list of blocks (those with a text count), or None. Raises AdjudgeError for
-    anything else.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Sequence) and all(isinstance(message, Mapping) for message in value):
-        texts = [(message.get("role", ""), _content(message.get("content"), place)) for message in value]
-        return texts[0][1] if len(texts) == 1 else "\n\n".join(f"{role}: {text}" for role, text in texts)
-    raise AdjudgeError(f"{place} is {type(value).__name__}: give a text or a list of messages")
 
 
 def cut(samples: Sequence[Sample], size: int | None = None) -> list[Sequence[Sample]]:
@@ -130,14 +117,6 @@ def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:
     if not isinstance(values, list) or len(values) != count:
         raise AdjudgeError(f'column "{name}" has no entry for each of {count} completions: make it a list of as many')
     return values
-
-
-def _content(content: Any, place: str) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    if isinstance(content, Sequence) and all(isinstance(block, Mapping) for block in content):
-        return "".join(str(block.get("text") or "") for block in content)
-    raise AdjudgeError(f"{place} has a message whose content is {type(content).__name__}: give a text or blocks")
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -203,7 +203,7 @@ def _abstaining(group: Group, why: Reason) -> GroupReward:
 
 def _tokens(reward: Reward) -> tuple[int, int]:
     """Tokens that the reward's engines have computed and saved so far."""
-    stats = [engine.stats for engine in getattr(reward, "engines", ())]
+    stats = [engine.stats for engine in reward.engines]
     computed = sum(one.tokens_computed for one in stats)
     return computed, sum(one.prompt_tokens for one in stats) - computed
 

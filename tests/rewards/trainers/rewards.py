@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
-from adjudge.engine.engine import Engine
-from adjudge.engine.face import EngineFace
 from adjudge.rewards.aspects import STORYER
 from adjudge.rewards.group import Group
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
 
 
 class Relative(Reward):
@@ -49,36 +46,17 @@ class Told(Reward):
         return GroupReward(values, tuple("low_mass" if value is None else None for value in values))
 
 
-class Judged(Reward):
-    """A tiny judge's score; the engine opens on the first call and is no part of a pickle."""
-
-    name = "judged"
+class Judged(JudgeReward):
+    """A tiny judge's score; `prompts` notes what was asked for."""
 
     def __init__(self) -> None:
+        engine = EngineSpec("dummy:tiny-llama", kv_cache_gb=0.1)
+        super().__init__(JudgeSpec("pointwise", {"aspects": STORYER[:2]}, engine), name="judged")
         self.prompts: list[str] = []
 
-    @cached_property
-    def judge(self) -> PointwiseJudge:
-        return PointwiseJudge(Engine("dummy:tiny-llama", kv_cache_gb=0.1), STORYER[:2])
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        return (self.judge.engine,) if "judge" in self.__dict__ else ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "judge"}
-
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-        return [self._scored(group) for group in groups]
-
-    def _scored(self, group: Group) -> GroupReward:
-        self.prompts.append(group.prompt)
-        verdicts = self.judge.judge(Item(group.prompt, response) for response in group.responses)
-        return GroupReward(
-            tuple(verdict.score for verdict in verdicts),
-            tuple(verdict.abstained for verdict in verdicts),
-            measures={"mass": tuple(verdict.mass for verdict in verdicts)},
-        )
+        self.prompts += [group.prompt for group in groups]
+        return super().score_groups(groups)
 
 
 def fails_on_second(response: str) -> float:

@@ -238,7 +238,7 @@ def test_it_pickles_and_is_called_as_the_reward(asynchronous: bool) -> None:
     copy = pickle.loads(pickle.dumps(function))
     assert type(copy) is type(function)
     assert (copy.__name__, copy.num_generations, copy.columns, copy.scorer.deadline) == ("judged", 2, ("rubric",), 60.0)
-    assert "judge" not in copy.scorer.reward.__dict__
+    assert function.scorer.reward.engines and not copy.scorer.reward.engines
 
 
 def test_options_are_checked() -> None:
