@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -84,6 +84,24 @@ def pieces(samples: Sequence[Sample], size: int | None, offset: int) -> list[Seq
         return _runs(samples)
     bounds = [0, *(place for place in range(1, len(samples)) if (offset + place) % size == 0), len(samples)]
     return [samples[start:end] for start, end in pairwise(bounds) if start < end]
+
+
+def collected(keys: Sequence[Hashable], size: int | None = None) -> list[list[int]]:
+    """The places of equal keys, in the order in which keys first come; of `size` each where a key comes more often.
+
+    Raises AdjudgeError for a key that comes neither `size` times nor a multiple of that.
+    """
+    found: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    if size is None:
+        return list(found.values())
+    for key, places in found.items():
+        if size < 1 or len(places) % size:
+            raise AdjudgeError(
+                f"{len(places)} samples of {key!r:.60} are no whole groups of {size}: check num_generations"
+            )
+    return [places[start : start + size] for places in found.values() for start in range(0, len(places), size)]
 
 
 def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
