@@ -236,3 +236,13 @@ def test_hostile_responses_are_rewarded_or_abstain(tiny: Engine, text: str) -> N
     [rewarded] = JudgeReward(PointwiseJudge(tiny, HANNA[:1])).score_groups([Group(text[:50], (text, "A story."))])
     assert all((r is None) == (a is not None) for r, a in zip(rewarded.rewards, rewarded.abstained, strict=True))
     assert rewarded.rewards[1] is not None
+
+
+def test_the_members_of_a_group_share_their_prompt_in_the_engine() -> None:
+    groups = [Group("A long prompt to tell a story from. " * 8, tuple(f"Story {n}." for n in range(8)), "Theirs.")]
+    alone, together = Engine(TINY, kv_cache_gb=0.2), Engine(TINY, kv_cache_gb=0.2)
+    reward = JudgeReward(PairwiseJudge(together, HANNA))
+    reward.score_groups(groups)
+    PairwiseJudge(alone, HANNA).compare([Pair("Story 0.", "Theirs.", groups[0].prompt)])
+    assert together.stats.prompt_tokens == pytest.approx(8 * alone.stats.prompt_tokens, rel=0.01)
+    assert together.stats.tokens_computed < 0.85 * 8 * alone.stats.tokens_computed
