@@ -175,17 +175,15 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     columns = {name: value for name, value in group.columns.items() if name not in OWN_NAMES}
     row = Row(place, {**columns, **own, "reference": reference})
-    read = None if source.kind is None else KINDS[source.kind].read
     options = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
-    subject: Any = _read_plainly(source, row, number) if read is None else read(row, number, options)
+    if source.kind is not None:
+        subject: Any = KINDS[source.kind].subject(row, number, options)
+    else:
+        subject = pair_of(row, number) if source.of_pairs else item_of(row, number)
     if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:
         raise AdjudgeError(f'{place}: "rubric" is missing (needed by a rubric judge that has none of its own)')
     field = "a" if source.of_pairs else "response"
     return tuple(msgspec.structs.replace(subject, **{field: response}) for response in group.responses)
-
-
-def _read_plainly(source: JudgeSource, row: Row, number: int) -> Item | Pair:
-    return pair_of(row, number) if source.of_pairs else item_of(row, number)
 
 
 def _check_rubrics(judge: RubricJudge, groups: Sequence[Group], asked: Sequence[Asked], scale: Scale) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
-from adjudge.rewards.aspects import Aspect, checked, parse_aspects
+from adjudge.rewards.aspects import Aspect, aspects_of, checked
 from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.gates import LengthReward
 from adjudge.rewards.group import Group
@@ -155,8 +155,7 @@ def _check_judge(judge: Judge[Any, Any] | JudgeSpec, aspects: Sequence[Aspect]) 
     if (kind := JudgeSource(judge).kind) != "pairwise":
         raise AdjudgeError(f'a story reward needs the judge "pairwise", not "{kind or type(judge).__name__}"')
     if isinstance(judge, JudgeSpec):
-        given = judge.options["aspects"]
-        scored = parse_aspects(given) if isinstance(given, str) else given
+        scored = aspects_of(judge.options["aspects"])
     else:
         scored = getattr(judge, "aspects", ())
     names = [aspect.name for aspect in scored]
