@@ -154,10 +154,7 @@ def _check_judge(judge: Judge[Any, Any] | JudgeSpec, aspects: Sequence[Aspect]) 
     """Raises AdjudgeError for a judge that does not give the scores that the reward is made of."""
     if (kind := JudgeSource(judge).kind) != "pairwise":
         raise AdjudgeError(f'a story reward needs the judge "pairwise", not "{kind or type(judge).__name__}"')
-    if isinstance(judge, JudgeSpec):
-        scored = aspects_of(judge.options["aspects"])
-    else:
-        scored = getattr(judge, "aspects", ())
+    scored = aspects_of(judge.options["aspects"]) if isinstance(judge, JudgeSpec) else getattr(judge, "aspects", ())
     names = [aspect.name for aspect in scored]
     if missing := [aspect.name for aspect in aspects if aspect.name not in names]:
         raise AdjudgeError(
