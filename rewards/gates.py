@@ -57,21 +57,25 @@ class FormatReward(TextReward):
 
     A section is <tag>…</tag> and holds more than blanks; between sections there may be blanks. Each tag opens and
     closes once, so that nothing is hidden in a second answer. The default is QuRL's <think>…</think><answer>…</answer>.
-    Raises AdjudgeError without tags, for tags that are no names, and for one that is given twice.
+    With `begun` the first section is open already, as chat templates of reasoning models have it. Raises AdjudgeError
+    without tags, for tags that are no names, and for one that is given twice.
     """
 
     name = "format"
 
-    def __init__(self, tags: Sequence[str] = ("think", "answer")) -> None:
+    def __init__(self, tags: Sequence[str] = ("think", "answer"), *, begun: bool = False) -> None:
         if isinstance(tags, str) or not tags:
             raise AdjudgeError("tags are the names of sections: give a list of at least one")
         for tag in tags:
             if not tag.replace("_", "").replace("-", "").isalnum() or list(tags).count(tag) > 1:
                 raise AdjudgeError(f'tag "{tag}" is no name, or is given twice: give each section a name of its own')
         self.tags = tuple(tags)
+        self.begun = begun
 
     def value(self, text: str) -> float:
         """The reward of a text, in [0, 1]."""
+        if self.begun:
+            text = f"<{self.tags[0]}>{text}"
         marks = [mark for tag in self.tags for mark in (f"<{tag}>", f"</{tag}>")]
         places = [text.find(mark) for mark in marks]
         if -1 in places or any(text.count(mark) > 1 for mark in marks):

@@ -158,7 +158,7 @@ def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Referen
 def judged(judge: Judge[Any, Any], asked: Sequence[Asked]) -> list[Asked]:
     """The same with the verdicts, all of them from one call of the judge: no window splits a group, or the trie."""
     subjects = [subject for one in asked for subject in one.subjects]
-    verdicts = judge.judge_iter(subjects, window=max(1, len(subjects)))
+    verdicts = iter(list(judge.judge_iter(subjects, window=max(1, len(subjects)))))  # to its end: the engine may sleep
     return [msgspec.structs.replace(one, verdicts=tuple(next(verdicts) for _ in one.subjects)) for one in asked]
 
 

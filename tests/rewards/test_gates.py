@@ -60,6 +60,13 @@ def test_a_format_is_its_sections_in_order_and_nothing_else(text: str, expected:
     assert FormatReward().value(text) == expected
 
 
+def test_a_template_may_have_opened_the_first_section() -> None:
+    begun = FormatReward(begun=True)
+    assert begun.value("a</think><answer>b</answer>") == 1.0
+    assert begun.value("<think>a</think><answer>b</answer>") == 0.0
+    assert FormatReward().value("a</think><answer>b</answer>") == 0.0
+
+
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     [
