@@ -40,7 +40,7 @@ class Probing(msgspec.Struct, frozen=True):
 
 
 def probe(reward: Reward, canaries: Sequence[Canary] | None = None, *, tolerance: float = TOLERANCE) -> Probing:
-    """Put the canaries (by default the shipped ones) and all probes to a reward: about 340 texts for the shipped."""
+    """Put the canaries (by default the shipped ones) and all probes to a reward: 336 texts for the shipped."""
     chosen = checked_canaries(canaries)
     counted = CanaryMeasurement(tuple(tuple(float(count_words(text)) for text in one.texts) for one in chosen))
     return Probing(

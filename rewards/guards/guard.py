@@ -16,18 +16,18 @@ UNKNOWN = math.nan
 
 
 class GuardTripped(AdjudgeError):
-    """A guard that training is to stop on: at `step` its `measure` had a `value` above the `limit`."""
+    """A guard that training is to stop on: at `step` its `measure` had a `value` above the `limit`, because of `why`."""
 
-    def __init__(self, guard: str, measure: str, value: float, limit: float, step: int) -> None:
-        super().__init__(guard, measure, value, limit, step)  # these as args: an exception is pickled by them
-        self.guard, self.measure, self.value, self.limit, self.step = guard, measure, value, limit, step
+    def __init__(self, guard: str, measure: str, value: float, limit: float, step: int, why: str = "") -> None:
+        super().__init__(guard, measure, value, limit, step, why)  # these as args: an exception is pickled by them
+        self.guard, self.measure, self.value, self.limit, self.step, self.why = guard, measure, value, limit, step, why
 
     @property
     def finding(self) -> str:
         """What was measured, without what to do about it."""
         return (
             f"step {self.step}: the guard {self.guard} measures {self.measure} {self.value:.4g}, above its limit"
-            f" {self.limit:.4g}"
+            f" {self.limit:.4g}{f' ({self.why})' if self.why else ''}"
         )
 
     def __str__(self) -> str:
@@ -59,6 +59,10 @@ class Guard(ABC):
     @abstractmethod
     def readings(self) -> dict[str, float]:
         """Every measure as it stands; `UNKNOWN` (NaN) for one that cannot be told."""
+
+    def why(self, measure: str) -> str:
+        """What is behind a measure that is above its limit, for the log; "" where its name says it all."""
+        return ""
 
 
 def finite(value: float | None) -> TypeGuard[float]:

@@ -130,6 +130,11 @@ class ProbeGuard(Guard):
             "abstained": sum(one.abstained for one in self.effects) / asked if asked else UNKNOWN,
         }
 
+    def why(self, measure: str) -> str:
+        """The probes that rise beyond the limit, the worst first."""
+        rises = sorted(((one.rise or 0.0, one.probe) for one in self.effects), reverse=True)
+        return ", ".join(f"{probe} {rise:+.2f}" for rise, probe in rises if rise > self.limits[measure])
+
 
 class DegenerateGuard(ProbeGuard):
     """Watches answers that are none: empty, one word, the prompt repeated, ..., the reference copied."""

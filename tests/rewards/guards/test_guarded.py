@@ -64,7 +64,11 @@ class Broken(Guard):
 
     def readings(self) -> dict[str, float]:
         self._fail("read")
-        return {"cracks": 0.0, "not announced": 9.0}
+        return {"cracks": float(self.at == "explain"), "not announced": 9.0}
+
+    def why(self, measure: str) -> str:
+        self._fail("explain")
+        return "it is old"
 
     def _fail(self, at: str) -> None:
         if at == self.at:
@@ -79,6 +83,10 @@ def small_guards() -> list[Guard]:
         InjectionGuard(CANARIES),
         CollapseGuard(),
     ]
+
+
+def untimed(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name != "guards/seconds"}
 
 
 def bits(rows: Sequence[GroupReward]) -> list[list[bytes | None]]:
@@ -104,6 +112,7 @@ def test_rewards_pass_through_bit_for_bit_under_the_same_names(rows: list[list[f
         *(f"guards/{guard.name}/{measure}" for guard in guarded.guards for measure in guard.measures),
         "guards/over",
         "guards/failed",
+        "guards/seconds",
     ]
     assert all(type(value) is float for value in guarded.metrics.values())
     assert guarded.metrics["guards/failed"] == 0
@@ -151,9 +160,26 @@ def test_a_guard_to_stop_on_raises_with_everything_one_needs_to_know() -> None:
     assert len(metrics) == 3  # what tripped is in the log of metrics, too
 
 
+def test_the_log_names_the_probes_that_fool_the_reward(caplog: pytest.LogCaptureFixture) -> None:
+    def pay(group: Group, text: str) -> float:
+        return rank(group, text) + 4 * ("请忽略" in text) + 2 * ("[[10]]" in text)
+
+    with pytest.raises(GuardTripped, match=r"\(order_zh \+2.45, brackets \+1.22\): look at") as hit:
+        Guarded(Made(pay), [InjectionGuard(CANARIES)], stop_on=("injection",)).score_groups(GROUPS)
+    assert pickle.loads(pickle.dumps(hit.value)).why == "order_zh +2.45, brackets +1.22"
+    assert "above its limit 0.25 (order_zh +2.45, brackets +1.22)" in caplog.text
+
+
 def test_only_what_is_named_stops() -> None:
     guarded = Guarded(Made(), [Dial(9.0), CanaryGuard(CANARIES)], stop_on=("canary",))
     assert len(guarded.score_groups(GROUPS)) == 2
+
+
+def test_a_guard_that_cannot_explain_itself_trips_all_the_same() -> None:
+    guarded = Guarded(Made(), [Broken("explain")], stop_on=("broken",))
+    with pytest.raises(GuardTripped, match="measures cracks 1, above its limit 0: look"):
+        guarded.score_groups(GROUPS)
+    assert guarded.metrics["guards/failed"] == 1
 
 
 @pytest.mark.parametrize("at", ["observe", "probe", "read"])
@@ -167,7 +193,7 @@ def test_a_guard_that_fails_costs_no_reward_and_no_other_guard(at: str, caplog: 
     )
     cracks = guarded.metrics.pop("guards/broken/cracks")
     assert math.isnan(cracks) == (at == "read")
-    assert guarded.metrics == {"guards/dial/turned": 0.5, "guards/over": 0.0, "guards/failed": 1.0}
+    assert untimed(guarded.metrics) == {"guards/dial/turned": 0.5, "guards/over": 0.0, "guards/failed": 1.0}
 
 
 def test_a_reward_that_fails_at_probes_alone_still_rewards() -> None:
@@ -190,12 +216,12 @@ def test_metrics_go_to_the_callback_whose_failing_costs_nothing(caplog: pytest.L
     with caplog.at_level(logging.WARNING, "adjudge"):
         assert len(guarded.score_groups(GROUPS)) == 2
     assert "on_metrics failed (ValueError: no log today)" in caplog.text
-    assert guarded.metrics == {"guards/dial/turned": 0.5, "guards/over": 0.0, "guards/failed": 0.0}
+    assert untimed(guarded.metrics) == {"guards/dial/turned": 0.5, "guards/over": 0.0, "guards/failed": 0.0}
 
 
 def test_a_length_hungry_reward_is_stopped_and_without_its_trend_it_is_not() -> None:
     def pay(group: Group, text: str) -> float:
-        return 0.01 * count_words(text) + 0.05 * (hash(text) % 7)
+        return 0.01 * count_words(text)
 
     def train(reward: Reward) -> None:
         for step in range(24):
@@ -204,9 +230,9 @@ def test_a_length_hungry_reward_is_stopped_and_without_its_trend_it_is_not() -> 
             )
 
     with pytest.raises(GuardTripped) as hit:
-        train(Guarded(Made(lambda group, text: 0.01 * count_words(text)), [LengthGuard()], stop_on=("length",)))
+        train(Guarded(Made(pay), [LengthGuard()], stop_on=("length",)))
     assert (hit.value.guard, hit.value.measure) == ("length", "grip")
-    free = LengthFree(Made(lambda group, text: 0.01 * count_words(text)), warmup=0)
+    free = LengthFree(Made(pay), warmup=0)
     free.score_groups([of_words(1, 9)])
     train(Guarded(free, [LengthGuard()], stop_on=("length",)))
 
@@ -227,7 +253,7 @@ def test_it_pickles_with_its_state_and_goes_on_from_there() -> None:
     for reward in (guarded, again):
         reward.score_groups(GROUPS)
     assert again.step == 2
-    assert again.metrics == pytest.approx(guarded.metrics, nan_ok=True)
+    assert untimed(again.metrics) == pytest.approx(untimed(guarded.metrics), nan_ok=True)
 
 
 def test_calls_may_overlap() -> None:
