@@ -16,7 +16,7 @@ UNKNOWN = math.nan
 
 
 class GuardTripped(AdjudgeError):
-    """A guard that training is to stop on: at `step` its `measure` had a `value` above the `limit`, because of `why`."""
+    """A guard that training is to stop on: at `step` its `measure` had a `value` above the `limit`, for `why`."""
 
     def __init__(self, guard: str, measure: str, value: float, limit: float, step: int, why: str = "") -> None:
         super().__init__(guard, measure, value, limit, step, why)  # these as args: an exception is pickled by them
@@ -68,6 +68,11 @@ class Guard(ABC):
 def finite(value: float | None) -> TypeGuard[float]:
     """Whether there is a number: rewards of others may hold NaN as well as None."""
     return value is not None and math.isfinite(value)
+
+
+def metrics_of(reward: Reward) -> dict[str, float]:
+    """What a reward keeps of itself for a trainer's log, where it keeps anything."""
+    return dict(getattr(reward, "metrics", {}))
 
 
 def checked_limit(name: str, value: float) -> float:

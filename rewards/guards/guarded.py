@@ -13,7 +13,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.collapse import CollapseGuard
-from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped
+from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped, metrics_of
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
@@ -38,13 +38,15 @@ class Guarded(Reward):
     `guards` are the standard ones by default. After each call `metrics` has the same names, and `on_metrics` is
     called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
     are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
-    guards took this time.
+    guards took this time; before them those of the reward inside. Put it outermost: trainers log what the reward that
+    they are given has.
 
     A measure that crosses its limit is a warning in the log, once until it has been below again. For guards named in
     `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit. Nothing
     else that happens in a guard, or in `on_metrics`, costs a reward: it is logged, and the rewards are returned.
     It pickles with its guards' state where the reward, the guards and `on_metrics` do.
-    Raises AdjudgeError for a guard that is there twice or a `stop_on` that is not there.
+    Raises AdjudgeError for a guard that is there twice or has a limit for no measure of its own, and for a `stop_on`
+    that is not there.
     """
 
     def __init__(
@@ -62,6 +64,11 @@ class Guarded(Reward):
             raise AdjudgeError(f"the guards are {', '.join(names)}: give each once")
         if unknown := [name for name in stop_on if name not in names]:
             raise AdjudgeError(f'stop_on names "{unknown[0]}": choose from {", ".join(names) or "no guards"}')
+        for guard in self.guards:
+            if strange := set(guard.limits) - set(guard.measures):
+                raise AdjudgeError(
+                    f"the guard {guard.name} has a limit for {min(strange)}: choose from {', '.join(guard.measures)}"
+                )
         if every < 1:
             raise AdjudgeError(f"every is {every} steps: give at least 1")
         self.reward = reward
@@ -119,7 +126,7 @@ class Guarded(Reward):
 
     def _why(self, guard: Guard, measure: str) -> str:
         found: list[str] = []
-        self._attempt(guard, "explain", lambda: found.append(guard.why(measure)))
+        self._attempt(guard, "explain", lambda: found.append(str(guard.why(measure))))
         return "".join(found)
 
     def _attempt(self, guard: Guard, doing: str, act: Callable[[], object]) -> None:
@@ -137,6 +144,7 @@ class Guarded(Reward):
             f"guards/{guard}/{measure}": value for guard, row in readings.items() for measure, value in row.items()
         }
         self.metrics = {
+            **metrics_of(self.reward),
             **measured,
             "guards/over": float(len(self.over)),
             "guards/failed": float(self.failed),

@@ -11,8 +11,8 @@ import numpy as np
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.guard import finite
-from adjudge.rewards.guards.length import length_points
+from adjudge.rewards.guards.guard import finite, metrics_of
+from adjudge.rewards.guards.length import PER, length_points
 from adjudge.rewards.length_trend import Points, centred
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.words import count_words
@@ -55,8 +55,9 @@ class LengthFree(Reward):
     the `state` before it, which is a plain Struct: keep it with the checkpoint and set it again. Hence this is nowhere
     on by default. It takes out what length earns by merit, too: where longer answers are better, they lose that. The
     slope of a call is that of the calls before it, so the order of groups within a call decides no reward of that call.
-    Each reward's part `length_trend` is what was added. Wrap the reward inside a `Guarded` to watch what is trained on,
-    or the `Guarded` itself to watch the judge.
+    Each reward's part `length_trend` is what was added; `metrics` has the slope per 100 words as
+    `length_free/slope` and how many groups it rests on as `length_free/groups`. Wrap the reward inside a `Guarded` to
+    watch what is trained on, or the `Guarded` itself to watch the judge.
     """
 
     def __init__(
@@ -74,6 +75,15 @@ class LengthFree(Reward):
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of the reward inside."""
         return self.reward.engines
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The slope as it stands, beside what the reward inside keeps of itself."""
+        return {
+            **metrics_of(self.reward),
+            "length_free/slope": PER * self.state.slope,
+            "length_free/groups": float(self.state.groups),
+        }
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order, without their length trend."""

@@ -46,6 +46,13 @@ class Dial(Guard):
         return {"turned": self.value}
 
 
+class Odd(Dial):
+    """A guard with a limit for nothing it measures."""
+
+    def __init__(self) -> None:
+        self.limits = {"tuned": 1.0}
+
+
 class Broken(Guard):
     """A guard that fails at whatever it is `at`."""
 
@@ -234,7 +241,13 @@ def test_a_length_hungry_reward_is_stopped_and_without_its_trend_it_is_not() -> 
     assert (hit.value.guard, hit.value.measure) == ("length", "grip")
     free = LengthFree(Made(pay), warmup=0)
     free.score_groups([of_words(1, 9)])
-    train(Guarded(free, [LengthGuard()], stop_on=("length",)))
+    guarded = Guarded(free, [LengthGuard()], stop_on=("length",))
+    train(guarded)
+    assert guarded.metrics["length_free/slope"] == pytest.approx(1.0)
+    assert guarded.metrics["length_free/groups"] == 25
+    outside = LengthFree(Guarded(Made(pay), [LengthGuard()]))
+    train(outside)
+    assert outside.metrics["guards/over"] == 1 and outside.metrics["length_free/slope"] == pytest.approx(1.0)
 
 
 def test_probes_leave_the_history_of_a_reward_alone() -> None:
@@ -275,6 +288,7 @@ def test_calls_may_overlap() -> None:
             'stop_on names "lenght": choose from length, canary, degenerate, injection, collapse',
         ),
         ({"guards": [], "stop_on": ("length",)}, "choose from no guards"),
+        ({"guards": [Odd()]}, "the guard dial has a limit for tuned: choose from turned"),
         ({"every": 0}, "every is 0 steps"),
     ],
 )

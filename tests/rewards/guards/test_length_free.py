@@ -56,6 +56,12 @@ def test_a_known_slope_is_gone_after_the_warm_up_and_the_means_stay() -> None:
     assert not guard.readings()["slope"] > 1e-9
 
 
+def test_nothing_is_taken_out_during_the_warm_up() -> None:
+    for groups, slope in ((5, 0.0), (6, 0.5)):
+        free = LengthFree(Made(by_hand), warmup=6, state=LengthState(2.0, 1.0, groups))
+        assert free.score_groups(GROUPS[1:])[0].rewards == (slope, 1 - slope)
+
+
 def test_the_rewards_of_a_call_do_not_depend_on_the_order_of_its_groups() -> None:
     one, other = (LengthFree(Made(by_hand), warmup=2, state=LengthState(2.0, 1.0, 5)) for _ in range(2))
     assert one.score_groups(GROUPS) == other.score_groups(GROUPS[::-1])[::-1]
