@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.verdict import Item, Pair
 
 Options = Mapping[str, Any]
-"""The options a user gave, by name; what was left out is not in it."""
+"""The options a user gave, by name; what was left out is not in it. A program may give `Aspect`s and a `Rubric` too."""
 
 Open = Callable[["EngineFace", "Journal | None"], "Judge[Any, Any]"]
 """Opens a judge; mistakes in its options were found before."""
@@ -155,10 +155,13 @@ def _scalar(options: Options) -> Open:
 
 def _rubric(options: Options) -> Open:
     from adjudge.rewards.published_rubrics import open_rubric
+    from adjudge.rewards.rubric import Rubric
     from adjudge.rewards.rubric_judge import RubricJudge
     from adjudge.rewards.rubric_scoring import marks_of, scheme_of
 
-    rubric = open_rubric(options["rubric"]) if "rubric" in options else None
+    rubric = options.get("rubric")
+    if rubric is not None and not isinstance(rubric, Rubric):
+        rubric = open_rubric(rubric)
     scheme, form, how = options.get("scheme"), options.get("form", "fixed"), how_of(options)
     if rubric is not None:
         marks_of(rubric, scheme_of(rubric, scheme), form)
@@ -218,7 +221,7 @@ def _principle(options: Options) -> Open:
 
     how = how_of(options)
     file, language = options.get("principles"), options.get("language", "en")
-    principles = default_principles(language) if file is None else read_principles(file)
+    principles = default_principles(language) if file is None else read_principles(Path(file))
     return lambda engine, journal: PrincipleJudge(engine, principles, **how, journal=journal)
 
 
@@ -230,7 +233,7 @@ def _debate(options: Options) -> Open:
     without = [name.strip() for name in options.get("without", "").split(",") if name.strip()]
     agents_without(without)
     file = options.get("examples")
-    examples = [] if file is None else [example_of(row) for row in read_rows(file)]
+    examples = [] if file is None else [example_of(row) for row in read_rows(Path(file))]
     return lambda engine, journal: DebateJudge(engine, examples, without=without, **how, journal=journal)
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import Text, grouped
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
 
 LEAST_VALID = 2
 """Members with a reward that a group of two or more must have: a mean of one says nothing about it."""
+
+Column = tuple[float | None, ...]
+"""A value for each response of a group, None for one that has none."""
 
 
 class GroupReward(msgspec.Struct, frozen=True):
@@ -22,10 +31,10 @@ class GroupReward(msgspec.Struct, frozen=True):
     bias, length in words), where there is any. Raises AdjudgeError unless all have one entry for each response.
     """
 
-    rewards: tuple[float | None, ...]
+    rewards: Column
     abstained: tuple[Reason | None, ...]
-    parts: dict[str, tuple[float | None, ...]] = {}
-    measures: dict[str, tuple[float | None, ...]] = {}
+    parts: dict[str, Column] = {}
+    measures: dict[str, Column] = {}
 
     def __post_init__(self) -> None:
         for name, column in (("abstained", self.abstained), *self.parts.items(), *self.measures.items()):
@@ -35,12 +44,34 @@ class GroupReward(msgspec.Struct, frozen=True):
                 )
 
     @property
-    def settled(self) -> tuple[float | None, ...]:
+    def settled(self) -> Column:
         """The rewards to train on: none at all where fewer than two of two or more members have one."""
         valid = sum(reward is not None for reward in self.rewards)
         if len(self.rewards) >= LEAST_VALID and valid < LEAST_VALID:
             return (None,) * len(self.rewards)
         return self.rewards
+
+
+class ResponseReward(msgspec.Struct, frozen=True):
+    """The same of a single response. A reward that is not finite counts as none: it abstains ("non_finite")."""
+
+    reward: float | None
+    abstained: Reason | None = None
+    parts: Mapping[str, float | None] = {}
+    measures: Mapping[str, float | None] = {}
+
+
+def together(responses: Sequence[ResponseReward]) -> GroupReward:
+    """The rewards of a group from those of its responses; what a response has no value for is None there."""
+    finite = [one.reward is not None and math.isfinite(one.reward) for one in responses]
+    return GroupReward(
+        rewards=tuple(one.reward if good else None for one, good in zip(responses, finite, strict=True)),
+        abstained=tuple(
+            None if good else one.abstained or "non_finite" for one, good in zip(responses, finite, strict=True)
+        ),
+        parts=_columns([one.parts for one in responses]),
+        measures=_columns([one.measures for one in responses]),
+    )
 
 
 class Reward(ABC):
@@ -54,3 +85,23 @@ class Reward(ABC):
     @abstractmethod
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; a group may hold a single response, or none."""
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """The engines behind it that are open now: what a trainer puts to sleep, or counts the tokens of."""
+        return ()
+
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
+        """A reward for every completion, in order; None for one that has none to train on.
+
+        A group is a run of completions whose prompt and columns are equal. Prompts and completions are texts, or the
+        messages of conversations. In a group of two or more with fewer than two rewards all are None. Raises
+        AdjudgeError for lists of unequal length and what is no text.
+        """
+        scored = self.score_groups(grouped(prompts, completions, columns))
+        return [reward for group in scored for reward in group.settled]
+
+
+def _columns(rows: Sequence[Mapping[str, float | None]]) -> dict[str, Column]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: tuple(row.get(name) for row in rows) for name in names}

@@ -1,0 +1,193 @@
+"""Rewards made of rewards: weighted sums and products, with every part in the breakdown under its name."""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Reason
+from adjudge.rewards.function_reward import Function, FunctionReward
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, together
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+
+OF_THE_TEXT = "words"
+"""The measure that is no part's own, and so is not named after one."""
+
+_log = logging.getLogger("adjudge")
+
+
+class Combined(Reward):
+    """Rewards made of `parts` by name, each a `Reward` or a function (see `FunctionReward`).
+
+    The parts of the breakdown are each part's reward under its name and its own parts under "name/…"; so are measures,
+    but for the length in words. A part's NaN or infinity abstains ("non_finite"), with a warning in the log and a
+    measure "name/non_finite" of 1 that name the part. Raises AdjudgeError without parts, for names that are empty or
+    hold a slash, and, naming the part, when it gives another number of rewards than a group has responses.
+    """
+
+    def __init__(self, parts: Mapping[str, Reward | Function], name: str) -> None:
+        self.parts = parts_of(parts)
+        self.name = name
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of all parts, each once."""
+        found = [engine for part in self.parts.values() for engine in part.engines]
+        return tuple({id(engine): engine for engine in found}.values())
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order; every part scores all groups at one go."""
+        scored = {part: scored_by(part, reward, groups) for part, reward in self.parts.items()}
+        return [
+            self._group({part: rewards[place] for part, rewards in scored.items()}, len(group.responses))
+            for place, group in enumerate(groups)
+        ]
+
+    @abstractmethod
+    def _combined(self, values: Mapping[str, float]) -> float:
+        """One reward from the rewards of the parts that count."""
+
+    def _counts(self, part: str) -> bool:
+        """Whether a part counts: one that does not may abstain."""
+        return True
+
+    def _group(self, scored: Mapping[str, GroupReward], count: int) -> GroupReward:
+        responses = [
+            self._response(
+                {
+                    part: (group.rewards[place], group.abstained[place])
+                    for part, group in scored.items()
+                    if self._counts(part)
+                }
+            )
+            for place in range(count)
+        ]
+        return msgspec.structs.replace(together(responses), parts=parts_by_name(scored), measures=measures_of(scored))
+
+    def _response(self, given: Mapping[str, tuple[float | None, Reason | None]]) -> ResponseReward:
+        reason: Reason | None = next(
+            (reason or "unsupported" for value, reason in given.values() if value is None), None
+        )
+        if reason is not None:
+            return ResponseReward(None, reason)
+        return ResponseReward(self._combined({part: value for part, (value, _) in given.items() if value is not None}))
+
+
+class WeightedSum(Combined):
+    """Σ wₖ rₖ over `parts`, with `weights` by name (1 where none is given; below 0 for a penalty).
+
+    A part that abstains makes the reward abstain, unless it weighs 0: then it is only watched. Raises AdjudgeError
+    for a weight of no part or that is not finite, and if none counts.
+    """
+
+    def __init__(
+        self, parts: Mapping[str, Reward | Function], weights: Mapping[str, float] | None = None, name: str = "sum"
+    ) -> None:
+        super().__init__(parts, name)
+        for part, weight in (weights or {}).items():
+            if part not in self.parts:
+                raise AdjudgeError(f'there is a weight for "{part}", but no such part: choose {", ".join(self.parts)}')
+            if not math.isfinite(weight):
+                raise AdjudgeError(f'the weight of "{part}" is {weight}: give a finite number')
+        self.weights = {part: float((weights or {}).get(part, 1.0)) for part in self.parts}
+        if not any(self.weights.values()):
+            raise AdjudgeError("all weights are 0: give at least one part another")
+
+    def _counts(self, part: str) -> bool:
+        return self.weights[part] != 0
+
+    def _combined(self, values: Mapping[str, float]) -> float:
+        terms = [self.weights[part] * value for part, value in values.items()]
+        try:
+            return math.fsum(terms) if all(map(math.isfinite, terms)) else math.nan
+        except OverflowError:  # of a sum whose terms are finite
+            return math.nan
+
+
+class Product(Combined):
+    """Π rₖ over `parts`: all must be good. A part that abstains makes the reward abstain, even beside a 0."""
+
+    def __init__(self, parts: Mapping[str, Reward | Function], name: str = "product") -> None:
+        super().__init__(parts, name)
+
+    def _combined(self, values: Mapping[str, float]) -> float:
+        return math.prod(values.values())
+
+
+def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
+    """The parts by name, as rewards; raises AdjudgeError without any, and for names that would not do."""
+    if not parts:
+        raise AdjudgeError("no parts are given: name at least one reward")
+    for part in parts:
+        if not part or "/" in part:
+            raise AdjudgeError(f'a part is called "{part}": give it a name without a slash')
+    return {part: reward_of(reward, part) for part, reward in parts.items()}
+
+
+def reward_of(reward: Reward | Function, name: str) -> Reward:
+    """The reward, or the one that a function is; raises AdjudgeError naming the part for what is neither."""
+    if isinstance(reward, Reward):
+        return reward
+    if not callable(reward):
+        raise AdjudgeError(f'part "{name}" is {type(reward).__name__}: give a reward or a function')
+    return FunctionReward(reward, name)
+
+
+def scored_by(name: str, reward: Reward, groups: Sequence[Group]) -> list[GroupReward]:
+    """The rewards of a part, checked: what is not finite abstains; raises AdjudgeError naming a part that miscounts."""
+    scored = list(reward.score_groups(groups))
+    if len(scored) != len(groups):
+        raise AdjudgeError(f'part "{name}" gave rewards for {len(scored)} groups of {len(groups)}: give one for each')
+    for group, own in zip(groups, scored, strict=True):
+        if len(own.rewards) != len(group.responses):
+            raise AdjudgeError(
+                f'part "{name}" gave {len(own.rewards)} rewards for {len(group.responses)} responses: give one for each'
+            )
+    return [_finite(name, own) for own in scored]
+
+
+def parts_by_name(scored: Mapping[str, GroupReward]) -> dict[str, Column]:
+    """Each part's rewards under its name, its own parts under "name/…"."""
+    found: dict[str, Column] = {}
+    for name, group in scored.items():
+        found[name] = group.rewards
+        found |= {f"{name}/{part}": column for part, column in group.parts.items()}
+    return found
+
+
+def measures_of(scored: Mapping[str, GroupReward]) -> dict[str, Column]:
+    """The measures of all parts, each named after its part, but for the length in words."""
+    found: dict[str, Column] = {}
+    for name, group in scored.items():
+        for measure, column in group.measures.items():
+            if measure != OF_THE_TEXT:
+                found[f"{name}/{measure}"] = column
+            elif OF_THE_TEXT not in found or None in found[OF_THE_TEXT]:
+                found[OF_THE_TEXT] = column
+    return found
+
+
+def _finite(name: str, group: GroupReward) -> GroupReward:
+    """The group's rewards without those that are not finite, which are warned of."""
+    bad = [
+        reason == "non_finite" or (value is not None and not math.isfinite(value))
+        for value, reason in zip(group.rewards, group.abstained, strict=True)
+    ]
+    if not any(bad):
+        return group
+    _log.warning('part "%s" gave %d of %d rewards that are not finite: they abstain', name, sum(bad), len(bad))
+    return msgspec.structs.replace(
+        group,
+        rewards=tuple(None if wrong else value for value, wrong in zip(group.rewards, bad, strict=True)),
+        abstained=tuple("non_finite" if wrong else reason for reason, wrong in zip(group.abstained, bad, strict=True)),
+        measures={**group.measures, "non_finite": tuple(map(float, bad))},
+    )

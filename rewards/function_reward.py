@@ -1,0 +1,64 @@
+"""`FunctionReward`: a function of one's own as a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+
+Function = Callable[..., Sequence[float | None]]
+"""A function of one's own, called as `function(prompts=…, completions=…, **columns)`: a number or None for each."""
+
+
+class FunctionReward(Reward):
+    """A function of one's own as a reward: `function(prompts=…, completions=…, **columns)`, a number or None for each.
+
+    It is called once for all groups, with lists of texts; `reference` is among the columns where a group has one. None
+    abstains ("unsupported"), NaN and infinity do ("non_finite"). Raises AdjudgeError naming the function when it
+    returns another number of values than there are completions, or something that is no number. It pickles if the
+    function does.
+    """
+
+    def __init__(self, function: Function, name: str | None = None) -> None:
+        self.function = function
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order."""
+        rows = [(group, response) for group in groups for response in group.responses]
+        if not rows:
+            return [together([]) for _ in groups]
+        columns = {
+            name: [group.columns.get(name) for group, _ in rows]
+            for name in dict.fromkeys(name for group, _ in rows for name in group.columns)
+        }
+        if any(group.reference is not None for group, _ in rows):
+            columns["reference"] = [group.reference for group, _ in rows]
+        prompts, completions = [group.prompt for group, _ in rows], [response for _, response in rows]
+        values = self.function(prompts=prompts, completions=completions, **columns)
+        rewards = iter(self._checked(values, len(rows)))
+        return [together([next(rewards) for _ in group.responses]) for group in groups]
+
+    def _checked(self, values: Any, count: int) -> list[ResponseReward]:
+        try:
+            values = list(values)
+        except TypeError:
+            raise AdjudgeError(f"{self.name} returned {type(values).__name__}: return a list of numbers") from None
+        if len(values) != count:
+            raise AdjudgeError(
+                f"{self.name} returned {len(values)} rewards for {count} completions: return one for each"
+            )
+        return [self._value(value, place) for place, value in enumerate(values)]
+
+    def _value(self, value: Any, place: int) -> ResponseReward:
+        if value is None:
+            return ResponseReward(None, "unsupported")
+        try:
+            return ResponseReward(float(value))
+        except (TypeError, ValueError, OverflowError):
+            raise AdjudgeError(
+                f"{self.name} returned {type(value).__name__} for completion {place}: return a number, or None"
+            ) from None

@@ -1,0 +1,113 @@
+"""`Gated`: a reward that only those responses are judged for that pass some gates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Reason
+from adjudge.rewards.combining import measures_of, parts_by_name, parts_of, reward_of, scored_by
+from adjudge.rewards.function_reward import Function
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+
+
+class Gated(Reward):
+    """`reward` for responses on which every one of `gates` gives at least `least`, else `shut` (0).
+
+    What a gate shuts out is not judged: it costs nothing, takes no part in a tournament, and its reward is known
+    whatever the judge would say. A gate that abstains makes the reward abstain, unless another one is shut. The parts
+    are "reward", and the gates by their names. Raises AdjudgeError as `Combined` does, and for a `shut` that is not
+    finite.
+    """
+
+    def __init__(
+        self,
+        reward: Reward | Function,
+        gates: Mapping[str, Reward | Function],
+        *,
+        least: float = 0.5,
+        shut: float = 0.0,
+        name: str | None = None,
+    ) -> None:
+        if not math.isfinite(shut) or math.isnan(least):
+            raise AdjudgeError(f"shut is {shut} and least {least}: give numbers")
+        self.gates = parts_of(gates)
+        if "reward" in self.gates:
+            raise AdjudgeError('a gate is called "reward", as what it guards: give it another name')
+        self.reward = reward_of(reward, "reward")
+        self.least, self.shut = least, shut
+        self.name = name or self.reward.name
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the reward and its gates, each once."""
+        found = [engine for part in (self.reward, *self.gates.values()) for engine in part.engines]
+        return tuple({id(engine): engine for engine in found}.values())
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order."""
+        gates = {name: scored_by(name, gate, groups) for name, gate in self.gates.items()}
+        states = [
+            [
+                self._state(
+                    {name: (gate[number].rewards[place], gate[number].abstained[place]) for name, gate in gates.items()}
+                )
+                for place in range(len(group.responses))
+            ]
+            for number, group in enumerate(groups)
+        ]
+        kept = [
+            msgspec.structs.replace(
+                group, responses=[text for text, state in zip(group.responses, own, strict=True) if state is None]
+            )
+            for group, own in zip(groups, states, strict=True)
+        ]
+        rewards = scored_by("reward", self.reward, kept)
+        return [
+            self._group({name: gate[number] for name, gate in gates.items()}, states[number], rewards[number])
+            for number in range(len(groups))
+        ]
+
+    def _state(self, given: Mapping[str, tuple[float | None, Reason | None]]) -> ResponseReward | None:
+        """The reward where the gates decide it; None where they let the response pass."""
+        if any(value is not None and value < self.least for value, _ in given.values()):
+            return ResponseReward(self.shut)
+        reason: Reason | None = next(
+            (reason or "unsupported" for value, reason in given.values() if value is None), None
+        )
+        return None if reason is None else ResponseReward(None, reason)
+
+    def _group(
+        self, gates: Mapping[str, GroupReward], states: Sequence[ResponseReward | None], passed: GroupReward
+    ) -> GroupReward:
+        places = [place for place, state in enumerate(states) if state is None]
+        asked = _spread(passed, places, len(states))
+        scored = {"reward": asked, **gates}
+        responses = [
+            ResponseReward(asked.rewards[place], asked.abstained[place]) if state is None else state
+            for place, state in enumerate(states)
+        ]
+        return msgspec.structs.replace(together(responses), parts=parts_by_name(scored), measures=measures_of(scored))
+
+
+def _spread(group: GroupReward, places: Sequence[int], count: int) -> GroupReward:
+    """The rewards of some of a group's responses, back in their places."""
+
+    def spread(column: Sequence[Any]) -> tuple[Any, ...]:
+        by_place = dict(zip(places, column, strict=True))
+        return tuple(by_place.get(place) for place in range(count))
+
+    return GroupReward(
+        spread(group.rewards),
+        spread(group.abstained),
+        {name: spread(column) for name, column in group.parts.items()},
+        {name: spread(column) for name, column in group.measures.items()},
+    )

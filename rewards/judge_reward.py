@@ -1,0 +1,199 @@
+"""`JudgeReward`: the verdicts of any judge as rewards, all groups of a call at one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.score import Reason
+from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import place_of
+from adjudge.rewards.judge import Judge
+from adjudge.rewards.kinds import KINDS
+from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
+from adjudge.rewards.references import Reference, Referenced, StaticReference
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.rubric_judge import RubricJudge
+from adjudge.rewards.specification import JudgeSource, JudgeSpec
+from adjudge.rewards.verdict import Item, Pair, PairVerdict, RubricVerdict, Verdict
+from adjudge.rewards.wire import Row, item_of, pair_of
+from adjudge.rewards.words import count_words
+
+Scale = Literal["unit", "own", "decision"]
+
+RANGES: dict[str, tuple[float, float]] = {
+    "pointwise": (1.0, 5.0),
+    "rubric": (0.0, 1.0),
+    "tree": (0.0, 10.0),
+    "personal": (1.0, 10.0),
+    "principle": (0.0, 1.0),
+    "debate": (0.0, 1.0),
+    "pairwise": (0.0, 1.0),
+    "personal of pairs": (0.0, 1.0),
+}
+"""The lowest and the highest that a kind of judge gives. A reward model's logit has no bounds, and stays as it is."""
+
+DECIDING = ("principle", "debate", "rubric", "pairwise", "personal of pairs")
+"""The kinds of judges that decide between yes and no."""
+
+OWN_NAMES = ("id", "prompt", "prompt_a", "prompt_b", "response", "story_a", "story_b", "reference")
+"""Columns that the group itself fills in."""
+
+
+class JudgeReward(Reward):
+    """The verdict of a judge on each response: its score, or of a judge of pairs the preference over the reference.
+
+    `judge` is open, or a specification: then it is opened at the first call, and the reward can be pickled. All groups
+    of a call go into the judge at one go, so that all their prompts share one trie. What else a judge reads comes from
+    the group's columns by the names that files have (`rubric` or `checklist`, `reviews`, `genre`, `task`). References
+    come from `reference`; without it from the group, where a judge of pairs must find one.
+
+    `scale` says what becomes of the judge's number:
+    - "unit" (default): its share of the judge's range (`RANGES`), in [0, 1]: P(1) of a principle or debate judge, the
+      reward of a rubric (QuRL), (s − 1)/4 of aspects, (s − 1)/9 of a personal score, s/10 of a tree (beyond [0, 1]
+      where leaves have negative weights), the probability of being better than the reference. A reward model's logit
+      stays as it is.
+    - "own": as the judge gives it; of a rubric the weighted mean on its scale (Igniting: 1 to 3).
+    - "decision": 1 or 0. P(1) > 0.5 as in Igniting; of a rubric whether the text is acceptable; of pairs whether the
+      response is preferred. Its flaw: a group of which all are good, or none, teaches nothing, and a text at .49 and
+      one at .01 get the same; "unit" keeps the difference.
+
+    The parts are those of the verdict; measures are the label mass ("mass"), the position bias of pairs ("bias"), the
+    response's length ("words") and whether it was shortened ("truncated"). Raises AdjudgeError naming prompt and column
+    for a group that lacks what the judge reads, before anything is asked.
+    """
+
+    def __init__(
+        self,
+        judge: Judge[Any, Any] | JudgeSpec,
+        *,
+        reference: Reference | None = None,
+        scale: Scale = "unit",
+        name: str | None = None,
+    ) -> None:
+        self.source = JudgeSource(judge)
+        self.reference = reference
+        self.scale = scale
+        self.name = name or self.source.kind or "judge"
+        if scale not in get_args(Scale):
+            raise AdjudgeError(f'scale is "{scale}": choose {", ".join(get_args(Scale))}')
+        if scale == "decision" and self.source.kind not in DECIDING:
+            raise AdjudgeError(f'scale "decision" is for judges that decide: {", ".join(DECIDING)}')
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the judge and of the references, as far as they are open."""
+        return self.source.engines + (() if self.reference is None else self.reference.engines)
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order."""
+        asked = subjects_of(self.source, groups, self.reference)
+        if self.scale != "unit" and isinstance(rubrics := self.source.judge, RubricJudge):
+            _check_rubrics(rubrics, groups, asked, self.scale)
+        verdicts = judged(self.source.judge, asked)
+        return [
+            together(
+                [
+                    self._rewarded(response, one.verdicts[place] if one.verdicts else one.abstained)
+                    for place, response in enumerate(group.responses)
+                ]
+            )
+            for group, one in zip(groups, verdicts, strict=True)
+        ]
+
+    def _rewarded(self, response: str, verdict: Verdict | PairVerdict | Reason | None) -> ResponseReward:
+        words = {"words": float(count_words(response))}
+        if verdict is None or isinstance(verdict, str):
+            return ResponseReward(None, verdict or "unsupported", measures=words)
+        value = self._value(verdict)
+        measures = {"mass": verdict.mass, "truncated": float(verdict.truncated), **words}
+        if isinstance(verdict, PairVerdict):
+            measures["bias"] = verdict.bias
+        return ResponseReward(
+            value, verdict.abstained or ("unsupported" if value is None else None), parts_of(verdict), measures
+        )
+
+    def _value(self, verdict: Verdict | PairVerdict) -> float | None:
+        value = verdict.preference if isinstance(verdict, PairVerdict) else verdict.score
+        if value is None:
+            return None
+        if self.scale == "own":
+            return verdict.mean if isinstance(verdict, RubricVerdict) else value
+        if self.scale == "decision":
+            if isinstance(verdict, RubricVerdict):
+                return None if verdict.acceptable is None else float(verdict.acceptable)
+            return float(value > 0.5)
+        lowest, highest = RANGES.get(self.source.kind or "", (0.0, 1.0))
+        return (value - lowest) / (highest - lowest)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What is asked about a group: a subject for each response, or none at all where its reference `abstained`."""
+
+    subjects: tuple[Item | Pair, ...] = ()
+    abstained: Reason | None = None
+    verdicts: tuple[Any, ...] = ()
+
+
+def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Reference | None = None) -> list[Asked]:
+    """What a judge is asked about each group; raises AdjudgeError naming prompt and column for what it cannot read."""
+    if reference is None and source.of_pairs:
+        reference = StaticReference()
+    if reference is None:
+        references = [Referenced(group.reference) for group in groups]
+    else:
+        references = reference.of(groups, source.judge.journal)
+    return [
+        Asked(_subjects(source, group, number, one.text), one.abstained)
+        if one.abstained is None
+        else Asked(abstained=one.abstained)
+        for number, (group, one) in enumerate(zip(groups, references, strict=True), 1)
+    ]
+
+
+def judged(judge: Judge[Any, Any], asked: Sequence[Asked]) -> list[Asked]:
+    """The same with the verdicts, all of them from one call of the judge: no window splits a group, or the trie."""
+    subjects = [subject for one in asked for subject in one.subjects]
+    verdicts = iter(list(judge.judge_iter(subjects, window=max(1, len(subjects)))))  # to its end: the engine may sleep
+    return [msgspec.structs.replace(one, verdicts=tuple(next(verdicts) for _ in one.subjects)) for one in asked]
+
+
+def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
+    """The parts of a verdict by name: scores, or of a pair each aspect's preference."""
+    if isinstance(verdict, PairVerdict):
+        return {name: aspect.preference for name, aspect in verdict.aspects.items()}
+    return {name: part.score for name, part in verdict.breakdown.items()}
+
+
+def _subjects(source: JudgeSource, group: Group, number: int, reference: str | None) -> tuple[Item | Pair, ...]:
+    """Columns are read once for the group; then only the response differs."""
+    judge, place = source.judge, place_of(group, number)
+    own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
+    columns = {name: value for name, value in group.columns.items() if name not in OWN_NAMES}
+    row = Row(place, {**columns, **own, "reference": reference})
+    options = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
+    if source.kind is not None:
+        subject: Any = KINDS[source.kind].subject(row, number, options)
+    else:
+        subject = pair_of(row, number) if source.of_pairs else item_of(row, number)
+    if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:
+        raise AdjudgeError(f'{place}: "rubric" is missing (needed by a rubric judge that has none of its own)')
+    field = "a" if source.of_pairs else "response"
+    return tuple(msgspec.structs.replace(subject, **{field: response}) for response in group.responses)
+
+
+def _check_rubrics(judge: RubricJudge, groups: Sequence[Group], asked: Sequence[Asked], scale: Scale) -> None:
+    """Raises AdjudgeError for a rubric that says nothing on this scale."""
+    for number, (group, one) in enumerate(zip(groups, asked, strict=True), 1):
+        for subject in one.subjects[:1]:
+            rubric = getattr(subject, "rubric", None) or judge.rubric
+            if scale == "decision" and (rubric is None or rubric.threshold is None):
+                raise AdjudgeError(
+                    f'{place_of(group, number)}: the rubric has no threshold, which scale "decision" needs'
+                )
+            if judge.scheme == "binary":
+                raise AdjudgeError(f'scale "{scale}" is for rubrics whose criteria have a scale: not for scheme binary')

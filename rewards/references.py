@@ -1,0 +1,163 @@
+"""What responses are held against: a reference that is given, or one that a base model writes once for each prompt."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Reason
+from adjudge.engine.tokenizer import well_formed
+from adjudge.rewards.asking import room_for, seed_of
+from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import place_of
+from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.specification import EngineSpec
+
+STORY = Sampling(max_tokens=1024, temperature=0.8, top_p=0.95)
+"""How a base model writes references (the settings are ours)."""
+
+
+class Referenced(msgspec.Struct, frozen=True):
+    """The reference of a group; its `text` is None where it could not be written, and `abstained` says why."""
+
+    text: str | None
+    abstained: Reason | None = None
+
+
+class Reference(ABC):
+    """Where the references of groups come from."""
+
+    @abstractmethod
+    def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
+        """The reference of each group, in order."""
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """The engines it has open."""
+        return ()
+
+
+class StaticReference(Reference):
+    """The group's own reference (`Group.reference`), or the text of its column of another name.
+
+    Raises AdjudgeError naming the prompt and the column of a group that has none.
+    """
+
+    def __init__(self, column: str = "reference") -> None:
+        self.column = column
+
+    def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
+        """The reference of each group, in order."""
+        return [Referenced(self._text(group, number)) for number, group in enumerate(groups, 1)]
+
+    def _text(self, group: Group, number: int) -> str:
+        text = group.reference if self.column == "reference" else group.columns.get(self.column)
+        if text is None or text == "":
+            raise AdjudgeError(
+                f'{place_of(group, number)}: "{self.column}" is missing: give a text to hold responses against, or let'
+                " a base model write it (DynamicReference)"
+            )
+        if not isinstance(text, str):
+            raise AdjudgeError(f'{place_of(group, number)}: "{self.column}" is {type(text).__name__}, not a text')
+        return text
+
+
+class DynamicReference(Reference):
+    """What the base model writes to the prompt, once: kept in memory, and in the journal where there is one.
+
+    `engine` is the base model's, open or as a specification. The text's seed is drawn from `seed` and the prompt, so
+    that a prompt has the same reference in every run and in any company. A blank text is written again with another
+    seed, `attempts` times in all; then, and where the prompt is too long or time runs out, the group abstains. Raises
+    AdjudgeError for settings that make no sense.
+    """
+
+    def __init__(
+        self, engine: EngineFace | EngineSpec, sampling: Sampling = STORY, *, seed: int = 0, attempts: int = 3
+    ) -> None:
+        self.spec = engine if isinstance(engine, EngineSpec) else None
+        self.sampling, self.seed, self.attempts = sampling, seed, attempts
+        self._opened = None if isinstance(engine, EngineSpec) else engine
+        self._known: dict[str, str] = {}
+        if self._opened is not None:
+            room_for(sampling, self._opened, attempts=attempts)
+
+    @property
+    def engine(self) -> EngineFace:
+        """The base model's engine, open."""
+        if self._opened is None:
+            assert self.spec is not None
+            opened = self.spec.open()
+            room_for(self.sampling, opened, attempts=self.attempts)
+            self._opened = opened
+        return self._opened
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """The base model's engine, if it is open."""
+        return () if self._opened is None else (self._opened,)
+
+    def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
+        """The reference of each group, in order; those not known yet are written together."""
+        keys = [self.key(group.prompt) for group in groups]
+        unknown = {key: group.prompt for key, group in zip(keys, groups, strict=True) if key not in self._known}
+        if journal is not None:
+            for key, raw in journal.get(unknown).items():
+                self._known[key] = msgspec.json.decode(raw, type=str)
+        reasons = self._write({key: prompt for key, prompt in unknown.items() if key not in self._known}, journal)
+        return [Referenced(self._known.get(key), reasons.get(key)) for key in keys]
+
+    def key(self, prompt: str) -> str:
+        """The journal's key: everything that decides the text."""
+        return content_key(
+            reference="dynamic",
+            model=self.engine.fingerprint,
+            adapter=self.engine.adapter,
+            dtype=self.engine.dtype,
+            truncation=self.engine.max_prompt_tokens,
+            sampling=self.sampling,
+            seed=self.seed,
+            attempts=self.attempts,
+            prompt=well_formed(prompt),
+        )
+
+    def _write(self, prompts: dict[str, str], journal: Journal | None) -> dict[str, Reason]:
+        """Have texts written, by their keys; the reasons of those that could not be."""
+        reserve = room_for(self.sampling, self.engine, attempts=self.attempts)
+        asked = {key: self._prompt(prompt, reserve) for key, prompt in prompts.items()}
+        reasons: dict[str, Reason] = {}
+        for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
+            keys = [key for key in asked if key not in self._known and reasons.get(key) in (None, "unparsable")]
+            wanted = [asked[key] for key in keys]
+            seeds = [seed_of(self.seed, prompt, 0, attempt) for prompt in wanted]
+            for place, completion in self.engine.generate_iter(wanted, self.sampling, seeds=seeds):
+                key, ended = keys[place], completion.finish_reason
+                if ended != "stop" and ended != "length":
+                    reasons[key] = ended
+                elif not completion.text.strip():
+                    reasons[key] = "unparsable"
+                else:
+                    reasons.pop(key, None)
+                    text = well_formed(completion.text.strip())
+                    if journal is not None:
+                        journal.put(key, msgspec.json.encode(text))
+                    self._known[key] = text
+        return reasons
+
+    def _prompt(self, prompt: str, reserve: int) -> Prompt:
+        [fitted], _ = self.engine.fit([self.engine.chat([Message("user", _data(prompt))])], reserve)
+        return fitted
+
+    def __getstate__(self) -> dict[str, object]:
+        if self.spec is None:
+            raise AdjudgeError("a reference written by an open engine cannot be pickled: make it from an EngineSpec")
+        return {**self.__dict__, "_opened": None}
+
+
+def _data(text: str) -> Prompt:
+    return Prompt((Segment(well_formed(text), cut="middle"),))

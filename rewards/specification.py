@@ -1,0 +1,149 @@
+"""What engines and judges are made of: small records that pickle, from which they are opened where they are needed."""
+
+from __future__ import annotations
+
+import os
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import KINDS, prepare
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+    from adjudge.rewards.judge import Judge
+
+
+class EngineSpec(msgspec.Struct, frozen=True):
+    """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
+
+    For a server `model` may be None: the one it serves; its key is read from the variable ADJUDGE_API_KEY.
+    """
+
+    model: str | None = "smollm2-135m"
+    adapter: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    max_batch_tokens: int | None = None
+    kv_cache_gb: float | None = None
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.url is None and self.model is None:
+            raise AdjudgeError("the specification of an engine names neither a model nor the url of a server")
+
+    def open(self) -> EngineFace:
+        """The engine; equal specifications share one for as long as anybody in the process holds it."""
+        with _OPENING:
+            engine = _ENGINES.get(self)
+            if engine is None:
+                engine = _ENGINES[self] = self._opened()
+            return engine
+
+    def _opened(self) -> EngineFace:
+        if self.url is not None:
+            from adjudge.engine.remote.remote_engine import RemoteEngine
+
+            return RemoteEngine(self.url, self.model, api_key=os.environ.get("ADJUDGE_API_KEY"))
+        from adjudge.engine.engine import Engine
+
+        assert self.model is not None
+        return Engine(
+            self.model,
+            adapter=self.adapter,
+            device=self.device,
+            dtype=self.dtype,
+            max_batch_tokens=self.max_batch_tokens,
+            kv_cache_gb=self.kv_cache_gb,
+        )
+
+
+_ENGINES: WeakValueDictionary[EngineSpec, EngineFace] = WeakValueDictionary()
+_OPENING = RLock()
+"""Held while something is opened: two threads must not load a model twice."""
+
+
+class JudgeSpec(msgspec.Struct, frozen=True):
+    """A judge by its name (`KINDS`), with the options that `adjudge judge` has for it, its engine and its journal.
+
+    `options` may give `aspects` as `Aspect`s and `rubric` as a `Rubric` too. Raises AdjudgeError for a judge that
+    nobody knows and for options that it does not take.
+    """
+
+    judge: str
+    options: dict[str, Any] = {}
+    engine: EngineSpec = EngineSpec()
+    journal: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.judge not in KINDS:
+            raise AdjudgeError(f'no judge is called "{self.judge}": choose {", ".join(KINDS)}')
+        prepare(self.judge, self.options)
+
+    def open(self) -> Judge[Any, Any]:
+        """The judge, on the engine that its specification shares."""
+        from adjudge.rewards.journal import Journal
+
+        journal = None if self.journal is None else Journal(self.journal)
+        return prepare(self.judge, self.options)(self.engine.open(), journal)
+
+
+class JudgeSource:
+    """A judge that is there already, or is opened when it is first wanted. It pickles as its specification."""
+
+    def __init__(self, judge: Judge[Any, Any] | JudgeSpec) -> None:
+        self.spec = judge if isinstance(judge, JudgeSpec) else None
+        self.opened = None if isinstance(judge, JudgeSpec) else judge
+
+    @property
+    def judge(self) -> Judge[Any, Any]:
+        """The judge, open."""
+        with _OPENING:
+            if self.opened is None:
+                assert self.spec is not None
+                self.opened = self.spec.open()
+            return self.opened
+
+    @property
+    def kind(self) -> str | None:
+        """Its name among KINDS; None for a judge of the user's own making."""
+        return self.spec.judge if self.spec is not None else kind_of(self.judge)
+
+    @property
+    def of_pairs(self) -> bool:
+        """Whether it judges pairs."""
+        from adjudge.rewards.verdict import PairVerdict
+
+        if self.kind is not None:
+            return KINDS[self.kind].what == "pairs"
+        return issubclass(self.judge.verdict_type, PairVerdict)
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Its engine, if the judge is open and has one."""
+        engine = getattr(self.opened, "engine", None)
+        return () if engine is None else (engine,)
+
+    def __getstate__(self) -> JudgeSpec:
+        if self.spec is None:
+            raise AdjudgeError(
+                "a reward made from an open judge cannot be pickled, as its engine cannot: make it from a JudgeSpec,"
+                " which opens the judge where it is used"
+            )
+        return self.spec
+
+    def __setstate__(self, spec: JudgeSpec) -> None:
+        self.spec, self.opened = spec, None
+
+
+def kind_of(judge: Judge[Any, Any]) -> str | None:
+    """The name among KINDS of an open judge."""
+    from adjudge.rewards.scalar import ScalarJudge
+
+    if isinstance(judge, ScalarJudge):
+        return "scalar"
+    kind = {"personal_pair": "personal of pairs"}.get(own := getattr(judge, "kind", ""), own)
+    return kind if kind in KINDS else None

@@ -1,0 +1,1 @@
+"""Rewards as other projects' trainers call them: TRL, verl, OpenRLHF, slime; none of these is imported here."""

@@ -1,0 +1,75 @@
+"""What is worth watching while a reward is trained on, as numbers by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from adjudge.engine.score import Reason
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.words import count_words
+
+REASONS: tuple[Reason, ...] = get_args(Reason)
+
+
+def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
+    """Rates, which are there also when they are 0, and means, which are there where there is something to measure.
+
+    `abstained` is the share of completions without a reward to train on, `abstained/<reason>` the shares by reason,
+    `abstained/too_few` of those whose reward was left out because nobody else in their group had one. `zero_variance`
+    is the share of groups whose rewards are all equal, of those that have any. `length_slope` is by how much the reward
+    rises with every hundred words, within groups. `mean/<part>` and `mean/<measure>` are means of what the reward says
+    of itself (label mass, position bias).
+    """
+    settled = [reward.settled for reward in rewards]
+    why = [reason for reward in rewards for reason in reward.abstained]
+    dropped = [
+        kept is None and value is not None
+        for reward, group in zip(rewards, settled, strict=True)
+        for value, kept in zip(reward.rewards, group, strict=True)
+    ]
+    measures = {"abstained": _share(value is None for group in settled for value in group)}
+    measures |= {f"abstained/{reason}": _share(given == reason for given in why) for reason in REASONS}
+    measures["abstained/too_few"] = _share(dropped)
+    valid = [known for group in settled if (known := [value for value in group if value is not None])]
+    measures["zero_variance"] = _share(min(group) == max(group) for group in valid)
+    slope = length_slope(groups, settled)
+    if slope is not None:
+        measures["length_slope"] = slope
+    return measures | _means(rewards)
+
+
+def length_slope(groups: Sequence[Group], rewards: Sequence[Sequence[float | None]]) -> float | None:
+    """The least-squares slope of reward over hundreds of words, about each group's means; None where lengths are equal.
+
+    The slope that all groups share: Σ (x − x̄)(r − r̄) / Σ (x − x̄)², over the members that have a reward.
+    """
+    products, squares = [], []
+    for group, values in zip(groups, rewards, strict=True):
+        known = [
+            (count_words(response) / 100.0, value)
+            for response, value in zip(group.responses, values, strict=True)
+            if value is not None
+        ]
+        if not known:
+            continue
+        mean_x = math.fsum(x for x, _ in known) / len(known)
+        mean_r = math.fsum(r for _, r in known) / len(known)
+        products += [(x - mean_x) * (r - mean_r) for x, r in known]
+        squares += [(x - mean_x) ** 2 for x, _ in known]
+    return math.fsum(products) / math.fsum(squares) if any(squares) else None
+
+
+def _means(rewards: Sequence[GroupReward]) -> dict[str, float]:
+    columns: dict[str, list[float]] = {}
+    for reward in rewards:
+        for name, values in (*reward.parts.items(), *reward.measures.items()):
+            columns.setdefault(name, []).extend(value for value in values if value is not None and math.isfinite(value))
+    return {f"mean/{name}": math.fsum(known) / len(known) for name, known in columns.items() if known}
+
+
+def _share(flags: Iterable[bool]) -> float:
+    known = list(flags)
+    return sum(known) / len(known) if known else 0.0

@@ -1,0 +1,144 @@
+"""What a trainer hands over, completion by completion, and how completions become groups."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import text_of
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One completion, the prompt it answers, and what the data set says about the prompt."""
+
+    prompt: str
+    response: str
+    columns: dict[str, Any] = {}
+
+
+def samples_of(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    columns: Mapping[str, Any],
+    wanted: Sequence[str] | None = None,
+) -> list[Sample]:
+    """The completions, each with its row of the columns: those that are `wanted`, or all that have one entry for each.
+
+    Prompts and completions are texts or conversations. Raises AdjudgeError for lists that do not fit together and for
+    a wanted column that is not there.
+    """
+    if len(prompts) != len(completions):
+        raise AdjudgeError(f"there are {len(completions)} completions for {len(prompts)} prompts: give one for each")
+    count = len(prompts)
+    if wanted is None:
+        kept = {name: each for name, each in columns.items() if isinstance(each, list) and len(each) == count}
+    else:
+        kept = {name: _column(name, columns, count) for name in wanted}
+    return [
+        Sample(
+            text_of(prompt, f"prompts[{place}]"),
+            text_of(completion, f"completions[{place}]"),
+            {name: values[place] for name, values in kept.items()},
+        )
+        for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
+    ]
+
+
+def cut(samples: Sequence[Sample], size: int | None = None) -> list[Sequence[Sample]]:
+    """The groups among completions that stand group by group: of `size` each, or the runs of equal prompts.
+
+    Raises AdjudgeError where groups would not be whole, have several prompts, or cannot be told from one another.
+    """
+    if size is None:
+        runs = _runs(samples)
+        if len({len(run) for run in runs}) > 1:
+            lengths = ", ".join(str(len(run)) for run in runs[:8])
+            raise AdjudgeError(
+                f"equal prompts stand in runs of {lengths} completions, so that groups cannot be told:"
+                " pass num_generations, the trainer's own"
+            )
+        return runs
+    if size < 1 or len(samples) % size:
+        raise AdjudgeError(f"{len(samples)} completions are no whole groups of {size}: check num_generations")
+    groups = [samples[start : start + size] for start in range(0, len(samples), size)]
+    for number, group in enumerate(groups):
+        if any(sample.prompt != group[0].prompt for sample in group):
+            raise AdjudgeError(
+                f"completions {number * size} to {(number + 1) * size - 1} answer different prompts,"
+                f" so that they are no group of {size}: check num_generations"
+            )
+    return groups
+
+
+def pieces(samples: Sequence[Sample], size: int | None, offset: int) -> list[Sequence[Sample]]:
+    """The groups, or parts of groups, in a slice that begins `offset` completions after a group's first.
+
+    A slice that is cut out of a batch may begin and end inside a group.
+    """
+    if size is None:
+        return _runs(samples)
+    bounds = [0, *(place for place in range(1, len(samples)) if (offset + place) % size == 0), len(samples)]
+    return [samples[start:end] for start, end in pairwise(bounds) if start < end]
+
+
+def collected(keys: Sequence[Hashable], size: int | None = None) -> list[list[int]]:
+    """The places of equal keys, in the order in which keys first come; of `size` each where a key comes more often.
+
+    Raises AdjudgeError for a key that comes neither `size` times nor a multiple of that.
+    """
+    found: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    if size is None:
+        return list(found.values())
+    for key, places in found.items():
+        if size < 1 or len(places) % size:
+            raise AdjudgeError(
+                f"{len(places)} samples of {key!r:.60} are no whole groups of {size}: check num_generations"
+            )
+    return [places[start : start + size] for places in found.values() for start in range(0, len(places), size)]
+
+
+def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
+    """Completions of one prompt as a group; the column `reference` holds the text they are held against.
+
+    A column in which they differ says nothing about their prompt and is left out.
+    """
+    first = samples[0]
+    shared = {
+        name: value
+        for name, value in first.columns.items()
+        if all(_same(sample.columns.get(name), value) for sample in samples[1:])
+    }
+    held_against, name = shared.pop(reference, None), shared.pop("id", "")
+    if held_against is not None and not isinstance(held_against, str):
+        raise AdjudgeError(
+            f'column "{reference}" holds {type(held_against).__name__}: make it texts, or name another column'
+        )
+    return Group(first.prompt, [sample.response for sample in samples], held_against, str(name), shared)
+
+
+def _runs(samples: Iterable[Sample]) -> list[Sequence[Sample]]:
+    return [list(run) for _, run in groupby(samples, key=lambda sample: sample.prompt)]
+
+
+def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:
+    values = columns.get(name)
+    if values is None:
+        there = ", ".join(sorted(columns)) or "none"
+        raise AdjudgeError(f'column "{name}" is missing (the data set has: {there}): add it, or do not ask for it')
+    if not isinstance(values, list) or len(values) != count:
+        raise AdjudgeError(f'column "{name}" has no entry for each of {count} completions: make it a list of as many')
+    return values
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except Exception:  # arrays, whose comparison has no truth
+        return False

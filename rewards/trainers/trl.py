@@ -1,0 +1,260 @@
+"""Rewards for TRL's GRPO trainers (written against trl 1.16; https://huggingface.co/docs/trl/grpo_trainer).
+
+What TRL does there. It calls `f(prompts=, completions=, completion_ids=, <columns>=, trainer_state=, log_extra=,
+log_metric=)` in every process, with that process's slice of the batch. What it returns, None as NaN, is put together
+over all processes, and `num_generations` completions in a row are a group, which slices may cut. The mean and the
+standard deviation of a group leave NaN out, and where every reward function returned None the advantage is exactly 0:
+an abstention moves nothing, and the group's mean is that of the others. With several reward functions, though, NaN is
+left out of a sum: a lone None counts as 0, which is a reward like any other. Metrics are averaged over the processes.
+AsyncGRPOTrainer calls it in a process of its own, group by group, without the last three arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.trainers.measures import measures_of
+from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
+from adjudge.rewards.trainers.samples import Sample, cut, group_of, pieces, samples_of
+from adjudge.rewards.trainers.scoring import OnFailure, Scored, Scorer
+
+NO_COLUMNS = ("image", "images", "environments")
+"""What TRL passes like columns, but is not text: not sent between processes unless it is asked for."""
+
+LogMetric = Callable[[str, float], None]
+LogExtra = Callable[[str, list[Any]], None]
+
+_log = logging.getLogger("adjudge")
+
+
+def for_trl(
+    reward: Reward,
+    num_generations: int | None = None,
+    deadline: float | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    reference: str = "reference",
+    on_failure: OnFailure = "stop",
+    asynchronous: bool = False,
+) -> TrlReward | AsyncTrlReward:
+    """The reward as a reward function of GRPOTrainer: `GRPOTrainer(reward_funcs=[for_trl(reward)], …)`.
+
+    The group size is the trainer's own; where that cannot be seen (AsyncGRPOTrainer, calls by hand) it is
+    `num_generations`, or groups are the runs of equal prompts. `columns` names what the reward reads of the data set
+    (default: everything), `reference` the column with the text that completions are held against. `deadline` (seconds)
+    and `on_failure` are those of `Scorer`: give a deadline below the process group's timeout, so that a judge that does
+    not answer costs a step's rewards and not the run. `asynchronous` gives the form that TRL awaits: see
+    `AsyncTrlReward`.
+    """
+    kind = AsyncTrlReward if asynchronous else TrlReward
+    return kind(Scorer(reward, deadline, on_failure), num_generations, columns, reference)
+
+
+class _Trl:
+    """What both forms share; pickles as long as its reward does."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        num_generations: int | None = None,
+        columns: Sequence[str] | None = None,
+        reference: str = "reference",
+    ) -> None:
+        if num_generations is not None and num_generations < 1:
+            raise AdjudgeError(f"num_generations is {num_generations}: give the trainer's own, or None")
+        self.scorer = scorer
+        self.num_generations = num_generations
+        self.columns = columns if columns is None else tuple(dict.fromkeys(columns))
+        self.reference = reference
+        self.__name__ = scorer.name  # how TRL's logs call it
+        self.measures: dict[str, float] = {}
+        self._parts: tuple[str, ...] = ()
+        self._warned = False
+
+    def _samples(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[Sample]:
+        if self.columns is None:
+            columns = {name: values for name, values in columns.items() if name not in NO_COLUMNS}
+        return samples_of(prompts, completions, columns, self.columns)
+
+    def _groups(self, cuts: Sequence[Sequence[Sample]]) -> list[Group]:
+        return [group_of(samples, self.reference) for samples in cuts]
+
+    def _size(self, log_metric: LogMetric | None) -> int | None:
+        """How many completions a group has: as the trainer says, if it can be seen, or as it was told."""
+        training, size = _trainers_size(log_metric)
+        if training and size is not None and self.num_generations not in (None, size):
+            raise AdjudgeError(
+                f"num_generations is {self.num_generations} here and {size} in the trainer: make them equal, or leave"
+                " it out here"
+            )
+        return self.num_generations if size is None else size
+
+    def _report(
+        self,
+        groups: Sequence[Group],
+        scored: Scored,
+        local: slice,
+        log_metric: LogMetric | None,
+        log_extra: LogExtra | None,
+    ) -> list[float | None]:
+        """Log what is worth watching, and return the rewards of this process's completions."""
+        name = self.scorer.name
+        self.measures = measures_of(groups, scored.rewards)
+        self.measures["seconds"] = scored.seconds
+        self.measures["tokens_computed"] = float(scored.tokens_computed)
+        self.measures["tokens_saved"] = float(scored.tokens_saved)
+        self.measures |= {measure: value for measure, value in scored.metrics.items() if math.isfinite(value)}
+        if log_metric is None:
+            _log.info("reward %s: %s", name, self.measures)
+        else:
+            self._warn_unless_alone(log_metric)
+            for measure, value in self.measures.items():
+                log_metric(f"{name}/{measure}", value)
+        if log_extra is not None:
+            for column, values in self._breakdown(scored.rewards).items():
+                log_extra(f"{name}/{column}", values[local])
+        return [value for reward in scored.rewards for value in reward.settled][local]
+
+    def _breakdown(self, rewards: Sequence[GroupReward]) -> dict[str, list[Any]]:
+        """Each completion's parts and reason, for the table of completions: the same columns in every step.
+
+        A column that stays away for a step leaves the table with rows of an earlier one.
+        """
+        found = [name for reward in rewards for name in reward.parts]
+        self._parts = tuple(dict.fromkeys((*self._parts, *found)))
+        table: dict[str, list[Any]] = {"abstained": [why for reward in rewards for why in reward.abstained]}
+        for name in self._parts:
+            table[name] = [
+                value for reward in rewards for value in reward.parts.get(name, (None,) * len(reward.rewards))
+            ]
+        return table
+
+    def _warn_unless_alone(self, log_metric: LogMetric) -> None:
+        functions = getattr(getattr(log_metric, "__self__", None), "reward_funcs", ())
+        if len(functions) > 1 and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f'reward "{self.scorer.name}" is one of {len(functions)} reward functions: TRL counts an abstention as'
+                " 0 then, which is a reward like any other; compose the parts inside one reward",
+                stacklevel=2,
+            )
+
+
+class TrlReward(_Trl):
+    """A reward function that scores every group once, in one process, and gives each process its completions' rewards.
+
+    All processes must call it, as GRPOTrainer does: it gathers the texts and columns and gives each process an equal
+    share of the groups. The rewards are the same to the last bit for any number of processes if the judge's are so in
+    any company, as the engine's are. Errors of one process are raised in all, as RewardError. Every process logs the
+    same metrics, of all groups; `measures` keeps those of the last call.
+    """
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Any = None,
+        *,
+        trainer_state: Any = None,
+        log_extra: LogExtra | None = None,
+        log_metric: LogMetric | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """The rewards of this process's completions, None for an abstention."""
+        found, cause = attempt(lambda: self._samples(prompts, completions, columns))
+        gathered = share(found)
+        mine, trouble = attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))
+        done = values_of(share(mine), cause or trouble)
+
+        slices = [outcome.value or [] for outcome in gathered]
+        groups = self._groups(cut([sample for samples in slices for sample in samples], self._size(log_metric)))
+        placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
+        rewards = [placed[place] for place in range(len(groups))]
+        rank, _ = place_among_processes()
+        first = sum(map(len, slices[:rank]))
+        local = slice(first, first + len(slices[rank]))
+        return self._report(groups, _together([scored for _, scored in done], rewards), local, log_metric, log_extra)
+
+    def _share_of_work(
+        self, gathered: Sequence[Outcome[list[Sample]]], size: int | None
+    ) -> tuple[tuple[int, ...], Scored]:
+        """The places of this process's groups among all, and what came of them."""
+        samples = [sample for slice_ in values_of(gathered) for sample in slice_]
+        groups = self._groups(cut(samples, size))
+        rank, count = place_among_processes()
+        places = shares(groups, count)[rank]
+        return places, self.scorer.score([groups[place] for place in places])
+
+
+class AsyncTrlReward(_Trl):
+    """The form that TRL awaits: it scores the slice it is given, in a thread, while the event loop goes on.
+
+    It asks nothing of other processes. With AsyncGRPOTrainer, which hands over whole groups, the judge works while the
+    next ones are generated. With GRPOTrainer it runs beside other asynchronous reward functions; a group that is cut by
+    the slices is scored in two parts, each by itself: use `TrlReward` there for rewards that compare members. On
+    several GPUs name the device of the judge's engine: the thread does not know which one is this process's.
+    """
+
+    async def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Any = None,
+        *,
+        trainer_state: Any = None,
+        log_extra: LogExtra | None = None,
+        log_metric: LogMetric | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """The rewards of the completions, None for an abstention."""
+        samples = self._samples(prompts, completions, columns)
+        rank, _ = place_among_processes()
+        groups = self._groups(pieces(samples, self._size(log_metric), rank * len(samples)))
+        scored = await asyncio.to_thread(self.scorer.score, groups)
+        return self._report(groups, scored, slice(None), log_metric, log_extra)
+
+
+def shares(groups: Sequence[Group], count: int) -> list[tuple[int, ...]]:
+    """The places of the groups that each of `count` processes scores: about as much text for each.
+
+    The longest group goes to whoever has least so far, and so on; every process comes to the same shares.
+    """
+    lengths = [len(group.prompt) + sum(map(len, group.responses)) for group in groups]
+    loads = [0] * count
+    chosen: list[list[int]] = [[] for _ in range(count)]
+    for place in sorted(range(len(groups)), key=lambda place: -lengths[place]):
+        lightest = loads.index(min(loads))
+        chosen[lightest].append(place)
+        loads[lightest] += lengths[place] + 1
+    return [tuple(sorted(places)) for places in chosen]
+
+
+def _together(parts: Sequence[Scored], rewards: list[GroupReward]) -> Scored:
+    """What all processes did: tokens summed, the seconds of the slowest, means of the reward's own metrics."""
+    metrics: dict[str, list[float]] = {}
+    for part in parts:
+        for name, value in part.metrics.items():
+            metrics.setdefault(name, []).extend([value] if math.isfinite(value) else [])
+    return Scored(
+        rewards,
+        seconds=max(part.seconds for part in parts),
+        tokens_computed=sum(part.tokens_computed for part in parts),
+        tokens_saved=sum(part.tokens_saved for part in parts),
+        metrics={name: math.fsum(values) / len(values) for name, values in metrics.items() if values},
+    )
+
+
+def _trainers_size(log_metric: LogMetric | None) -> tuple[bool, int | None]:
+    """Whether the trainer is training, and its group size; TRL tells neither, but `log_metric` is a method of it."""
+    trainer = getattr(log_metric, "__self__", None)
+    training = bool(getattr(getattr(trainer, "model", None), "training", True))
+    size = getattr(trainer, "num_generations" if training else "num_generations_eval", None)
+    return training, size if isinstance(size, int) else None

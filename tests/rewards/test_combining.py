@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.combining import Product, WeightedSum
+from adjudge.rewards.function_reward import FunctionReward
+from adjudge.rewards.gated import Gated
+from adjudge.rewards.group import Group
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.reward import GroupReward, Reward
+from tests.rewards.judged import WrittenJudge
+
+GROUPS = [Group("p", ("1", "2", "3")), Group("q", ("4",)), Group("r", ())]
+
+
+def number(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
+    return [float(text) for text in completions]
+
+
+def constant(value: Any) -> Any:
+    return lambda prompts, completions, **columns: [value] * len(completions)
+
+
+def judge(says: Any) -> JudgeReward:
+    return JudgeReward(WrittenJudge(says))
+
+
+def test_a_sum_by_hand_with_every_part_in_the_breakdown() -> None:
+    reward = WeightedSum(
+        {"judge": judge(float), "number": number, "watched": constant(7.0)},
+        {"judge": 0.5, "number": -0.25, "watched": 0.0},
+    )
+    first, second, empty = reward.score_groups(GROUPS)
+    assert first.rewards == pytest.approx((0.25, 0.5, 0.75), abs=1e-6)
+    assert second.rewards == pytest.approx((1.0,), abs=1e-6) and empty.rewards == ()
+    assert first.parts == {
+        "judge": (1.0, 2.0, 3.0),
+        "judge/all": (1.0, 2.0, 3.0),
+        "number": (1.0, 2.0, 3.0),
+        "watched": (7.0, 7.0, 7.0),
+    }
+    assert first.measures["judge/mass"] == (0.75,) * 3 and first.measures["words"] == (1.0,) * 3
+    nested = WeightedSum({"outer": reward, "more": number}, {"more": 0.5})
+    [group] = nested.score_groups(GROUPS[:1])
+    assert group.rewards == pytest.approx((0.75, 1.5, 2.25), abs=1e-6)
+    assert "outer/judge/all" in group.parts and "outer/judge/mass" in group.measures and "words" in group.measures
+
+
+def test_a_product_by_hand() -> None:
+    [group] = Product({"a": number, "b": constant(0.5), "c": number}).score_groups(GROUPS[:1])
+    assert group.rewards == pytest.approx((0.5, 2.0, 4.5), abs=1e-6)
+
+
+def test_a_part_that_abstains_makes_the_reward_abstain_unless_it_weighs_nothing() -> None:
+    parts = {"judge": judge(lambda text: "timeout" if text == "2" else 1.0), "number": number}
+    [group] = WeightedSum(parts).score_groups(GROUPS[:1])
+    assert group.rewards == (2.0, None, 4.0) and group.abstained == (None, "timeout", None)
+    assert group.parts["number"] == (1.0, 2.0, 3.0) and group.parts["judge"] == (1.0, None, 1.0)
+    [watched] = WeightedSum(parts, {"judge": 0.0}).score_groups(GROUPS[:1])
+    assert watched.rewards == (1.0, 2.0, 3.0) and watched.abstained == (None,) * 3
+    [product] = Product({**parts, "zero": constant(0.0)}).score_groups(GROUPS[:1])
+    assert product.rewards == (0.0, None, 0.0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_abstains_and_its_part_is_named(bad: float, caplog: pytest.LogCaptureFixture) -> None:
+    def odd(prompts: Any, completions: Sequence[str], **columns: Any) -> list[float]:
+        return [bad if text == "2" else 1.0 for text in completions]
+
+    [group] = WeightedSum({"odd": odd, "number": number}).score_groups(GROUPS[:1])
+    assert group.rewards == (2.0, None, 4.0) and group.abstained == (None, "non_finite", None)
+    assert group.parts["odd"] == (1.0, None, 1.0)
+    assert group.measures["odd/non_finite"] == (0.0, 1.0, 0.0)
+    assert 'part "odd" gave 1 of 3 rewards that are not finite' in caplog.text
+    caplog.clear()
+    [fine] = WeightedSum({"number": number}).score_groups(GROUPS[:1])
+    assert not caplog.text and "number/non_finite" not in fine.measures
+
+
+def test_a_part_of_the_users_own_that_returns_a_group_with_nan_is_caught_too() -> None:
+    class Own(Reward):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            return [GroupReward((math.nan,) * len(g.responses), (None,) * len(g.responses)) for g in groups]
+
+    [group] = WeightedSum({"own": Own()}).score_groups(GROUPS[:1])
+    assert group.rewards == (None,) * 3 and group.abstained == ("non_finite",) * 3
+
+
+def test_a_sum_that_overflows_abstains() -> None:
+    [group] = WeightedSum({"a": constant(1e308), "b": constant(1e308)}).score_groups(GROUPS[1:2])
+    assert group.rewards == (None,) and group.abstained == ("non_finite",)
+    [group] = WeightedSum({"a": constant(1e308)}, {"a": 1e10}).score_groups(GROUPS[1:2])
+    assert group.rewards == (None,)
+
+
+def test_a_part_with_the_wrong_number_of_values_is_named() -> None:
+    class Short(Reward):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            return [GroupReward((1.0,), (None,)) for _ in groups]
+
+    class Fewer(Reward):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            return []
+
+    for part, message in (
+        (Short(), 'part "wrong" gave 1 rewards for 3 responses'),
+        (Fewer(), 'part "wrong" gave rewards for 0 groups of 1'),
+        (lambda **_: [1.0], "wrong returned 1 rewards for 3 completions: return one for each"),
+        (lambda **_: 1.0, "wrong returned float: return a list of numbers"),
+        (lambda **_: ["good", None, None], "wrong returned str for completion 0: return a number, or None"),
+        (3, 'part "wrong" is int: give a reward or a function'),
+    ):
+        with pytest.raises(AdjudgeError, match=message):
+            WeightedSum({"wrong": part}).score_groups(GROUPS[:1])  # type: ignore[dict-item]
+
+
+def test_a_function_gets_what_trainers_give_and_none_abstains() -> None:
+    seen: list[Any] = []
+
+    def function(prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
+        seen.append((prompts, completions, columns))
+        return [None if text == "1" else 1 for text in completions]
+
+    groups = [Group("p", ("1", "2"), "theirs", columns={"genre": "a"}), Group("q", ("3",))]
+    first, second = FunctionReward(function).score_groups(groups)
+    assert seen == [
+        (["p", "p", "q"], ["1", "2", "3"], {"genre": ["a", "a", None], "reference": ["theirs", "theirs", None]})
+    ]
+    assert first.rewards == (None, 1.0) and first.abstained == ("unsupported", None) and second.rewards == (1.0,)
+    assert FunctionReward(function).name == "function"
+    assert FunctionReward(function).score_groups([Group("p", ())])[0].rewards == () and len(seen) == 1
+
+
+def test_only_what_passes_the_gates_is_judged() -> None:
+    written = WrittenJudge(lambda text: float(text) / 10)
+    reward = Gated(JudgeReward(written), {"odd": lambda completions, **_: [float(int(t) % 2) for t in completions]})
+    first, second, empty = reward.score_groups(GROUPS)
+    assert first.rewards == pytest.approx((0.1, 0.0, 0.3), abs=1e-6) and first.abstained == (None,) * 3
+    assert second.rewards == (0.0,) and empty.rewards == ()
+    assert written.calls == [["1", "3"]]
+    assert first.parts["odd"] == (1.0, 0.0, 1.0) and first.parts["reward/all"] == (0.1, None, 0.3)
+    assert first.measures["words"] == (1.0, None, 1.0)
+    [shut] = Gated(number, {"never": constant(0.4)}, least=0.5, shut=-1.0).score_groups(GROUPS[:1])
+    assert shut.rewards == (-1.0,) * 3
+
+
+def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() -> None:
+    doubt = judge(lambda text: "low_mass" if text == "1" else 1.0)
+    [group] = Gated(number, {"doubt": doubt}).score_groups(GROUPS[:1])
+    assert group.rewards == (None, 2.0, 3.0) and group.abstained == ("low_mass", None, None)
+    [shut] = Gated(number, {"doubt": doubt, "never": constant(0.0)}).score_groups(GROUPS[:1])
+    assert shut.rewards == (0.0,) * 3
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: WeightedSum({}), "no parts are given"),
+        (lambda: WeightedSum({"a/b": number}), 'a part is called "a/b"'),
+        (lambda: WeightedSum({"a": number}, {"b": 1.0}), 'there is a weight for "b", but no such part: choose a'),
+        (lambda: WeightedSum({"a": number}, {"a": math.nan}), 'the weight of "a" is nan'),
+        (lambda: WeightedSum({"a": number}, {"a": 0.0}), "all weights are 0"),
+        (lambda: Gated(number, {}), "no parts are given"),
+        (lambda: Gated(number, {"reward": number}), 'a gate is called "reward"'),
+        (lambda: Gated(number, {"a": number}, shut=math.inf), "shut is inf"),
+    ],
+)
+def test_mistakes_are_named(build: Any, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        build()
+
+
+def test_a_composition_is_called_like_a_function_and_pickles() -> None:
+    reward = Product({"sum": WeightedSum({"number": number}, {"number": 2.0}), "number": number})
+    prompts, completions = ["p", "p", "q"], ["1", "2", "3"]
+    assert reward(prompts, completions) == [2.0, 8.0, 18.0]
+    assert pickle.loads(pickle.dumps(reward))(prompts, completions) == [2.0, 8.0, 18.0]
+    assert reward(prompts=prompts, completions=completions, reference=["r"] * 3, completion_ids=[[1]] * 3) == [
+        2.0,
+        8.0,
+        18.0,
+    ]
+    assert reward([], []) == []

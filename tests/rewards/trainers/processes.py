@@ -1,0 +1,73 @@
+"""Two processes that call a reward as GRPOTrainer does, each with its slice of the batch."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed
+import torch.multiprocessing
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.trainers.trl import TrlReward, for_trl
+from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, fails_on_second
+
+PROMPTS = ["Tell one.", "Tell one.", "Tell two.", "Tell two.", "Tell three.", "Tell three."]
+STORIES = ["A", "A A", "A A A", "A B", "A", "A A A A A"]
+NOTES = ["one", "one", "two", "two", "three", "three"]
+
+
+def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
+    """What both processes go through, in order: a reward function, and what is not as usual in its arguments."""
+    found: dict[str, tuple[Any, dict[str, Any]]] = {
+        "relative": (for_trl(Relative(), 2), {}),
+        "inferred": (for_trl(Relative()), {}),
+        "judged": (for_trl(Judged()), {}),
+        "no whole groups": (for_trl(Relative(), 4), {}),
+        "unequal groups": (for_trl(Relative()), {"prompts": ["Tell one."] * 3} if rank == 0 else {}),
+        "no column here": (for_trl(Relative(), 2, columns=("rubric",)), {"rubric": NOTES[:3]} if rank == 0 else {}),
+        "not to be sent": (for_trl(Relative(), 2), {"notes": [lambda: 0] * 3} if rank == 1 else {}),
+        "short": (for_trl(Short(len), 2), {}),
+        "fails in one": (for_trl(Told(fails_on_second), 2), {}),
+        "abstains in one": (for_trl(Told(fails_on_second), 2, on_failure="abstain"), {}),
+        "after all that": (for_trl(Relative(), 2), {}),
+    }
+    return found
+
+
+def call(rank: int, folder: str) -> None:
+    """Go through the scenarios, and write down what came of each."""
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store"
+    torch.distributed.init_process_group(
+        "gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=100)
+    )
+    local = slice(3 * rank, 3 * rank + 3)
+    came: dict[str, Any] = {}
+    for name, (function, unusual) in scenarios(rank).items():
+        metrics: list[tuple[str, float]] = []
+        extra: dict[str, list[Any]] = {}
+        arguments: dict[str, Any] = {
+            "prompts": PROMPTS[local],
+            "completions": STORIES[local],
+            "completion_ids": [[0]] * 3,
+            "notes": NOTES[local],
+            "log_metric": lambda name, value, to=metrics: to.append((name, value)),
+            "log_extra": extra.__setitem__,
+        }
+        try:
+            rewards = function(**(arguments | unusual))
+            asked = [group.prompt for group in getattr(function.scorer.reward, "asked", ())]
+            came[name] = {"rewards": rewards, "metrics": metrics, "extra": extra, "asked": asked}
+        except AdjudgeError as error:
+            came[name] = f"{type(error).__name__}: {error}"
+    Path(folder, f"came-{rank}").write_bytes(pickle.dumps(came))
+    torch.distributed.destroy_process_group()
+
+
+def in_two_processes(folder: Path) -> list[dict[str, Any]]:
+    """What came of every scenario in each of two processes."""
+    torch.multiprocessing.spawn(call, (str(folder),), nprocs=2)
+    return [pickle.loads((folder / f"came-{rank}").read_bytes()) for rank in range(2)]

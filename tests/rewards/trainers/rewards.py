@@ -1,0 +1,73 @@
+"""Rewards of which every number can be foretold, and one that asks an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adjudge.rewards.aspects import STORYER
+from adjudge.rewards.group import Group
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
+
+
+class Relative(Reward):
+    """How much longer a response is than its group's mean; `asked` notes the groups that were asked for."""
+
+    name = "relative"
+
+    def __init__(self) -> None:
+        self.asked: list[Group] = []
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        self.asked += groups
+        return [self._scored(group) for group in groups]
+
+    def _scored(self, group: Group) -> GroupReward:
+        lengths = [len(response) for response in group.responses]
+        values = tuple(length - sum(lengths) / len(lengths) for length in lengths)
+        return GroupReward(values, (None,) * len(values), {"length": tuple(map(float, lengths))})
+
+
+class Told(Reward):
+    """What `answer` says about each response; an abstention with "low_mass" where it says None."""
+
+    name = "told"
+
+    def __init__(self, answer: Callable[[str], Any]) -> None:
+        self.answer = answer
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        return [self._scored(group) for group in groups]
+
+    def _scored(self, group: Group) -> GroupReward:
+        values = tuple(self.answer(response) for response in group.responses)
+        return GroupReward(values, tuple("low_mass" if value is None else None for value in values))
+
+
+class Judged(JudgeReward):
+    """A tiny judge's score; `prompts` notes what was asked for."""
+
+    def __init__(self) -> None:
+        engine = EngineSpec("dummy:tiny-llama", kv_cache_gb=0.1)
+        super().__init__(JudgeSpec("pointwise", {"aspects": STORYER[:2]}, engine), name="judged")
+        self.prompts: list[str] = []
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        self.prompts += [group.prompt for group in groups]
+        return super().score_groups(groups)
+
+
+def fails_on_second(response: str) -> float:
+    if "B" in response:
+        raise KeyError("no such rubric")
+    return float(len(response))
+
+
+class Short(Told):
+    """One reward too few for the group that has a B."""
+
+    def _scored(self, group: Group) -> GroupReward:
+        count = len(group.responses) - any("B" in response for response in group.responses)
+        return GroupReward((1.0,) * count, (None,) * count)

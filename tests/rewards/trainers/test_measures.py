@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.trainers.measures import REASONS, length_slope, measures_of
+
+
+def test_rates_count_completions_and_groups_and_leave_nothing_out_that_is_zero() -> None:
+    groups = [Group("a", ["x"] * 4), Group("b", ["x"] * 2), Group("c", ["x"] * 2)]
+    rewards = [
+        GroupReward((1.0, 1.0, None, None), (None, None, "timeout", "low_mass"), {}, {"mass": (0.5, 0.7, None, 0.0)}),
+        GroupReward((1.0, None), (None, "timeout")),
+        GroupReward((1.0, 3.0), (None, None), parts={"plot": (2.0, 4.0)}, measures={"mass": (None, float("nan"))}),
+    ]  # fmt: skip
+    found = measures_of(groups, rewards)
+    assert found["abstained"] == 4 / 8
+    assert found["abstained/timeout"] == 2 / 8
+    assert found["abstained/low_mass"] == 1 / 8
+    assert found["abstained/too_few"] == 1 / 8
+    assert {name for name, value in found.items() if value == 0} == {
+        f"abstained/{reason}" for reason in REASONS if reason not in ("timeout", "low_mass")
+    }
+    assert found["zero_variance"] == 1 / 2
+    assert found["mean/mass"] == pytest.approx(0.4)
+    assert found["mean/plot"] == 3.0
+    assert "length_slope" not in found  # all of one length
+
+
+def test_without_groups_every_rate_is_zero() -> None:
+    found = measures_of([], [])
+    assert set(found.values()) == {0.0} and "zero_variance" in found
+
+
+def test_the_length_slope_is_that_within_groups() -> None:
+    words = [" ".join(["w"] * count) for count in (10, 20, 30)]
+    groups = [Group("a", words), Group("b", words[:2]), Group("c", words)]
+    # Two groups on lines of slope 0.1 a word, far apart, and a member without a reward: between groups nothing counts.
+    rewards = [(1.0, 2.0, 3.0), (101.0, 102.0), (5.0, None, 7.0)]
+    assert length_slope(groups, rewards) == pytest.approx(10.0)
+    assert length_slope(groups[:1], [(1.0, None, None)]) is None

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.trainers.samples import Sample, cut, group_of, pieces, samples_of
+
+
+def samples(*prompts: str) -> list[Sample]:
+    return [Sample(prompt, str(place)) for place, prompt in enumerate(prompts)]
+
+
+def sizes(groups: list[Any]) -> list[int]:
+    return [len(group) for group in groups]
+
+
+@pytest.mark.parametrize("value", [None, 3, {"role": "user"}, ["a"], [{"role": "user", "content": 3}]])
+def test_what_is_no_text_is_named_with_its_place(value: Any) -> None:
+    with pytest.raises(AdjudgeError, match=re.escape("completions[1]")):
+        samples_of(["a", "b"], ["a", value], {})
+
+
+def test_columns_are_dealt_out_and_what_is_no_column_is_left_out() -> None:
+    columns = {"reference": ["x", "y"], "scalar": 3, "short": ["x"]}
+    found = samples_of(["a", "b"], ["c", "d"], columns)
+    assert found == [Sample("a", "c", {"reference": "x"}), Sample("b", "d", {"reference": "y"})]
+    assert samples_of(["a", "b"], ["c", "d"], columns, ()) == [Sample("a", "c"), Sample("b", "d")]
+
+
+def test_a_wanted_column_must_be_there() -> None:
+    with pytest.raises(AdjudgeError, match=re.escape('column "rubric" is missing (the data set has: notes)')):
+        samples_of(["a"], ["b"], {"notes": ["x"]}, ("rubric",))
+    with pytest.raises(AdjudgeError, match='"rubric" has no entry for each of 1'):
+        samples_of(["a"], ["b"], {"rubric": ["x", "y"]}, ("rubric",))
+    with pytest.raises(AdjudgeError, match="2 completions for 1 prompts"):
+        samples_of(["a"], ["b", "c"], {})
+
+
+def test_groups_are_cut_by_size_or_by_runs_of_equal_prompts() -> None:
+    assert sizes(cut(samples("a", "a", "b", "b"))) == [2, 2]
+    assert sizes(cut(samples("a", "a", "a", "a"))) == [4]
+    assert sizes(cut(samples("a", "a", "a", "a"), 2)) == [2, 2]
+    assert sizes(cut(samples("a", "b"))) == [1, 1]
+    assert cut([]) == cut([], 2) == []
+
+
+def test_groups_that_cannot_be_told_or_are_not_whole_are_errors_that_name_the_mend() -> None:
+    with pytest.raises(AdjudgeError, match="runs of 2, 4 completions.*pass num_generations"):
+        cut(samples("a", "a", "b", "b", "b", "b"))
+    with pytest.raises(AdjudgeError, match="3 completions are no whole groups of 2: check num_generations"):
+        cut(samples("a", "a", "b"), 2)
+    with pytest.raises(AdjudgeError, match="completions 2 to 3 answer different prompts"):
+        cut(samples("a", "a", "b", "c"), 2)
+
+
+def test_a_slice_is_cut_where_the_batch_is() -> None:
+    assert sizes(pieces(samples("a", "a", "b"), 2, 0)) == [2, 1]
+    assert sizes(pieces(samples("b", "c", "c"), 2, 3)) == [1, 2]
+    assert sizes(pieces(samples("a", "a", "a"), 2, 3)) == [1, 2]
+    assert sizes(pieces(samples("a", "b", "b"), None, 3)) == [1, 2]
+    assert pieces([], 2, 4) == []
+
+
+def test_a_group_has_what_its_members_share() -> None:
+    members = [Sample("a", "b", {"reference": "r", "id": 7, "genre": "g", "env": n}) for n in range(2)]
+    group = group_of(members)
+    assert (group.prompt, group.responses, group.reference, group.id) == ("a", ["b", "b"], "r", "7")
+    assert group.columns == {"genre": "g"}
+    assert group_of(members, reference="genre").reference == "g"
+    with pytest.raises(AdjudgeError, match='column "id" holds int'):
+        group_of(members, reference="id")

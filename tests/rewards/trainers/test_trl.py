@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.trainers.measures import REASONS
+from adjudge.rewards.trainers.processes import RewardError
+from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
+from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, in_two_processes
+from tests.rewards.trainers.rewards import Judged, Relative, Told, fails_on_second
+
+
+class Trainer:
+    """As much of a trainer as a reward function can see."""
+
+    def __init__(self, functions: int = 1, training: bool = True) -> None:
+        self.reward_funcs = [len] * functions
+        self.model = SimpleNamespace(training=training)
+        self.num_generations, self.num_generations_eval = 2, 3
+        self.metrics: list[tuple[str, float]] = []
+
+    def log_metric(self, name: str, value: float) -> None:
+        self.metrics.append((name, value))
+
+
+def told(abstaining: str = "") -> Told:
+    return Told(lambda response: None if response in abstaining else float(len(response)))
+
+
+# Several processes
+
+
+@pytest.fixture(scope="module")
+def came(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return in_two_processes(tmp_path_factory.mktemp("processes"))
+
+
+def alone(function: TrlReward | AsyncTrlReward) -> list[float | None]:
+    assert isinstance(function, TrlReward)
+    return function(PROMPTS, STORIES, notes=NOTES)
+
+
+@pytest.mark.parametrize(("name", "reward"), [("relative", Relative()), ("inferred", Relative()), ("judged", Judged())])
+def test_a_group_cut_by_the_local_batch_gets_to_the_bit_what_one_process_gives(
+    came: list[dict[str, Any]], name: str, reward: Any
+) -> None:
+    assert came[0][name]["rewards"] + came[1][name]["rewards"] == alone(for_trl(reward, 2))
+
+
+def test_every_group_is_scored_once_and_the_work_is_shared(came: list[dict[str, Any]]) -> None:
+    asked = [one["relative"]["asked"] for one in came]
+    assert sorted(asked[0] + asked[1]) == sorted(set(PROMPTS))
+    assert all(asked)
+
+
+def test_every_process_logs_the_same_metrics_in_the_same_order(came: list[dict[str, Any]]) -> None:
+    assert came[0]["judged"]["metrics"] == came[1]["judged"]["metrics"]
+    metrics = dict(came[0]["judged"]["metrics"])
+    for name in ("abstained", *(f"abstained/{reason}" for reason in REASONS), "zero_variance"):
+        assert metrics[f"judged/{name}"] == 0.0
+    for name in ("mean/mass", "seconds", "tokens_computed", "tokens_saved"):
+        assert metrics[f"judged/{name}"] > 0.0
+    assert "judged/length_slope" in metrics
+
+
+def test_the_breakdown_of_a_process_is_of_its_own_completions(came: list[dict[str, Any]]) -> None:
+    lengths = [float(len(story)) for story in STORIES]
+    assert came[0]["relative"]["extra"] == {"relative/abstained": [None] * 3, "relative/length": lengths[:3]}
+    assert came[1]["relative"]["extra"] == {"relative/abstained": [None] * 3, "relative/length": lengths[3:]}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("no whole groups", "6 completions are no whole groups of 4: check num_generations"),
+        ("unequal groups", "runs of 3, 1, 2 completions"),
+        ("no column here", 'process 1: column "rubric" is missing'),
+        ("not to be sent", "process 1: cannot be sent to the other processes"),
+        ("short", "1 rewards for 2 completions"),
+        ("fails in one", "reward \"told\" failed: KeyError: 'no such rubric'"),
+    ],
+)
+def test_an_error_of_one_process_is_raised_in_all_and_none_waits(
+    came: list[dict[str, Any]], name: str, error: str
+) -> None:
+    assert came[0][name] == came[1][name]
+    assert came[0][name].startswith("RewardError: process ") and error in came[0][name]
+
+
+def test_after_errors_the_processes_are_still_in_step(came: list[dict[str, Any]]) -> None:
+    assert [one["after all that"]["rewards"] for one in came] == [one["relative"]["rewards"] for one in came]
+
+
+def test_a_group_that_fails_costs_only_itself_wherever_it_is_scored(came: list[dict[str, Any]]) -> None:
+    rewards = came[0]["abstains in one"]["rewards"] + came[1]["abstains in one"]["rewards"]
+    assert rewards == alone(for_trl(Told(fails_on_second), 2, on_failure="abstain")) == [1.0, 3.0, None, None, 1.0, 9.0]
+
+
+def test_shares_are_about_equal_and_leave_no_group_out() -> None:
+    groups = [Group("p", ["x" * size]) for size in (90, 10, 40, 30, 20)]
+    assert shares(groups, 2) == [(0, 1), (2, 3, 4)]
+    assert shares(groups, 1) == [(0, 1, 2, 3, 4)]
+    assert sorted(place for places in shares(groups, 9) for place in places) == list(range(5))
+
+
+# One process
+
+
+def test_conversations_are_judged_by_their_texts() -> None:
+    reward = Relative()
+    function = for_trl(reward)
+    prompts = [[{"role": "user", "content": "Tell one."}]] * 2
+    completions = [[{"role": "assistant", "content": text}] for text in ("A", "A A")]
+    assert isinstance(function, TrlReward)
+    assert function(prompts=prompts, completions=completions) == [-1.0, 1.0]
+    assert reward.asked == [Group("Tell one.", ["A", "A A"])]
+
+
+def test_the_reference_and_other_columns_reach_the_reward() -> None:
+    reward = Relative()
+    function = for_trl(reward, reference="story")
+    assert isinstance(function, TrlReward)
+    environments = [object()] * 2
+    function(
+        ["Tell."] * 2, ["A", "B"], [[1], [2]],
+        story=["Once."] * 2, rubric=["r"] * 2, environments=environments, trainer_state=object(),
+    )  # fmt: skip
+    assert reward.asked == [Group("Tell.", ["A", "B"], "Once.", columns={"rubric": "r"})]
+
+
+def test_abstentions_are_none_and_a_lone_reward_is_left_out() -> None:
+    trainer = Trainer()
+    function = for_trl(told("abd"))
+    assert isinstance(function, TrlReward)
+    rewards = function(["p"] * 2 + ["q"] * 2, ["a", "b", "cc", "d"], log_metric=trainer.log_metric)
+    assert rewards == [None, None, None, None]
+    metrics = dict(trainer.metrics)
+    assert metrics["told/abstained"] == 1.0
+    assert metrics["told/abstained/low_mass"] == 0.75
+    assert metrics["told/abstained/too_few"] == 0.25
+    assert function.measures["abstained"] == 1.0
+
+
+def test_empty_completions_are_scored_like_others() -> None:
+    function = for_trl(Judged())
+    assert isinstance(function, TrlReward)
+    assert None not in function(["p"] * 2, ["", " "])
+    assert function([], []) == []
+
+
+def test_the_trainers_own_group_size_decides_in_training_and_in_evaluation() -> None:
+    reward = Relative()
+    function = for_trl(reward)
+    assert isinstance(function, TrlReward)
+    function(["p"] * 6, list("abcdef"), log_metric=Trainer().log_metric)
+    function(["p"] * 6, list("abcdef"), log_metric=Trainer(training=False).log_metric)
+    assert [len(group.responses) for group in reward.asked] == [2, 2, 2, 3, 3]
+    told_otherwise = for_trl(Relative(), 3)
+    assert isinstance(told_otherwise, TrlReward)
+    with pytest.raises(RewardError, match="num_generations is 3 here and 2 in the trainer"):
+        told_otherwise(["p"] * 6, list("abcdef"), log_metric=Trainer().log_metric)
+
+
+def test_it_warns_once_when_it_is_one_of_several_reward_functions() -> None:
+    function = for_trl(told())
+    assert isinstance(function, TrlReward)
+    with pytest.warns(UserWarning, match="one of 2 reward functions: TRL counts an abstention as 0"):
+        function(["p"] * 2, ["a", "b"], log_metric=Trainer(functions=2).log_metric)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        function(["p"] * 2, ["a", "b"], log_metric=Trainer(functions=2).log_metric)
+        other = for_trl(told())
+        assert isinstance(other, TrlReward)
+        other(["p"] * 2, ["a", "b"], log_metric=Trainer().log_metric)
+
+
+def test_the_table_of_completions_has_the_same_columns_in_every_step() -> None:
+    class Sometimes(Relative):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            if groups[0].prompt == "q":
+                return [GroupReward((None, None), ("timeout", "timeout"))]
+            return super().score_groups(groups)
+
+    function = for_trl(Sometimes())
+    assert isinstance(function, TrlReward)
+    logged: list[tuple[str, list[Any]]] = []
+    for prompt in "pq":
+        function([prompt] * 2, ["a", "bb"], log_extra=lambda *entry: logged.append(entry))
+    assert logged == [
+        ("relative/abstained", [None, None]),
+        ("relative/length", [1.0, 2.0]),
+        ("relative/abstained", ["timeout", "timeout"]),
+        ("relative/length", [None, None]),
+    ]
+
+
+def test_what_a_reward_measures_of_itself_is_logged_too() -> None:
+    reward = Relative()
+    reward.metrics = {"guards/length/grip": 0.25, "guards/canary/drift": float("nan")}  # type: ignore[attr-defined]
+    function = for_trl(reward)
+    assert isinstance(function, TrlReward)
+    trainer = Trainer()
+    function(["p"] * 2, ["a", "bb"], log_metric=trainer.log_metric)
+    metrics = dict(trainer.metrics)
+    assert metrics["relative/guards/length/grip"] == 0.25
+    assert "relative/guards/canary/drift" not in metrics
+
+
+def test_a_judge_that_does_not_answer_costs_a_steps_rewards_and_is_logged() -> None:
+    class Dead(Relative):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            Event().wait()
+            raise AssertionError
+
+    trainer = Trainer()
+    function = for_trl(Dead(), deadline=0.01)
+    assert isinstance(function, TrlReward)
+    assert function(["p"] * 2, ["a", "bb"], log_metric=trainer.log_metric) == [None, None]
+    assert dict(trainer.metrics)["relative/abstained/timeout"] == 1.0
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_it_pickles_and_is_called_as_the_reward(asynchronous: bool) -> None:
+    function = for_trl(Judged(), 2, deadline=60.0, columns=("rubric",), asynchronous=asynchronous)
+    list(function.scorer.score([Group("p", ["a"])]).rewards)  # the engine is open now, and stays behind
+    copy = pickle.loads(pickle.dumps(function))
+    assert type(copy) is type(function)
+    assert (copy.__name__, copy.num_generations, copy.columns, copy.scorer.deadline) == ("judged", 2, ("rubric",), 60.0)
+    assert function.scorer.reward.engines and not copy.scorer.reward.engines
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(AdjudgeError, match="num_generations is 0"):
+        for_trl(Relative(), 0)
+
+
+# The asynchronous form
+
+
+def test_the_asynchronous_form_scores_its_own_slice() -> None:
+    function = for_trl(Relative(), 2, asynchronous=True)
+    assert isinstance(function, AsyncTrlReward) and inspect.iscoroutinefunction(function.__call__)
+    trainer = Trainer()
+    rewards = asyncio.run(function(PROMPTS[:3], STORIES[:3], log_metric=trainer.log_metric))
+    assert rewards == [-1.0, 1.0, 0.0]  # the third is all of its group that is here
+    assert dict(trainer.metrics)["relative/abstained"] == 0.0
+
+
+def test_the_event_loop_goes_on_while_the_asynchronous_form_scores() -> None:
+    asked, generated = Event(), Event()
+
+    class Patient(Relative):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            asked.set()
+            assert generated.wait(60)
+            return super().score_groups(groups)
+
+    async def generate() -> None:
+        while not asked.is_set():
+            await asyncio.sleep(0)
+        generated.set()
+
+    async def train() -> list[float | None]:
+        function = for_trl(Patient(), asynchronous=True)
+        assert isinstance(function, AsyncTrlReward)
+        rewards, _ = await asyncio.gather(function(["p"] * 2, ["a", "bb"]), generate())
+        return rewards
+
+    assert asyncio.run(train()) == [-0.5, 0.5]
+
+
+def test_the_adapter_needs_nothing_of_the_trainers_it_is_for() -> None:
+    for path in Path(inspect.getfile(for_trl)).parent.glob("*.py"):
+        source = path.read_text()
+        for package in ("trl", "verl", "openrlhf", "slime", "accelerate", "ray"):
+            assert f"import {package}" not in source and f"from {package}" not in source
