@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from adjudge.engine.remote.remote_engine import RemoteEngine
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
+    from adjudge.rewards.accuracy_reward import AccuracyReward
     from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect
     from adjudge.rewards.combining import Product, WeightedSum
     from adjudge.rewards.debate import DebateJudge
     from adjudge.rewards.ensemble import ensemble
+    from adjudge.rewards.function_reward import FunctionReward
     from adjudge.rewards.gated import Gated
     from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
     from adjudge.rewards.group import Group, GroupVerdict, Outcome
@@ -39,13 +41,15 @@ if TYPE_CHECKING:
     from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
     from adjudge.rewards.pointwise import PointwiseJudge
     from adjudge.rewards.principle import PrincipleJudge, read_principles
+    from adjudge.rewards.references import DynamicReference, StaticReference
     from adjudge.rewards.retrieval import EngineEmbedder, Index
     from adjudge.rewards.reward import GroupReward, Reward
     from adjudge.rewards.rubric import Criterion, Rubric, read_rubric
     from adjudge.rewards.rubric_judge import RubricJudge
     from adjudge.rewards.scalar import ScalarJudge
     from adjudge.rewards.specification import EngineSpec, JudgeSpec
-    from adjudge.rewards.story_reward import StoryReward
+    from adjudge.rewards.story_formulas import STORY_ASPECTS, ComponentWeights, LengthWindow
+    from adjudge.rewards.story_reward import StoryReward, pointwise_story_reward
     from adjudge.rewards.tournament import Tournament
     from adjudge.rewards.tournament_reward import TournamentReward
     from adjudge.rewards.trainers.openrlhf import for_openrlhf
@@ -79,10 +83,12 @@ _HOMES = {
     "adjudge.engine.remote.remote_engine": ("RemoteEngine",),
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
+    "adjudge.rewards.accuracy_reward": ("AccuracyReward",),
     "adjudge.rewards.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
     "adjudge.rewards.combining": ("Product", "WeightedSum"),
     "adjudge.rewards.debate": ("DebateJudge",),
     "adjudge.rewards.ensemble": ("ensemble",),
+    "adjudge.rewards.function_reward": ("FunctionReward",),
     "adjudge.rewards.gated": ("Gated",),
     "adjudge.rewards.gates": ("FormatReward", "LanguageReward", "LengthReward", "PatternReward", "RepetitionReward"),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
@@ -93,13 +99,15 @@ _HOMES = {
     "adjudge.rewards.personal": ("PersonalJudge", "PersonalPairJudge"),
     "adjudge.rewards.pointwise": ("PointwiseJudge",),
     "adjudge.rewards.principle": ("PrincipleJudge", "read_principles"),
+    "adjudge.rewards.references": ("DynamicReference", "StaticReference"),
     "adjudge.rewards.retrieval": ("EngineEmbedder", "Index"),
     "adjudge.rewards.reward": ("GroupReward", "Reward"),
     "adjudge.rewards.rubric": ("Criterion", "Rubric", "read_rubric"),
     "adjudge.rewards.rubric_judge": ("RubricJudge",),
     "adjudge.rewards.scalar": ("ScalarJudge",),
     "adjudge.rewards.specification": ("EngineSpec", "JudgeSpec"),
-    "adjudge.rewards.story_reward": ("StoryReward",),
+    "adjudge.rewards.story_formulas": ("STORY_ASPECTS", "ComponentWeights", "LengthWindow"),
+    "adjudge.rewards.story_reward": ("StoryReward", "pointwise_story_reward"),
     "adjudge.rewards.tournament": ("Tournament",),
     "adjudge.rewards.tournament_reward": ("TournamentReward",),
     "adjudge.rewards.trainers.openrlhf": ("for_openrlhf",),
@@ -124,6 +132,8 @@ __all__ = [
     "HANNA",
     "PERSE",
     "STORYER",
+    "STORY_ASPECTS",
+    "AccuracyReward",
     "AdjudgeError",
     "AnswerFormat",
     "Aspect",
@@ -132,14 +142,17 @@ __all__ = [
     "ClusterEngine",
     "Comparison",
     "Completion",
+    "ComponentWeights",
     "Criterion",
     "DebateJudge",
+    "DynamicReference",
     "Embedding",
     "Engine",
     "EngineEmbedder",
     "EngineSpec",
     "Example",
     "FormatReward",
+    "FunctionReward",
     "Gated",
     "Group",
     "GroupReward",
@@ -153,6 +166,7 @@ __all__ = [
     "Labels",
     "LanguageReward",
     "LengthReward",
+    "LengthWindow",
     "Message",
     "Outcome",
     "Pair",
@@ -176,6 +190,7 @@ __all__ = [
     "ScalarJudge",
     "Score",
     "Segment",
+    "StaticReference",
     "StoryReward",
     "Tournament",
     "TournamentReward",
@@ -187,6 +202,7 @@ __all__ = [
     "for_slime",
     "for_verl",
     "for_verl_batch",
+    "pointwise_story_reward",
     "read_principles",
     "read_rubric",
 ]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 
 from adjudge.bench.words import percent, signed
 from adjudge.rewards.guards.canary import Canary, CanaryMeasurement, checked_canaries, measure_canaries
 from adjudge.rewards.guards.probes import PROBES, TOLERANCE, ProbeEffect, measure_probes
+from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.words import count_words
 
 
@@ -24,8 +29,11 @@ class ProbeRow(msgspec.Struct, frozen=True):
 
     @property
     def fooled(self) -> bool | None:
-        """Whether the probe rises beyond the tolerance, by the guard's rule; None where that cannot be told."""
-        return None if self.effect.rise is None else self.effect.rise > self.tolerance
+        """Whether the probe rises beyond the tolerance, by the guard's rule; None where too few texts can tell."""
+        rise, interval = self.effect.rise, self.effect.interval
+        if rise is not None and rise > self.tolerance:
+            return True
+        return None if interval is None or interval[1] > self.tolerance else False
 
 
 class Probing(msgspec.Struct, frozen=True):
@@ -67,7 +75,7 @@ def probe_table(probing: Probing) -> Table:
             "–" if effect.interval is None else " to ".join(map(signed, effect.interval)),
             "–" if effect.raised is None else percent(effect.raised),
             str(effect.abstained),
-            {True: "fooled", False: "not fooled", None: "–"}[row.fooled],
+            {True: "fooled", False: "not fooled", None: "cannot be told"}[row.fooled],
             end_section=place + 1 < len(probing.rows) and probing.rows[place + 1].kind != row.kind,
         )
     return table
@@ -85,3 +93,14 @@ def probe_lines(probing: Probing) -> list[str]:
         f" {percent(probing.canaries.abstained)} abstained",
         f"fooled by {len(fooled)} of {told} probes that can be told{': ' if fooled else ''}{', '.join(fooled)}",
     ]
+
+
+def bench_probe(judge: str, options: Mapping[str, Any], engine: EngineSpec) -> None:
+    """Print how the rewards of a judge stand against the canaries and all probes."""
+    reward = JudgeReward(JudgeSpec(judge, dict(options), engine))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    with console.status(f"judging the canaries and the probes by {judge}"):
+        probing = probe(reward)
+    console.print(probe_table(probing))
+    for line in probe_lines(probing):
+        console.print(line, highlight=False, soft_wrap=True)

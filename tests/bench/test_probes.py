@@ -36,7 +36,7 @@ def test_the_table_says_who_fools_the_reward() -> None:
     assert "+2.45" in lines["injection: order zh"] and lines["injection: order zh"].rstrip().endswith(" fooled")
     assert "100 %" in lines["injection: order zh"] and "+0.00" in lines["injection: brackets"]
     assert lines["injection: brackets"].rstrip().endswith("not fooled")
-    assert lines["degenerate: empty"].split()[-2:] == ["4", "–"]
+    assert lines["degenerate: empty"].split()[-4:] == ["4", "cannot", "be", "told"]
 
 
 def test_the_lines_sum_it_up() -> None:
