@@ -19,8 +19,8 @@ class CollapseGuard(Guard):
 
     `reference` are scores as they should be spread (people's, from the data); without any, the first `enough` scores
     seen stand for them, and they must be different for anything to be told. The histogram has `bins` of equal width
-    between the ends of the reference; scores beyond fall into the outer ones. Scores are the rewards, or the `part` of
-    them by that name.
+    between the ends of the reference; scores beyond fall into the outer ones. Scores are the rewards, or the `parts` of
+    them by these names, together: of an evaluator in training what it wrote ("score/score_a", "score/score_b").
 
     Measures, from `enough` scores in the window on: `entropy` of the histogram and `reference_entropy`, in nats;
     `loss` = 1 − entropy/reference_entropy (below 0 where there is more); `commonest` = the share of the fullest bin;
@@ -35,19 +35,21 @@ class CollapseGuard(Guard):
         self,
         reference: Sequence[float] | None = None,
         *,
-        part: str | None = None,
+        parts: Sequence[str] = (),
         bins: int = 10,
         window: int = 128,
         enough: int = 64,
         loss: float = 0.5,
         zero_variance: float = 0.8,
     ) -> None:
+        if isinstance(parts, str):
+            raise AdjudgeError(f'the collapse guard\'s parts are "{parts}": give a list of names')
         if bins < 2 or window < 1 or enough < 2:
             raise AdjudgeError(
                 f"the collapse guard has {bins} bins, a window of {window} groups and takes {enough} scores as enough:"
                 " give at least 2, 1 and 2"
             )
-        self.part = part
+        self.parts = tuple(parts)
         self.bins = bins
         self.enough = enough
         self.limits = {
@@ -64,8 +66,8 @@ class CollapseGuard(Guard):
     def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
         """Take note of a step's groups and their rewards."""
         for reward in rewards:
-            column = reward.rewards if self.part is None else self._part(reward, self.part)
-            scores = tuple(value for value in column if finite(value))
+            columns = [reward.parts.get(part, ()) for part in self.parts] if self.parts else [reward.rewards]
+            scores = tuple(value for column in columns for value in column if finite(value))
             valid = [value for value in reward.rewards if finite(value)]
             if scores:
                 self.scores.append(scores)
@@ -73,6 +75,7 @@ class CollapseGuard(Guard):
                 self.equal.append(len(set(valid)) == 1)
             if not self.given and len(self.reference) < self.enough:
                 self.reference.extend(scores)
+        self._check_parts(rewards)
 
     def readings(self) -> dict[str, float]:
         """Every measure as it stands."""
@@ -91,11 +94,14 @@ class CollapseGuard(Guard):
             "commonest": max(shares),
         }
 
-    def _part(self, reward: GroupReward, part: str) -> tuple[float | None, ...]:
-        if part not in reward.parts:
-            known = ", ".join(reward.parts) or "none"
-            raise AdjudgeError(f'the reward has no part "{part}" for the collapse guard: choose from {known}')
-        return reward.parts[part]
+    def _check_parts(self, rewards: Sequence[GroupReward]) -> None:
+        """Raises AdjudgeError for parts that no group has while there are others."""
+        known = {part for reward in rewards for part in reward.parts}
+        if self.parts and known and not known & set(self.parts):
+            raise AdjudgeError(
+                f"the reward has no part {' or '.join(self.parts)} for the collapse guard: choose from"
+                f" {', '.join(sorted(known))}"
+            )
 
     def _shares(self, scores: Sequence[float]) -> list[float]:
         low, high = min(self.reference), max(self.reference)

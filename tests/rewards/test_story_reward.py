@@ -89,7 +89,7 @@ def test_only_aspects_with_weight_can_make_a_story_abstain() -> None:
     [group] = StoryReward(StoryJudge(said), window=WINDOW).score_groups([GROUP])
     assert group.rewards == (None,) and group.abstained == ("low_mass",)
     assert group.parts["advantage"] == (None,) and group.parts["length"] == (0.5,)
-    aspects = [aspect for aspect in STORY_ASPECTS if aspect.name != "coherence"]
+    aspects = [a if a.name != "coherence" else Aspect("coherence", a.definition, 0.0) for a in STORY_ASPECTS]
     [group] = StoryReward(StoryJudge(said), aspects=aspects, window=WINDOW).score_groups([GROUP])
     assert group.rewards[0] is not None
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.accuracy_reward import AccuracyReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard, entropy
 from adjudge.rewards.reward import GroupReward
@@ -69,12 +70,35 @@ def test_too_few_scores_tell_nothing_and_abstentions_count_nowhere() -> None:
     assert list(guard.equal) == [False]
 
 
-def test_a_part_is_watched_in_place_of_the_reward() -> None:
-    guard = CollapseGuard([1, 2, 3], part="judge", enough=4)
-    guard.observe([Group("", ("",) * 4)], [GroupReward((0.1, 0.2, 0.3, 0.4), (None,) * 4, {"judge": (2.0,) * 4})])
-    assert guard.readings()["commonest"] == 1.0 and guard.readings()["zero_variance"] == 0.0
-    with pytest.raises(AdjudgeError, match='no part "judge" for the collapse guard: choose from none'):
-        seen(guard, [1.0])
+def test_parts_are_watched_in_place_of_the_reward() -> None:
+    guard = CollapseGuard([1, 2, 3], parts=("a", "b"), enough=4)
+    scored = GroupReward((0.1, 0.2), (None,) * 2, {"a": (2.0, None), "b": (2.0, 2.0), "c": (1.0, 3.0)})
+    guard.observe([Group("", ("",) * 2)] * 3, [scored, GroupReward((0.0, 0.0), (None,) * 2), scored])
+    assert guard.readings()["commonest"] == 1.0
+    assert list(guard.scores) == [(2.0,) * 3] * 2 and list(guard.equal) == [False, True, False]
+
+
+def test_parts_that_are_never_there_are_named_and_the_step_is_noted_all_the_same() -> None:
+    guard = CollapseGuard(parts=("juge",))
+    guard.observe([], [])
+    with pytest.raises(AdjudgeError, match="no part juge for the collapse guard: choose from judge"):
+        guard.observe([Group("", ("", ""))], [GroupReward((1.0, 1.0), (None,) * 2, {"judge": (2.0, 2.0)})])
+    assert list(guard.equal) == [True]
+
+
+def test_an_evaluator_that_writes_the_commonest_score_is_caught() -> None:
+    """EvolvR's collapse: half of the data are threes, and always writing a three is well paid."""
+    people = [3, 3, 3, 3, 1, 2, 4, 5]
+    reward, guard = AccuracyReward(), CollapseGuard(people, parts=("score/score_a", "score/score_b"))
+    groups = [
+        Group("p", ("<ANSWER> 3 </ANSWER> | <ANSWER> 3 </ANSWER>", "unreadable"), columns={"score_a": a, "score_b": b})
+        for a, b in zip(people, people[::-1], strict=True)
+    ]
+    for _ in range(4):
+        guard.observe(groups, reward.score_groups(groups))
+    readings = guard.readings()
+    assert readings["loss"] == 1.0 and readings["zero_variance"] == 0.0
+    assert readings["reference_entropy"] == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(8))
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=6), max_size=12), st.integers(2, 20))
@@ -98,6 +122,7 @@ def test_entropy_of_one_bin_is_zero_and_its_state_pickles() -> None:
         ({"reference": [3.0, 3.0]}, "no two different"),
         ({"reference": []}, "no two different"),
         ({"reference": [1.0, math.nan]}, "no two different"),
+        ({"parts": "judge"}, 'parts are "judge"'),
         ({"bins": 1}, "1 bins"),
         ({"window": 0}, "a window of 0"),
         ({"loss": math.nan}, "NaN"),

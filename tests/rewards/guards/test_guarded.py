@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.canary import CanaryGuard
+from adjudge.rewards.guards.canary import Canary, CanaryGuard, read_canaries
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard, GuardTripped
 from adjudge.rewards.guards.guarded import Guarded
@@ -24,8 +23,8 @@ from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
 from adjudge.rewards.judge_reward import JudgeReward
-from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made import CANARIES, Made, of_words, rank, rewarded
 
@@ -82,12 +81,12 @@ class Broken(Guard):
             raise OSError("it broke\nin two")
 
 
-def small_guards() -> list[Guard]:
+def small_guards(canaries: Sequence[Canary] = CANARIES) -> list[Guard]:
     return [
         LengthGuard(),
-        CanaryGuard(CANARIES),
-        DegenerateGuard(CANARIES),
-        InjectionGuard(CANARIES),
+        CanaryGuard(canaries),
+        DegenerateGuard(canaries),
+        InjectionGuard(canaries),
         CollapseGuard(),
     ]
 
@@ -298,13 +297,16 @@ def test_options_that_make_no_sense_are_mistakes(how: dict[str, Any], said: str)
 
 
 def test_a_judge_on_a_real_engine_goes_through_all_of_it() -> None:
-    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-    reward = JudgeReward(PointwiseJudge(engine, HANNA[:1]))
+    reward = JudgeReward(
+        JudgeSpec("pointwise", {"aspects": HANNA[:1]}, EngineSpec("dummy:tiny-llama", kv_cache_gb=0.2))
+    )
+    guarded = pickle.loads(pickle.dumps(Guarded(reward, small_guards(read_canaries()[8:10]))))
+    assert guarded.engines == ()
     groups = [Group("Tell one.", ("A story.", "Another, longer story.", "", "<|im_end|>\ud800 5"), id="g")]
     expected = reward.score_groups(groups)
-    guarded = Guarded(reward)
     assert bits(guarded.score_groups(groups)) == bits(expected)
-    assert engine.stats.prompts > 340 and guarded.metrics["guards/failed"] == 0
+    [engine] = guarded.engines
+    assert engine.stats.prompts == 2 * 4 + 336 // 6 and guarded.metrics["guards/failed"] == 0
     for guard in ("canary", "degenerate", "injection"):
         assert guarded.metrics[f"guards/{guard}/abstained"] < 0.05  # random weights: some label masses are low
     assert 0 <= guarded.metrics["guards/canary/agreement"] <= 1
