@@ -107,7 +107,8 @@ def collected(keys: Sequence[Hashable], size: int | None = None) -> list[list[in
 def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
     """Completions of one prompt as a group; the column `reference` holds the text they are held against.
 
-    A column in which they differ says nothing about their prompt and is left out.
+    A column in which they differ says nothing about their prompt and is left out. Raises AdjudgeError where it is the
+    reference in which they differ, or that is no text.
     """
     first = samples[0]
     shared = {
@@ -115,12 +116,17 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
         for name, value in first.columns.items()
         if all(_same(sample.columns.get(name), value) for sample in samples[1:])
     }
+    if reference in first.columns and reference not in shared:
+        raise AdjudgeError(
+            f'completions of the prompt "{first.prompt[:40]}" have different texts in the column "{reference}", so that'
+            " they are no group: check num_generations, or name the right column"
+        )
     held_against, name = shared.pop(reference, None), shared.pop("id", "")
     if held_against is not None and not isinstance(held_against, str):
         raise AdjudgeError(
             f'column "{reference}" holds {type(held_against).__name__}: make it texts, or name another column'
         )
-    return Group(first.prompt, [sample.response for sample in samples], held_against, str(name), shared)
+    return Group(first.prompt, [sample.response for sample in samples], held_against or None, str(name), shared)
 
 
 def _runs(samples: Iterable[Sample]) -> list[Sequence[Sample]]:

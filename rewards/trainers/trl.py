@@ -195,10 +195,11 @@ class TrlReward(_Trl):
 class AsyncTrlReward(_Trl):
     """The form that TRL awaits: it scores the slice it is given, in a thread, while the event loop goes on.
 
-    It asks nothing of other processes. With AsyncGRPOTrainer, which hands over whole groups, the judge works while the
-    next ones are generated. With GRPOTrainer it runs beside other asynchronous reward functions; a group that is cut by
-    the slices is scored in two parts, each by itself: use `TrlReward` there for rewards that compare members. On
-    several GPUs name the device of the judge's engine: the thread does not know which one is this process's.
+    It asks nothing of other processes, and tells them of no error. With AsyncGRPOTrainer, which gives whole groups,
+    the judge works while the next ones are generated. With GRPOTrainer it runs beside other asynchronous reward
+    functions; a group that is cut by the slices is scored in two parts, each by itself: use `TrlReward` there for
+    rewards that compare members. On several GPUs name the device of the judge's engine: the thread does not know which
+    one is this process's.
     """
 
     async def __call__(

@@ -12,13 +12,30 @@ import pytest
 import torch
 
 from adjudge.engine.sources import open_source, resolve
-from adjudge.rewards.reward import Reward
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Judged, Told
 
 pytest.importorskip("trl")
 
 PROMPTS = ["Tell one.", "Tell two."]
+
+
+class Sized(Reward):
+    """Notes how large the groups are; a part for each completion."""
+
+    name = "sized"
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        self.sizes += [len(group.responses) for group in groups]
+        return [self._scored(tuple(float(len(response)) for response in group.responses)) for group in groups]
+
+    def _scored(self, lengths: tuple[float, ...]) -> GroupReward:
+        return GroupReward(lengths, (None,) * len(lengths), {"length": lengths})
 
 
 def train(
@@ -28,16 +45,18 @@ def train(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
+    data = Dataset.from_dict({"prompt": prompts, "reference": ["A story."] * len(prompts)})
     policy = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
     trainer = GRPOTrainer(
         model=policy.model.requires_grad_(True),
         processing_class=policy.tokenizer,
         reward_funcs=[for_trl(reward, **how), *others],
-        train_dataset=Dataset.from_dict({"prompt": prompts, "reference": ["A story."] * len(prompts)}),
+        train_dataset=data,
+        eval_dataset=data,
         args=GRPOConfig(
             output_dir=str(folder), max_steps=steps, per_device_train_batch_size=8, num_generations=4,
             max_completion_length=6, logging_steps=1, save_strategy="no", report_to=[], use_cpu=True, bf16=False,
-            disable_tqdm=True, seed=1,
+            disable_tqdm=True, seed=1, num_generations_eval=2, log_completions=True,
         ),
     )  # fmt: skip
     trainer.train()
@@ -92,6 +111,13 @@ def test_a_group_with_one_valid_member_moves_nothing(tmp_path: Path) -> None:
     assert list(trainer._logs["advantages"])[:4] == [0.0] * 4
     assert all(list(trainer._logs["advantages"])[4:])
     assert trainer.state.log_history[0]["told/abstained/too_few"] == pytest.approx(1 / 8)
+
+
+def test_evaluation_has_groups_of_its_own_size(tmp_path: Path) -> None:
+    trainer = train(reward := Sized(), tmp_path)
+    found = trainer.evaluate()
+    assert reward.sizes == [4, 4, 2, 2]
+    assert found["eval_sized/abstained"] == 0.0
 
 
 def test_beside_another_reward_function_trl_takes_an_abstention_for_a_zero_of_which_it_warns(tmp_path: Path) -> None:
