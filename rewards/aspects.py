@@ -80,6 +80,11 @@ def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, 
     return checked(chosen)
 
 
+def aspects_of(given: str | Sequence[Aspect], preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
+    """Aspects as text (`parse_aspects`) or as they are, checked."""
+    return parse_aspects(given, preferred) if isinstance(given, str) else checked(given)
+
+
 def _weight(text: str, part: str) -> float:
     try:
         return float(text)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group
 
 Text = str | Sequence[Mapping[str, Any]]
@@ -58,8 +59,8 @@ def text_of(text: Text, place: str) -> str:
 def place_of(group: Group, number: int) -> str:
     """How errors call the group with that number, counted from 1."""
     name = f'group "{group.id}"' if group.id else f"group {number}"
-    shown = group.prompt if len(group.prompt) <= 60 else group.prompt[:60] + "…"
-    return f'{name}, prompt "{shown}"'
+    words = " ".join(well_formed(group.prompt[:300]).split())
+    return f'{name}, prompt "{words if len(words) <= 60 else words[:60] + "…"}"'
 
 
 def _group(prompt: str, responses: Sequence[str], row: Mapping[str, Any], start: int) -> Group:

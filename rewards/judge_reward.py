@@ -158,7 +158,7 @@ def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Referen
 def judged(judge: Judge[Any, Any], asked: Sequence[Asked]) -> list[Asked]:
     """The same with the verdicts, all of them from one call of the judge: no window splits a group, or the trie."""
     subjects = [subject for one in asked for subject in one.subjects]
-    verdicts = judge.judge_iter(subjects, window=max(1, len(subjects)))
+    verdicts = iter(list(judge.judge_iter(subjects, window=max(1, len(subjects)))))  # to its end: the engine may sleep
     return [msgspec.structs.replace(one, verdicts=tuple(next(verdicts) for _ in one.subjects)) for one in asked]
 
 
@@ -175,17 +175,15 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     columns = {name: value for name, value in group.columns.items() if name not in OWN_NAMES}
     row = Row(place, {**columns, **own, "reference": reference})
-    read = None if source.kind is None else KINDS[source.kind].read
     options = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
-    subject: Any = _read_plainly(source, row, number) if read is None else read(row, number, options)
+    if source.kind is not None:
+        subject: Any = KINDS[source.kind].subject(row, number, options)
+    else:
+        subject = pair_of(row, number) if source.of_pairs else item_of(row, number)
     if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:
         raise AdjudgeError(f'{place}: "rubric" is missing (needed by a rubric judge that has none of its own)')
     field = "a" if source.of_pairs else "response"
     return tuple(msgspec.structs.replace(subject, **{field: response}) for response in group.responses)
-
-
-def _read_plainly(source: JudgeSource, row: Row, number: int) -> Item | Pair:
-    return pair_of(row, number) if source.of_pairs else item_of(row, number)
 
 
 def _check_rubrics(judge: RubricJudge, groups: Sequence[Group], asked: Sequence[Asked], scale: Scale) -> None:

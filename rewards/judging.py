@@ -1,4 +1,4 @@
-"""`/v1/judge` and `/v1/rewards`: pairs judged over HTTP, and rewards for a trainer's completions."""
+"""`/v1/judge` and `/v1/rewards`: pairs and texts judged over HTTP, and rewards for a trainer's completions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Router, post
@@ -17,50 +17,101 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.http.borrowed import BorrowedEngine
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
+from adjudge.engine.prompt import Cut
 from adjudge.engine.score import Reason
-from adjudge.rewards.aspects import HANNA, Aspect, checked, parse_aspects
+from adjudge.rewards.asking import Mode
+from adjudge.rewards.aspects import HANNA, PERSE, Aspect, aspects_of
+from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, named, prepare, takers
 from adjudge.rewards.pairwise import Orders, PairwiseJudge
-from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import Row, pair_of
+from adjudge.rewards.template import Layout
+from adjudge.rewards.verdict import Pair
+from adjudge.rewards.wire import Row, encodable, verdict_record
 
 THREADS = 64
 """Requests that are judged at once; more wait for one of them to end."""
 
 
 class JudgingRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to judge: see `PairwiseJudge`.
+    """How to judge.
 
     `aspects` are a set's name or names after commas, or whole aspects; they are instructions to the judge and trusted.
     What is not judged within `timeout` seconds abstains.
     """
 
     aspects: str | list[Aspect] | None = None
-    orders: Orders = "both"
     model: str | None = None
     timeout: float | None = None
 
 
 class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Pairs as `adjudge judge` reads them: `story_a`, `story_b`, and `prompt` or `prompt_a` and `prompt_b`; `id`."""
+    """`pairs` or `items` with the columns that `adjudge judge` reads for that `judge`, and its options by their names.
 
-    pairs: list[dict[str, Any]]
+    A rubric comes with each item, as its column `rubric`, or is one of the published ones by name; files of the server
+    cannot be named.
+    """
 
-    def read(self) -> list[Pair]:
-        """The pairs; raises a 400 that names the place of a mistake."""
-        found: list[Pair] = []
-        for place, columns in enumerate(self.pairs):
-            row = Row(f"pairs[{place}]", columns)
+    judge: JudgeName = "pairwise"
+    pairs: list[dict[str, Any]] | None = None
+    items: list[dict[str, Any]] | None = None
+    orders: Orders | None = None
+    rubric: Literal["six", "igniting"] | None = None
+    scheme: Literal["fixed", "free", "binary"] | None = None
+    without: str | None = None
+    weights: str | None = None
+    k: int | None = None
+    form: Literal["fixed", "parity"] | None = None
+    mode: Mode | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    samples: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=16)] | None = None
+    seed: int | None = None
+    language: str | None = None
+    layout: Layout | None = None
+    min_mass: float | None = None
+    cut: Cut | None = None
+
+    @property
+    def field(self) -> str:
+        """Where the subjects are; raises a 400 unless that is one place."""
+        if (self.pairs is None) == (self.items is None):
+            raise HttpError(400, "give either pairs or items", param="pairs")
+        return "pairs" if self.items is None else "items"
+
+    @property
+    def rows(self) -> list[Row]:
+        """The subjects as rows of a file; raises a 400 for one that is nested too deeply to be sent back."""
+        rows: list[Row] = []
+        for place, columns in enumerate(self.pairs or self.items or ()):
+            name = f"{self.field}[{place}]"
             try:
-                found.append(pair_of(row, place + 1))
-            except AdjudgeError as error:
-                raise HttpError(400, str(error), param=row.place) from error
-        return found
+                rows.append(Row(name, encodable(columns)))
+            except RecursionError as error:
+                raise HttpError(400, f"{name} is nested too deeply", param=name) from error
+        return rows
+
+    def options(self, kind: Kind) -> dict[str, Any]:
+        """The options that were given; raises a 400 for one that is not that judge's."""
+        given = {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
+        if wrong := next((option for option in given if option not in kind.options), None):
+            raise HttpError(400, f"{wrong} is for the judges {takers(wrong)}: leave it out", param=wrong)
+        return given
+
+
+OPTIONS = (
+    *("aspects", "orders", "rubric", "scheme", "without", "weights", "k", "form", "mode", "max_tokens", "temperature"),
+    *("samples", "attempts", "seed", "language", "layout", "min_mass", "cut"),
+)
+"""The fields of a JudgeRequest that are options of judges."""
+
+LOOKING = ("pairwise", "pointwise")
+"""The judges that look at the server's aspects where a request names none."""
 
 
 class JudgeResponse(msgspec.Struct, frozen=True):
-    """A verdict for every pair, in order."""
+    """A verdict for every pair or item, in order, as `adjudge judge` writes it, further columns included."""
 
-    verdicts: list[PairVerdict]
+    verdicts: list[dict[str, Any]]
     model: str
 
 
@@ -79,6 +130,7 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
     texts. They are judged as they come, chat markers of the policy's template included.
     """
 
+    orders: Orders = "both"
     groups: list[Group] | None = None
     query: list[str] | None = None
     prompts: list[str] | None = None
@@ -141,25 +193,30 @@ class _JudgeThreads:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="adjudge-judge")
 
     async def verdicts(
-        self, service: Service, request: AnyRequest, how: JudgingRequest, pairs: list[Pair], field: str
-    ) -> list[PairVerdict]:
-        """The verdicts on pairs that came in `field`; nobody goes on judging when the client has gone."""
-        service.check_model(how.model)
-        if not pairs:
-            raise HttpError(400, f"{field} is empty: give at least one", param=field)
-        aspects = self._chosen(how.aspects)
-        service.check_count(len(pairs) * len(aspects) * 2 * (2 if how.orders == "both" else 1), field)
+        self,
+        service: Service,
+        request: AnyRequest,
+        how: JudgingRequest,
+        open_judge: Open,
+        subjects: list[Any],
+        field: str,
+    ) -> list[Any]:
+        """The verdicts on subjects that came in `field`; nobody goes on judging when the client has gone."""
         engine = BorrowedEngine(service.engine.face, service.timeout(how.timeout))
         service.ends_with(request, engine.end)
-        compare = PairwiseJudge(engine, aspects, orders=how.orders).compare
-        work = asyncio.get_running_loop().run_in_executor(self._pool, compare, pairs)
+        try:
+            judge = open_judge(engine, None)
+        except AdjudgeError as error:
+            raise HttpError(400, str(error)) from error
+        each = len(judge.questions) if isinstance(judge, PairwiseJudge) else 1
+        service.check_count(len(subjects) * each, field)
+        work = asyncio.get_running_loop().run_in_executor(self._pool, judge.judge, subjects)
         return await service.unless_gone(request, work)
 
-    def _chosen(self, aspects: str | list[Aspect] | None) -> tuple[Aspect, ...]:
+    def aspects(self, given: str | Sequence[Aspect] | None, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
+        """What a request looks at; raises a 400 for aspects that cannot be."""
         try:
-            if aspects is None:
-                return self._aspects
-            return parse_aspects(aspects) if isinstance(aspects, str) else checked(aspects)
+            return self._aspects if given is None else aspects_of(given, preferred)
         except AdjudgeError as error:
             raise HttpError(400, str(error), param="aspects") from error
 
@@ -171,9 +228,31 @@ async def judge(
     service: NamedDependency[Service],
     threads: NamedDependency[_JudgeThreads],
 ) -> JudgeResponse:
-    """Compare pairs of stories, aspect by aspect."""
-    verdicts = await threads.verdicts(service, request, data, data.read(), "pairs")
-    return JudgeResponse(verdicts, service.model)
+    """Judge pairs or single texts, with any of the judges."""
+    service.check_model(data.model)
+    field, rows = data.field, data.rows
+    if not rows:
+        raise HttpError(400, f"{field} is empty: give at least one", param=field)
+    name = named(data.judge, rows)
+    kind = KINDS[name]
+    if kind.what != field:
+        raise HttpError(400, f"the judge {data.judge} reads {kind.what}, not {field}", param=field)
+    options = data.options(kind)
+    if data.judge in LOOKING or "aspects" in options:
+        options["aspects"] = threads.aspects(data.aspects, PERSE if data.judge == "personal" else ())
+    subjects: list[Any] = []
+    for number, row in enumerate(rows, 1):
+        try:
+            subjects.append(kind.subject(row, number, options))
+        except AdjudgeError as error:
+            raise HttpError(400, str(error), param=row.place) from error
+    try:
+        open_judge = prepare(name, options)
+    except AdjudgeError as error:
+        raise HttpError(400, str(error)) from error
+    verdicts = await threads.verdicts(service, request, data, open_judge, subjects, field)
+    records = [verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)]
+    return JudgeResponse(records, service.model)
 
 
 @post("/v1/rewards", status_code=200, tags=["judges"])
@@ -187,8 +266,12 @@ async def rewards(
     """Reward completions by how they compare with a reference."""
     if fill is not None and not math.isfinite(fill):
         raise HttpError(400, f"fill is {fill}: give a finite number", param="fill")
-    field = "groups" if data.groups is not None else "query"
-    verdicts = await threads.verdicts(service, request, data, data.read(), field)
+    service.check_model(data.model)
+    pairs, field = data.read(), "groups" if data.groups is not None else "query"
+    if not pairs:
+        raise HttpError(400, f"{field} is empty: give at least one", param=field)
+    compare = prepare("pairwise", {"aspects": threads.aspects(data.aspects), "orders": data.orders})
+    verdicts = await threads.verdicts(service, request, data, compare, pairs, field)
     values = [fill if verdict.preference is None else verdict.preference for verdict in verdicts]
     logs = {
         "abstained": [float(verdict.abstained is not None) for verdict in verdicts],

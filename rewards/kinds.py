@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import PERSE, Aspect, checked, parse_aspects
+from adjudge.rewards.aspects import PERSE, aspects_of
 from adjudge.rewards.wire import (
     Row,
     example_of,
@@ -37,6 +37,8 @@ Open = Callable[["EngineFace", "Journal | None"], "Judge[Any, Any]"]
 Read = Callable[[Row, int, Options], Any]
 """Makes a pair or an item of a row and its number; the options may decide what a row must hold."""
 
+JudgeName = Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar"]
+
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
 ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 """The options of every judge that asks questions: see `AskingJudge`."""
@@ -54,10 +56,14 @@ class Kind(msgspec.Struct, frozen=True):
     read: Read | None = None
     labels: bool = False
 
-    def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
-        """The pairs or items of a file; raises AdjudgeError naming the line."""
+    def subject(self, row: Row, number: int, options: Options) -> Any:
+        """The pair or item of a row; raises AdjudgeError naming the row's place."""
         read = self.read or _by_itself(pair_of if self.what == "pairs" else item_of)
-        return [read(row, number, options) for number, row in enumerate(rows, 1)]
+        return read(row, number, options)
+
+    def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
+        """The same of all rows of a file."""
+        return [self.subject(row, number, options) for number, row in enumerate(rows, 1)]
 
 
 def _by_itself(read: Callable[[Row, int], Any]) -> Read:
@@ -71,12 +77,16 @@ def named(judge: str, rows: Sequence[Row]) -> str:
     return of_pairs if of_pairs in KINDS and {"story_a", "story_b"} & rows[0].columns.keys() else judge
 
 
+def takers(option: str) -> str:
+    """The judges that take an option."""
+    return ", ".join(name for name, kind in KINDS.items() if option in kind.options)
+
+
 def prepare(name: str, options: Options) -> Open:
     """How to open that judge; raises AdjudgeError for an option that is not its, and for what an option says."""
     for option in options:
         if option not in KINDS[name].options:
-            takers = ", ".join(kind for kind, entry in KINDS.items() if option in entry.options)
-            raise AdjudgeError(f"--{option.replace('_', '-')} is for --judge {takers}: leave it out")
+            raise AdjudgeError(f"--{option.replace('_', '-')} is for --judge {takers(option)}: leave it out")
     return KINDS[name].prepare(options)
 
 
@@ -96,15 +106,10 @@ def how_of(options: Options) -> dict[str, Any]:
     return given | named | {"sampling": msgspec.structs.replace(SAMPLING, **written)}
 
 
-def _aspects(options: Options, default: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
-    given = options.get("aspects", default)
-    return parse_aspects(given, preferred) if isinstance(given, str) else checked(given)
-
-
 def _pairwise(options: Options) -> Open:
     from adjudge.rewards.pairwise import PairwiseJudge
 
-    aspects, how = _aspects(options, "hanna"), how_of(options)
+    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
     orders = options.get("orders", "both")
     return lambda engine, journal: PairwiseJudge(engine, aspects, orders=orders, **how, journal=journal)
 
@@ -112,7 +117,7 @@ def _pairwise(options: Options) -> Open:
 def _pointwise(options: Options) -> Open:
     from adjudge.rewards.pointwise import PointwiseJudge
 
-    aspects, how = _aspects(options, "hanna"), how_of(options)
+    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
     return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
 
 
@@ -151,7 +156,7 @@ def _personal_pairs(options: Options) -> Open:
     from adjudge.rewards.personal import PersonalPairJudge, checked_k
 
     k, orders, how = checked_k(options.get("k", 1)), options.get("orders", "both"), how_of(options)
-    aspects = _aspects(options, "perse", PERSE)
+    aspects = aspects_of(options.get("aspects", "perse"), PERSE)
     return lambda engine, journal: PersonalPairJudge(engine, aspects, k=k, orders=orders, **how, journal=journal)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -36,10 +37,11 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
     def open(self) -> EngineFace:
         """The engine; equal specifications share one for as long as anybody in the process holds it."""
-        engine = _ENGINES.get(self)
-        if engine is None:
-            engine = _ENGINES[self] = self._opened()
-        return engine
+        with _OPENING:
+            engine = _ENGINES.get(self)
+            if engine is None:
+                engine = _ENGINES[self] = self._opened()
+            return engine
 
     def _opened(self) -> EngineFace:
         if self.url is not None:
@@ -60,6 +62,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
 
 _ENGINES: WeakValueDictionary[EngineSpec, EngineFace] = WeakValueDictionary()
+_OPENING = RLock()
+"""Held while something is opened: two threads must not load a model twice."""
 
 
 class JudgeSpec(msgspec.Struct, frozen=True):
@@ -97,10 +101,11 @@ class JudgeSource:
     @property
     def judge(self) -> Judge[Any, Any]:
         """The judge, open."""
-        if self.opened is None:
-            assert self.spec is not None
-            self.opened = self.spec.open()
-        return self.opened
+        with _OPENING:
+            if self.opened is None:
+                assert self.spec is not None
+                self.opened = self.spec.open()
+            return self.opened
 
     @property
     def kind(self) -> str | None:

@@ -1,131 +1,163 @@
-"""EvolvR's reward for a story (arXiv 2508.06046, equations 7 to 10, C.2.3): as published, as released, and mended."""
+"""`StoryReward`: EvolvR's reward for generating stories, from a judge of pairs (arXiv 2508.06046, 3.3 and C.2)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import HANNA, Aspect
-from adjudge.rewards.preference import sigmoid
-
-_BY_NAME = {aspect.name: aspect for aspect in HANNA}
-
-STORY_ASPECTS: tuple[Aspect, ...] = (
-    Aspect("creativity", "How original is the story: its idea, its images, the turns it takes?", 5.0),
-    *(
-        msgspec.structs.replace(_BY_NAME[name], weight=weight)
-        for name, weight in (
-            ("coherence", 3.0),
-            ("relevance", 1.0),
-            ("complexity", 3.0),
-            ("surprise", 1.0),
-            ("engagement", 1.0),
-        )
-    ),
+from adjudge.engine.face import EngineFace
+from adjudge.engine.score import Reason
+from adjudge.rewards.aspects import Aspect, aspects_of, checked
+from adjudge.rewards.combining import WeightedSum
+from adjudge.rewards.gates import LengthReward
+from adjudge.rewards.group import Group
+from adjudge.rewards.judge import Judge
+from adjudge.rewards.judge_reward import JudgeReward, judged, subjects_of
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.references import Reference, StaticReference
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.specification import JudgeSource, JudgeSpec
+from adjudge.rewards.story_formulas import (
+    PAPER_WEIGHTS,
+    RELEASED_ASPECTS,
+    RELEASED_WEIGHTS,
+    STORY_ASPECTS,
+    ComponentWeights,
+    LengthWindow,
+    mended_parts,
+    published_parts,
+    released_parts,
 )
-"""What the reward looks at, with the paper's α as weights. HANNA has no creativity: that aspect is ours."""
+from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.words import count_words
 
-RELEASED_ALPHA: dict[str, float] = {
-    "relevance": 5.0,
-    "coherence": 3.0,
-    "empathy": 1.0,
-    "surprise": 3.0,
-    "engagement": 1.0,
-    "complexity": 1.0,
+Form = Literal["fixed", "parity", "released"]
+Parts = Callable[[Mapping[str, float], Mapping[str, float], Sequence[Aspect]], tuple[float, float]]
+
+FORMS: dict[Form, tuple[Parts, tuple[Aspect, ...], ComponentWeights]] = {
+    "fixed": (mended_parts, STORY_ASPECTS, PAPER_WEIGHTS),
+    "parity": (published_parts, STORY_ASPECTS, PAPER_WEIGHTS),
+    "released": (released_parts, RELEASED_ASPECTS, RELEASED_WEIGHTS),
 }
-"""The aspect weights of the authors' released code, which are not the paper's; they sum to 14."""
-
-BEST, WORST = 5.0, 1.0
-"""The ends of the scale that aspects are scored on."""
+"""How each form makes the two parts that rest on scores, and its own aspects and weights."""
 
 
-class ComponentWeights(msgspec.Struct, frozen=True):
-    """How the parts of the reward are weighted; the defaults are the paper's (C.2.3)."""
+class StoryReward(Reward):
+    """R = w₁ advantage + w₂ absolute + w₃ length: of a story's scores beside the reference's, and its length in words.
 
-    advantage: float = 0.1
-    absolute: float = 0.8
-    length: float = 0.1
+    The judge compares every story with the group's reference, in both orders (unless it was told otherwise), and the
+    scores of both are averaged over the orders. `reference` says where references come from: `StaticReference` (the
+    default: a human's story, `Group.reference`) or `DynamicReference` (the untrained base model's, better in the
+    paper's Table 16). `aspects` say what counts and how much, the judge must score all of them; a `JudgeSpec` that
+    names none gets these. `window` is how many words a story should have. `form`:
+    - "fixed" (default): all parts in [0, 1] (`mended_parts`).
+    - "parity": equations 7 to 10 as published (`published_parts`).
+    - "released": the authors' code, its own aspects and weights (`released_parts`). Its flaws: see `released_relative`.
+      What we do not follow: it shows the story first only (`orders="ab"` of the judge does that), and pays a failed
+      verdict as a tie.
 
-
-PAPER_WEIGHTS = ComponentWeights()
-
-
-class LengthWindow(msgspec.Struct, frozen=True):
-    """How many words a story should have. Raises AdjudgeError unless 0 < least ≤ most."""
-
-    least: int = 200
-    most: int = 800
-
-    def __post_init__(self) -> None:
-        if not 0 < self.least <= self.most:
-            raise AdjudgeError(f"a window of {self.least} to {self.most} words holds nothing: give 0 < least ≤ most")
-
-    def reward(self, words: int) -> float:
-        """1 inside the window, falling linearly to 0 at half its least and twice its most (the paper gives no f)."""
-        if words < self.least:
-            return max(0.0, 2.0 * words / self.least - 1.0)
-        return min(1.0, max(0.0, 2.0 - words / self.most))
-
-
-def weighted_sum(scores: Mapping[str, float], alpha: Mapping[str, float]) -> float:
-    """Σ α_k y_k over the aspects of `alpha`, all of which must have a score."""
-    return math.fsum(weight * scores[name] for name, weight in alpha.items())
-
-
-def published_reward(
-    scores: Mapping[str, float],
-    reference: Mapping[str, float],
-    length: float,
-    aspects: Sequence[Aspect] = STORY_ASPECTS,
-    weights: ComponentWeights = PAPER_WEIGHTS,
-) -> float:
-    """Equations 7 to 10 as they stand: w₁ Σ α(y − y_ref) + w₂ Σ α y + w₃ f.
-
-    Its flaw: the sums are not normalised, so that with the paper's α the first two parts reach 61.6 and the length's
-    0.1 is lost beside them. `mended_reward` has all parts in units of their own range.
+    The parts are "advantage", "absolute" and "length", unweighted, and "aspect/…" with the story's scores. A story of
+    which an aspect with weight has no score abstains, and so do all of a group whose reference could not be written.
+    Raises AdjudgeError for a judge of another kind, an aspect that it does not score, and, naming the prompt, for a
+    missing reference.
     """
-    alpha = {aspect.name: aspect.weight for aspect in aspects}
-    mine, theirs = weighted_sum(scores, alpha), weighted_sum(reference, alpha)
-    return weights.advantage * (mine - theirs) + weights.absolute * mine + weights.length * length
+
+    def __init__(
+        self,
+        judge: Judge[Pair, PairVerdict] | JudgeSpec,
+        reference: Reference | None = None,
+        *,
+        aspects: Sequence[Aspect] | None = None,
+        weights: ComponentWeights | None = None,
+        window: LengthWindow | None = None,
+        form: Form = "fixed",
+        name: str = "story",
+    ) -> None:
+        if form not in get_args(Form):
+            raise AdjudgeError(f'form is "{form}": choose {", ".join(get_args(Form))}')
+        self.parts, own_aspects, own_weights = FORMS[form]
+        self.aspects = tuple(aspect for aspect in checked(aspects or own_aspects) if aspect.weight > 0)
+        if isinstance(judge, JudgeSpec) and judge.judge == "pairwise" and "aspects" not in judge.options:
+            judge = msgspec.structs.replace(judge, options={**judge.options, "aspects": self.aspects})
+        _check_judge(judge, self.aspects)
+        self.source = JudgeSource(judge)
+        self.reference = reference or StaticReference()
+        self.weights = weights or own_weights
+        self.window = window or LengthWindow()
+        self.name = name
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the judge and of the base model, as far as they are open."""
+        found = (*self.source.engines, *self.reference.engines)
+        return tuple({id(engine): engine for engine in found}.values())
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order."""
+        asked = subjects_of(self.source, groups, self.reference)
+        return [
+            together(
+                [
+                    self._unjudged(response, one.abstained)
+                    if one.abstained
+                    else self._rewarded(response, one.verdicts[place])
+                    for place, response in enumerate(group.responses)
+                ]
+            )
+            for group, one in zip(groups, judged(self.source.judge, asked), strict=True)
+        ]
+
+    def _unjudged(self, response: str, reason: Reason) -> ResponseReward:
+        words = count_words(response)
+        return ResponseReward(None, reason, {"length": self.window.reward(words)}, {"words": float(words)})
+
+    def _rewarded(self, response: str, verdict: PairVerdict) -> ResponseReward:
+        words = count_words(response)
+        length = self.window.reward(words)
+        parts: dict[str, float | None] = {"advantage": None, "absolute": None, "length": length}
+        parts |= {f"aspect/{name}": aspect.score_a for name, aspect in verdict.aspects.items()}
+        measures = {
+            "mass": verdict.mass,
+            "bias": verdict.bias,
+            "truncated": float(verdict.truncated),
+            "words": float(words),
+        }
+        own = {aspect.name: verdict.aspects[aspect.name] for aspect in self.aspects}
+        mine = {name: aspect.score_a for name, aspect in own.items() if aspect.score_a is not None}
+        theirs = {name: aspect.score_b for name, aspect in own.items() if aspect.score_b is not None}
+        if len(mine) < len(own) or len(theirs) < len(own):
+            reason = next((aspect.abstained for aspect in own.values() if aspect.abstained), None)
+            return ResponseReward(None, reason or "unsupported", parts, measures)
+        advantage, absolute = self.parts(mine, theirs, self.aspects)
+        parts |= {"advantage": advantage, "absolute": absolute}
+        return ResponseReward(self.weights.sum(advantage, absolute, length), None, parts, measures)
 
 
-def mended_reward(
-    scores: Mapping[str, float],
-    reference: Mapping[str, float],
-    length: float,
-    aspects: Sequence[Aspect] = STORY_ASPECTS,
-    weights: ComponentWeights = PAPER_WEIGHTS,
-) -> float:
-    """The same with each part in [0, 1]: the sums as weighted means, a tie with the reference in the middle.
+def pointwise_story_reward(
+    judge: PointwiseJudge | JudgeSpec, *, window: LengthWindow | None = None, length: float = 0.1
+) -> WeightedSum:
+    """EvolvR's baseline (C.2.2): the score of a judge of single stories, and how its length fits the window.
 
-    It rises with every score whose aspect has weight, and falls with the reference's.
+    (1 − `length`) · (score − 1)/4 + `length` · f(words), in [0, 1]; the paper gives no weights. Raises AdjudgeError for
+    a `length` outside [0, 1].
     """
-    alpha = {aspect.name: aspect.weight for aspect in aspects}
-    total, span = math.fsum(alpha.values()), BEST - WORST
-    mine, theirs = weighted_sum(scores, alpha) / total, weighted_sum(reference, alpha) / total
-    advantage, absolute = ((mine - theirs) / span + 1.0) / 2.0, (mine - WORST) / span
-    return weights.advantage * advantage + weights.absolute * absolute + weights.length * length
+    if not 0 <= length <= 1:
+        raise AdjudgeError(f"length is {length}: give its share of the reward, from 0 to 1")
+    parts: dict[str, Any] = {"judge": JudgeReward(judge), "length": LengthReward(window)}
+    return WeightedSum(parts, {"judge": 1.0 - length, "length": length}, name="pointwise story")
 
 
-def released_relative(difference: float) -> float:
-    """The authors' released map of the mean difference d to the reference, which weighs 0.8 there.
-
-    0.2/(1 + e^(−10(d + 0.1))) for d ≤ 0, 1 − e^(−d) above. Its flaw: it falls at 0, so that a tie pays .146 and a win
-    by 1/14 only .069. `mended_relative` goes on from where it is at a tie.
-    """
-    return _lost(difference) if difference <= 0 else -math.expm1(-difference)
-
-
-def mended_relative(difference: float) -> float:
-    """The released map without its fall: from its value at a tie, r₀, on with r₀ + (1 − r₀)(1 − e^(−d))."""
-    if difference <= 0:
-        return _lost(difference)
-    tie = _lost(0.0)
-    return tie - (1.0 - tie) * math.expm1(-difference)
-
-
-def _lost(difference: float) -> float:
-    return 0.2 * sigmoid(10.0 * (difference + 0.1))
+def _check_judge(judge: Judge[Any, Any] | JudgeSpec, aspects: Sequence[Aspect]) -> None:
+    """Raises AdjudgeError for a judge that does not give the scores that the reward is made of."""
+    if (kind := JudgeSource(judge).kind) != "pairwise":
+        raise AdjudgeError(f'a story reward needs the judge "pairwise", not "{kind or type(judge).__name__}"')
+    scored = aspects_of(judge.options["aspects"]) if isinstance(judge, JudgeSpec) else getattr(judge, "aspects", ())
+    names = [aspect.name for aspect in scored]
+    if missing := [aspect.name for aspect in aspects if aspect.name not in names]:
+        raise AdjudgeError(
+            f'the judge does not score "{missing[0]}", which the reward weighs: open it with the reward\'s aspects'
+            " (STORY_ASPECTS), or give the reward the judge's"
+        )

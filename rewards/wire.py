@@ -151,21 +151,26 @@ def label_of(row: Row) -> bool | None:
     return str(value) == "1"
 
 
-def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
-    """A verdict as one line of JSON, with the row's further columns passed through."""
+def verdict_record(verdict: PairVerdict | Verdict, row: Row) -> dict[str, Any]:
+    """A verdict as it is written, with the row's further columns passed through."""
     if isinstance(verdict, PairVerdict):
-        return _line(msgspec.to_builtins(verdict), row, PAIR_COLUMNS)
-    return _line({**msgspec.to_builtins(verdict), "mass": verdict.mass}, row, ITEM_COLUMNS)
+        return _record(msgspec.to_builtins(verdict), row, PAIR_COLUMNS)
+    return _record({**msgspec.to_builtins(verdict), "mass": verdict.mass}, row, ITEM_COLUMNS)
+
+
+def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
+    """The same as one line of JSON."""
+    return json_line(verdict_record(verdict, row))
 
 
 def group_line(verdict: GroupVerdict, row: Row) -> bytes:
     """The same for a group."""
-    return _line(msgspec.to_builtins(verdict), row, GROUP_COLUMNS)
+    return json_line(_record(msgspec.to_builtins(verdict), row, GROUP_COLUMNS))
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
     """One line of JSON that is always valid UTF-8; NaN and infinity become null."""
-    return msgspec.json.encode(_encodable(record)) + b"\n"
+    return msgspec.json.encode(encodable(record)) + b"\n"
 
 
 def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
@@ -190,7 +195,7 @@ def _rubric(row: Row) -> Rubric | None:
             except (ValueError, RecursionError) as error:
                 raise AdjudgeError(f"{place} is not JSON: write the {name} as JSON") from error
         try:
-            value = _encodable(value)
+            value = encodable(value)
         except RecursionError as error:
             raise AdjudgeError(f"{place} is nested too deeply") from error
         return (rubric_of if name == "rubric" else rubric_of_checklist)(value, place)
@@ -215,9 +220,9 @@ def _id(row: Row, number: int) -> str:
     return str(number if name in (None, "") else name)
 
 
-def _line(record: dict[str, Any], row: Row, known: Sequence[str]) -> bytes:
+def _record(record: dict[str, Any], row: Row, known: Sequence[str]) -> dict[str, Any]:
     further = {name: value for name, value in row.columns.items() if name not in known}
-    return json_line({**further, **record})
+    return {**further, **record}
 
 
 def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
@@ -227,7 +232,7 @@ def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
         place = f"line {number} of {path.name}"
         try:
             columns = json.loads(line)
-            _encodable(columns)  # as deep as the output's encoder will go
+            encodable(columns)  # as deep as the output's encoder will go
         except (ValueError, RecursionError) as error:
             detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
             raise AdjudgeError(f"{place} is not JSON ({detail}): write one JSON object a line") from error
@@ -249,12 +254,12 @@ def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
         raise AdjudgeError(f"line {reader.line_num} of {path.name} is not CSV ({error})") from error
 
 
-def _encodable(value: Any) -> Any:
+def encodable(value: Any) -> Any:
     """Strings made encodable, at any depth."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, Mapping):
-        return {well_formed(str(name)): _encodable(item) for name, item in value.items()}
+        return {well_formed(str(name)): encodable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_encodable(item) for item in value]
+        return [encodable(item) for item in value]
     return value

@@ -7,6 +7,7 @@ from typing import Any
 
 from adjudge.engine.score import Reason
 from adjudge.rewards.judge import Judge
+from adjudge.rewards.preference import sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
 
@@ -61,4 +62,4 @@ def _aspect(said: Any) -> AspectVerdict:
     if isinstance(said, str):
         return AspectVerdict(None, None, None, None, 0.5, abstained=said)  # type: ignore[arg-type]
     a, b = said
-    return AspectVerdict(a, b, 0.5 + (a - b) / 10, bias=0.25, mass=0.5)
+    return AspectVerdict(a, b, sigmoid(a - b), bias=0.25, mass=0.5)

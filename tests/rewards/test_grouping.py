@@ -6,7 +6,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import grouped, text_of
+from adjudge.rewards.grouping import grouped, place_of, text_of
 
 
 def test_runs_of_equal_prompts_and_columns_are_groups_and_the_reference_is_theirs() -> None:
@@ -56,3 +56,9 @@ def test_what_is_no_text_and_lists_of_unequal_length_are_named(
 ) -> None:
     with pytest.raises(AdjudgeError, match=message):
         grouped(prompts, completions, columns)
+
+
+def test_errors_call_a_group_by_one_line_that_can_be_printed() -> None:
+    assert place_of(Group("Tell\n me\ud800.", ()), 3) == 'group 3, prompt "Tell me\ufffd."'
+    assert place_of(Group("word " * 100, (), id="x"), 3).startswith('group "x", prompt "word word')
+    assert len(place_of(Group("word " * 10_000, ()), 3)) < 100

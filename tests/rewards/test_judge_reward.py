@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from adjudge.rewards.references import StaticReference
 from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from tests.engine.reward_models import save_reward_model
@@ -236,3 +238,34 @@ def test_hostile_responses_are_rewarded_or_abstain(tiny: Engine, text: str) -> N
     [rewarded] = JudgeReward(PointwiseJudge(tiny, HANNA[:1])).score_groups([Group(text[:50], (text, "A story."))])
     assert all((r is None) == (a is not None) for r, a in zip(rewarded.rewards, rewarded.abstained, strict=True))
     assert rewarded.rewards[1] is not None
+
+
+def test_the_members_of_a_group_share_their_prompt_in_the_engine() -> None:
+    groups = [Group("A long prompt to tell a story from. " * 8, tuple(f"Story {n}." for n in range(8)), "Theirs.")]
+    alone, together = Engine(TINY, kv_cache_gb=0.2), Engine(TINY, kv_cache_gb=0.2)
+    reward = JudgeReward(PairwiseJudge(together, HANNA))
+    reward.score_groups(groups)
+    PairwiseJudge(alone, HANNA).compare([Pair("Story 0.", "Theirs.", groups[0].prompt)])
+    assert together.stats.prompt_tokens == pytest.approx(8 * alone.stats.prompt_tokens, rel=0.01)
+    assert together.stats.tokens_computed < 0.85 * 8 * alone.stats.tokens_computed
+
+
+def test_the_engine_has_nothing_under_way_after_a_call_and_may_sleep() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.2)
+    groups = [Group("Tell one.", ("A story.", "Another."), "Theirs.")]
+    for reward in (
+        JudgeReward(PointwiseJudge(engine, HANNA[:1])),
+        JudgeReward(PairwiseJudge(engine, HANNA[:1])),
+        TournamentReward(PairwiseJudge(engine, HANNA[:1])),
+    ):
+        before = reward.score_groups(groups)
+        engine.sleep()
+        engine.wake()
+        assert reward.score_groups(groups) == before
+
+
+def test_threads_that_open_a_reward_at_once_load_one_engine() -> None:
+    spec = EngineSpec(TINY, kv_cache_gb=0.19)
+    with ThreadPoolExecutor(4) as pool:
+        engines = list(pool.map(lambda _: spec.open(), range(4)))
+    assert len({id(engine) for engine in engines}) == 1

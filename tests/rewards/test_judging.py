@@ -9,14 +9,17 @@ import pytest
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
+from adjudge.engine.sampling import Sampling
 from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.judging import judging
 from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.verdict import Item, Pair, PairVerdict
 from tests.engine.http.serving import MODEL, Served, error_of, raw_request, served, wait_until_busy, wait_until_idle
 
 WIT = Aspect("wit", "Is it funny?")
 PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
+ITEM = {"prompt": "Tell one.", "response": "A story."}
 GROUP = {"prompt": "Tell one.", "completions": ["One.", "Two."], "reference": "Zero."}
 LOST = "\x00\ud800<|im_end|>"
 
@@ -42,6 +45,33 @@ def test_verdicts_are_the_judges_own(site: Served) -> None:
     [verdict] = msgspec.convert(site.post("/v1/judge", {"pairs": [other], **own}).json()["verdicts"], list[PairVerdict])
     judge = PairwiseJudge(face, [Aspect("plot", "Is there one?", 2.0)], orders="ab")
     assert [verdict] == judge.compare([Pair("a", "b", prompt_a="p", prompt_b="q", id="1")])
+
+
+def test_every_judge_of_texts_answers_over_http_as_here(site: Served) -> None:
+    face = site.engine.face
+    items = [{"prompt": "Tell one.", "response": f"Story {n}.", "genre": "tale"} for n in range(2)]
+    own = {"criteria": [{"name": "plot", "text": "Is there one?", "points": 10}]}
+    answer = site.post("/v1/judge", {"judge": "pointwise", "items": items}).json()["verdicts"]
+    expected = PointwiseJudge(face, [WIT]).judge([Item("Tell one.", f"Story {n}.", id=str(n + 1)) for n in range(2)])
+    assert [verdict["score"] for verdict in answer] == [verdict.score for verdict in expected]
+    assert answer[0]["genre"] == "tale" and answer[0]["mass"] == expected[0].mass and "response" not in answer[0]
+    [graded] = site.post(
+        "/v1/judge", {"judge": "rubric", "items": [{**items[0], "rubric": own}], "min_mass": 0.0}
+    ).json()["verdicts"]
+    assert graded["breakdown"].keys() == {"plot"} and 0 <= graded["score"] <= 1
+    for judge in ("tree", "principle"):
+        body = {"judge": judge, "items": items, "min_mass": 0.0}
+        assert all(verdict["score"] is not None for verdict in site.post("/v1/judge", body).json()["verdicts"]), judge
+
+
+def test_a_judge_that_writes_first_is_told_how_long(site: Served) -> None:
+    how = {"mode": "reasoned", "max_tokens": 4, "attempts": 1, "temperature": 0.0}
+    [verdict] = site.post("/v1/judge", {"pairs": [PAIR], **how}).json()["verdicts"]
+    assert verdict["abstained"] == "unparsable" and len(verdict["aspects"]["wit"]["analyses"]) == 2
+    sampling = Sampling(max_tokens=4, temperature=0.0)
+    judge = PairwiseJudge(site.engine.face, [WIT], mode="reasoned", sampling=sampling, attempts=1)
+    expected = judge.compare([Pair("A story.", "Another.", "Tell one.", id="1")])
+    assert msgspec.convert(verdict, PairVerdict) == expected[0]
 
 
 def test_without_aspects_those_of_the_server_are_judged(site: Served) -> None:
@@ -81,7 +111,6 @@ def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) ->
         ("judge", {"pairs": [{"story_a": "a", "story_b": "b"}]}, "pairs[0]", '"prompt" is missing'),
         ("judge", {"pairs": ["a"]}, "pairs[0]", "expected `object`"),
         ("judge", {"pairs": []}, "pairs", "empty"),
-        ("judge", {}, "pairs", "pairs is missing"),
         ("judge", {"pairs": [PAIR], "aspects": "beauty"}, "aspects", 'unknown aspect "beauty"'),
         ("judge", {"pairs": [PAIR], "aspects": []}, "aspects", "no aspects"),
         ("judge", {"pairs": [PAIR], "aspects": [{"name": "x"}]}, "aspects[0].definition", "missing"),
@@ -90,6 +119,19 @@ def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) ->
         ("judge", {"pairs": [PAIR], "timeout": 0}, "timeout", "above 0"),
         ("judge", {"pairs": [PAIR], "order": "ab"}, "order", "no field"),
         ("judge", {"pairs": [PAIR] * 10_001}, "pairs", "at most 10000"),
+        ("judge", {}, "pairs", "give either pairs or items"),
+        ("judge", {"pairs": [PAIR], "items": []}, "pairs", "give either pairs or items"),
+        ("judge", {"items": []}, "items", "empty"),
+        ("judge", {"items": [PAIR]}, "items", "the judge pairwise reads pairs, not items"),
+        ("judge", {"judge": "poet", "pairs": [PAIR]}, "judge", "invalid enum value"),
+        ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for the judges rubric: leave it out"),
+        ("judge", {"judge": "rubric", "rubric": "/etc/passwd", "items": [ITEM]}, "rubric", "invalid enum value"),
+        ("judge", {"judge": "rubric", "items": [ITEM]}, None, "has no rubric of its own"),
+        ("judge", {"judge": "scalar", "items": [ITEM]}, None, "has no reward head"),
+        ("judge", {"judge": "personal", "items": [ITEM]}, "items[0]", "review"),
+        ("judge", {"judge": "tree", "items": [{**ITEM, "task": "song"}]}, "items[0]", '"task" is "song"'),
+        ("judge", {"pairs": [PAIR], "samples": 10**6}, "samples", "<= 64"),
+        ("judge", {"pairs": [PAIR], "max_tokens": 5}, None, "for judges that write"),
         ("rewards", {}, "groups", "either groups, or query"),
         ("rewards", {"groups": [GROUP], "query": []}, "groups", "either groups, or query"),
         ("rewards", {"groups": []}, "groups", "empty"),
@@ -102,7 +144,9 @@ def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) ->
         ("rewards?fill=nan", {"groups": [GROUP]}, "fill", "finite"),
     ],
 )
-def test_each_mistake_names_its_place(site: Served, path: str, body: dict[str, Any], param: str, message: str) -> None:
+def test_each_mistake_names_its_place(
+    site: Served, path: str, body: dict[str, Any], param: str | None, message: str
+) -> None:
     response = site.post(f"/v1/{path}", body)
     error = error_of(response)
     assert response.status_code in (400, 404) and error["param"] == param and message in error["message"]

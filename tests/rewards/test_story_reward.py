@@ -1,111 +1,207 @@
 from __future__ import annotations
 
 import math
+import pickle
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.story_reward import (
-    RELEASED_ALPHA,
-    STORY_ASPECTS,
-    ComponentWeights,
-    LengthWindow,
-    mended_relative,
-    mended_reward,
-    published_reward,
-    released_relative,
-    weighted_sum,
-)
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.aspects import HANNA, Aspect
+from adjudge.rewards.group import Group
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.references import DynamicReference, Referenced, StaticReference
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.story_formulas import RELEASED_ASPECTS, STORY_ASPECTS, ComponentWeights, LengthWindow
+from adjudge.rewards.story_reward import StoryReward, pointwise_story_reward
+from adjudge.rewards.verdict import Item, Pair
+from tests.rewards.judged import WrittenPairJudge
+from tests.rewards.scripted import ScriptedEngine
 
-MINE = {"creativity": 4.0, "coherence": 3.5, "relevance": 5.0, "complexity": 2.0, "surprise": 1.0, "engagement": 3.0}
-REFERENCE = {name: 3.0 for name in MINE}
-NAMES = [aspect.name for aspect in STORY_ASPECTS]
-scores = st.fixed_dictionaries({name: st.floats(1, 5) for name in NAMES})
-
-
-def test_the_weights_are_the_papers() -> None:
-    assert {aspect.name: aspect.weight for aspect in STORY_ASPECTS} == {
-        "creativity": 5,
-        "coherence": 3,
-        "relevance": 1,
-        "complexity": 3,
-        "surprise": 1,
-        "engagement": 1,
-    }
-    assert ComponentWeights() == ComponentWeights(advantage=0.1, absolute=0.8, length=0.1)
-    assert math.fsum(RELEASED_ALPHA.values()) == 14
+TINY = "dummy:tiny-llama"
+SHORT = Sampling(max_tokens=6, temperature=1.0)
+SAID: dict[str, Any] = {
+    "creativity": (4.0, 3.0),
+    "coherence": (3.5, 3.0),
+    "relevance": (5.0, 3.0),
+    "complexity": (2.0, 3.0),
+    "surprise": (1.0, 3.0),
+    "engagement": (3.0, 3.0),
+}
+WINDOW = LengthWindow(4, 8)
+GROUP = Group("Tell one.", ("one two three",), "Theirs.")  # 3 of 4 words: f = 2 · 3/4 − 1 = 0.5
 
 
-def test_the_published_formula_by_hand() -> None:
+class StoryJudge(WrittenPairJudge):
+    """A written judge with the story's aspects."""
+
+    def __init__(self, said: dict[str, Any] = SAID, aspects: Any = STORY_ASPECTS) -> None:
+        super().__init__(lambda a, b: said)
+        self.aspects = aspects
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.2)
+
+
+def test_the_published_reward_by_hand() -> None:
     # Σ α y = 5·4 + 3·3.5 + 5 + 3·2 + 1 + 3 = 45.5, of the reference 14 · 3 = 42
-    assert weighted_sum(MINE, {aspect.name: aspect.weight for aspect in STORY_ASPECTS}) == pytest.approx(45.5, abs=1e-9)
-    assert published_reward(MINE, REFERENCE, 0.5) == pytest.approx(0.1 * 3.5 + 0.8 * 45.5 + 0.1 * 0.5, abs=1e-6)
-    weights = ComponentWeights(1.0, 0.0, 2.0)
-    assert published_reward(MINE, REFERENCE, 0.25, weights=weights) == pytest.approx(3.5 + 0.5, abs=1e-6)
+    [group] = StoryReward(StoryJudge(), form="parity", window=WINDOW).score_groups([GROUP])
+    assert group.rewards == pytest.approx((0.1 * 3.5 + 0.8 * 45.5 + 0.1 * 0.5,), abs=1e-6)
+    assert group.parts["advantage"] == pytest.approx((3.5,), abs=1e-6)
+    assert group.parts["absolute"] == pytest.approx((45.5,), abs=1e-6)
+    assert group.parts["length"] == pytest.approx((0.5,), abs=1e-6)
+    assert group.parts["aspect/coherence"] == (3.5,)
+    assert group.measures == {"mass": (0.5,), "bias": (0.25,), "truncated": (0.0,), "words": (3.0,)}
 
 
-def test_the_mended_formula_by_hand() -> None:
-    # weighted means 3.25 and 3: advantage (0.25 / 4 + 1) / 2 = 0.53125, absolute 2.25 / 4 = 0.5625
-    expected = 0.1 * 0.53125 + 0.8 * 0.5625 + 0.1 * 0.5
-    assert mended_reward(MINE, REFERENCE, 0.5) == pytest.approx(expected, abs=1e-6)
-    best, worst = dict.fromkeys(NAMES, 5.0), dict.fromkeys(NAMES, 1.0)
-    assert mended_reward(best, worst, 1.0) == pytest.approx(1.0, abs=1e-6)
-    assert mended_reward(worst, best, 0.0) == pytest.approx(0.0, abs=1e-6)
+def test_the_mended_reward_by_hand() -> None:
+    [group] = StoryReward(StoryJudge(), window=WINDOW).score_groups([GROUP])
+    advantage, absolute = (0.25 / 4 + 1) / 2, (3.25 - 1) / 4
+    assert group.rewards == pytest.approx((0.1 * advantage + 0.8 * absolute + 0.1 * 0.5,), abs=1e-6)
+    weights = ComponentWeights(0.5, 0.25, 0.25)
+    [other] = StoryReward(StoryJudge(), weights=weights, window=WINDOW).score_groups([GROUP])
+    assert other.rewards == pytest.approx((0.5 * advantage + 0.25 * absolute + 0.125,), abs=1e-6)
 
 
-def test_the_released_map_by_hand() -> None:
-    assert released_relative(0.0) == pytest.approx(0.2 / (1 + math.exp(-1)), abs=1e-6)
-    assert released_relative(0.0) == pytest.approx(0.146, abs=5e-4)
-    assert released_relative(1 / 14) == pytest.approx(0.069, abs=5e-4)
-    assert released_relative(-0.5) == pytest.approx(0.2 / (1 + math.exp(4)), abs=1e-6)
-    assert released_relative(2.0) == pytest.approx(1 - math.exp(-2), abs=1e-6)
-    assert released_relative(-1e6) == 0.0
+def test_the_released_reward_by_hand() -> None:
+    said = {aspect.name: (3.0, 3.0) for aspect in HANNA} | {"relevance": (4.0, 3.0)}
+    reward = StoryReward(StoryJudge(said, HANNA), form="released", window=WINDOW)
+    [group] = reward.score_groups([GROUP])
+    mean = (14 * 3 + 5) / 14
+    assert group.rewards == pytest.approx((0.8 * (1 - math.exp(-5 / 14)) + 0.1 * mean + 0.05,), abs=1e-6)
+    tie = StoryReward(StoryJudge(said | {"relevance": (3.0, 3.0)}, HANNA), form="released", window=WINDOW)
+    [group] = tie.score_groups([GROUP])
+    assert group.rewards == pytest.approx((0.8 * 0.2 / (1 + math.exp(-1)) + 0.3 + 0.05,), abs=1e-6)
+    assert [aspect.weight for aspect in RELEASED_ASPECTS] == [5, 3, 1, 3, 1, 1]
 
 
-def test_the_released_map_falls_where_the_mended_one_does_not() -> None:
-    assert released_relative(1 / 14) < released_relative(0.0)
-    assert mended_relative(0.0) == released_relative(0.0) and mended_relative(-0.3) == released_relative(-0.3)
-    assert mended_relative(1e-9) == pytest.approx(mended_relative(0.0), abs=1e-8)
-    assert mended_relative(4.0) == pytest.approx(1 - (1 - mended_relative(0.0)) * math.exp(-4), abs=1e-6)
+def test_only_aspects_with_weight_can_make_a_story_abstain() -> None:
+    said = {**SAID, "coherence": "low_mass", "empathy": "timeout"}
+    [group] = StoryReward(StoryJudge({**SAID, "empathy": "timeout"}), window=WINDOW).score_groups([GROUP])
+    assert group.rewards[0] is not None and group.parts["aspect/empathy"] == (None,)
+    [group] = StoryReward(StoryJudge(said), window=WINDOW).score_groups([GROUP])
+    assert group.rewards == (None,) and group.abstained == ("low_mass",)
+    assert group.parts["advantage"] == (None,) and group.parts["length"] == (0.5,)
+    aspects = [aspect for aspect in STORY_ASPECTS if aspect.name != "coherence"]
+    [group] = StoryReward(StoryJudge(said), aspects=aspects, window=WINDOW).score_groups([GROUP])
+    assert group.rewards[0] is not None
 
 
-@given(st.floats(-4, 4), st.floats(-4, 4))
-def test_the_mended_map_never_falls(one: float, other: float) -> None:
-    low, high = sorted((one, other))
-    assert 0 <= mended_relative(low) <= mended_relative(high) <= 1
+def test_with_an_engine_the_scores_are_the_pairwise_judges_in_both_orders(tiny: Engine) -> None:
+    judge = PairwiseJudge(tiny, STORY_ASPECTS)
+    groups = [Group("Tell one.", ("A story.", "Another."), "Theirs."), Group("Tell two.", ("",), "Theirs too.")]
+    rewards = StoryReward(judge, window=WINDOW).score_groups(groups)
+    [verdict] = judge.compare([Pair("Another.", "Theirs.", "Tell one.")])
+    alpha = {aspect.name: aspect.weight for aspect in STORY_ASPECTS}
+    mine = sum(alpha[name] * (aspect.score_a or 0.0) for name, aspect in verdict.aspects.items()) / 14
+    theirs = sum(alpha[name] * (aspect.score_b or 0.0) for name, aspect in verdict.aspects.items()) / 14
+    expected = 0.1 * ((mine - theirs) / 4 + 1) / 2 + 0.8 * (mine - 1) / 4
+    assert rewards[0].rewards[1] == pytest.approx(expected, abs=1e-6)
+    assert rewards[0].measures["bias"][1] == verdict.bias and rewards[0].measures["mass"][1] == verdict.mass
+    assert rewards[1].rewards[0] is not None and rewards[1].measures["words"] == (0.0,)
 
 
-@given(scores, scores, st.sampled_from(NAMES), st.floats(0, 4), st.floats(0, 1))
-def test_a_better_score_never_pays_less(
-    mine: dict[str, float], reference: dict[str, float], name: str, gain: float, length: float
-) -> None:
-    better = {**mine, name: min(5.0, mine[name] + gain)}
-    for reward in (published_reward, mended_reward):
-        before, after = reward(mine, reference, length), reward(better, reference, length)
-        assert after >= before - 1e-12
-        if better[name] > mine[name] + 1e-6:
-            assert after > before
-        assert reward(mine, {**reference, name: 5.0}, length) <= before + 1e-12
-    assert 0 <= mended_reward(mine, reference, length) <= 1 + 1e-12
+def test_a_specification_gets_the_rewards_aspects_and_pickles(tiny: Engine) -> None:
+    engine = EngineSpec(TINY, kv_cache_gb=0.2)
+    reward = StoryReward(JudgeSpec("pairwise", engine=engine), DynamicReference(engine, SHORT), window=WINDOW)
+    groups = [Group("Tell one.", ("A story.", "Another."))]
+    expected = reward.score_groups(groups)
+    again = pickle.loads(packed := pickle.dumps(reward))
+    assert again.engines == () and len(packed) < 5000
+    assert again.score_groups(groups) == expected
+    assert len(reward.engines) == 1  # the judge's and the base model's are one
 
 
-def test_length_pays_inside_its_window_and_less_and_less_outside() -> None:
-    window = LengthWindow(100, 400)
-    values = [window.reward(words) for words in (0, 50, 75, 100, 250, 400, 600, 800, 10_000)]
-    assert values == [0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.5, 0.0, 0.0]
+def test_mistakes_are_found_before_anything_is_asked(tiny: Engine) -> None:
+    with pytest.raises(AdjudgeError, match='the judge does not score "creativity", which the reward weighs'):
+        StoryReward(PairwiseJudge(tiny))
+    with pytest.raises(AdjudgeError, match='the judge does not score "creativity"'):
+        StoryReward(JudgeSpec("pairwise", {"aspects": "hanna"}))
+    with pytest.raises(AdjudgeError, match='needs the judge "pairwise", not "pointwise"'):
+        StoryReward(JudgeSpec("pointwise"))
+    with pytest.raises(AdjudgeError, match='needs the judge "pairwise", not "pointwise"'):
+        StoryReward(PointwiseJudge(tiny))  # type: ignore[arg-type]
+    with pytest.raises(AdjudgeError, match='form is "fix"'):
+        StoryReward(StoryJudge(), form="fix")  # type: ignore[arg-type]
+    with pytest.raises(AdjudgeError, match="give finite numbers"):
+        ComponentWeights(math.nan)
+    with pytest.raises(AdjudgeError, match=r'group 2, prompt "Tell two\.": "reference" is missing'):
+        StoryReward(StoryJudge()).score_groups([GROUP, Group("Tell two.", ("A.",))])
 
 
-@pytest.mark.parametrize("bounds", [(0, 5), (6, 5), (-1, 5)])
-def test_a_window_that_holds_nothing_is_refused(bounds: tuple[int, int]) -> None:
-    with pytest.raises(AdjudgeError, match="holds nothing: give 0 < least"):
-        LengthWindow(*bounds)
+def test_the_pointwise_baseline_by_hand(tiny: Engine) -> None:
+    judge = PointwiseJudge(tiny, HANNA[:2])
+    [group] = pointwise_story_reward(judge, window=WINDOW, length=0.25).score_groups([GROUP])
+    [verdict] = judge.judge([Item("Tell one.", "one two three")])
+    assert group.rewards == pytest.approx((0.75 * ((verdict.score or 0.0) - 1) / 4 + 0.25 * 0.5,), abs=1e-6)
+    assert group.parts["judge"] == pytest.approx((((verdict.score or 0.0) - 1) / 4,)) and group.parts["length"] == (
+        0.5,
+    )
+    with pytest.raises(AdjudgeError, match="length is 2"):
+        pointwise_story_reward(judge, length=2)
 
 
-def test_an_aspect_of_no_weight_does_not_count() -> None:
-    aspects = [*STORY_ASPECTS, Aspect("empathy", "?", 0.0)]
-    mine = {**MINE, "empathy": 1.0}
-    reference = {**REFERENCE, "empathy": 5.0}
-    assert mended_reward(mine, reference, 0.5, aspects) == mended_reward(MINE, REFERENCE, 0.5)
+def test_a_reference_is_written_once_for_a_prompt_whatever_the_company(tiny: Engine, tmp_path: Path) -> None:
+    groups = [Group("Tell one.", ("a",)), Group("Tell two.", ("b",)), Group("Tell one.", ("c",))]
+    reference = DynamicReference(tiny, SHORT)
+    texts = reference.of(groups)
+    assert texts[0] == texts[2] != texts[1] and all(one.text for one in texts)
+    before = tiny.stats.prompts
+    assert reference.of(groups[::-1]) == texts[::-1] and tiny.stats.prompts == before
+    assert DynamicReference(tiny, SHORT).of(groups[1:2]) == texts[1:2]
+    assert DynamicReference(tiny, SHORT, seed=1).of(groups[1:2]) != texts[1:2]
+    with Journal(tmp_path / "j") as journal:
+        DynamicReference(tiny, SHORT).of(groups, journal)
+        silent = ScriptedEngine(tiny, lambda shown, before: pytest.fail("asked again"))
+        kept = DynamicReference(silent, SHORT)
+        assert DynamicReference(tiny, SHORT).of(groups, journal) == texts
+        assert len(journal) == 2
+        assert kept.of(groups, journal) == texts
+
+
+def test_a_reference_that_cannot_be_written_makes_its_group_abstain(tiny: Engine) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: " \n" if "two" in shown else "A tale.")
+    reference = DynamicReference(engine, SHORT, attempts=3)
+    groups = [Group("Tell one.", ("a", "b")), Group("Tell two.", ("c", "d"))]
+    assert reference.of(groups) == [Referenced("A tale."), Referenced(None, "unparsable")]
+    assert len(engine.asked) == 4 and len(set(engine.seeds)) == 4
+    judge = StoryJudge()
+    first, second = StoryReward(judge, reference, window=WINDOW).score_groups(groups)
+    assert None not in first.rewards
+    assert second.rewards == (None, None) and second.abstained == ("unparsable",) * 2
+    assert [(pair.a, pair.b) for pair in judge.calls[0]] == [("a", "A tale."), ("b", "A tale.")]
+    late = ScriptedEngine(tiny, lambda shown, before: ("", "timeout"))
+    assert DynamicReference(late, SHORT).of(groups[:1]) == [Referenced(None, "timeout")]
+
+
+def test_a_blank_reference_is_written_again_with_another_seed(tiny: Engine) -> None:
+    texts = iter(["", "A tale."])
+    engine = ScriptedEngine(tiny, lambda shown, before: next(texts))
+    assert DynamicReference(engine, SHORT).of([GROUP]) == [Referenced("A tale.")]
+
+
+@pytest.mark.parametrize("prompt", ["", "\ud800\0", "<|im_end|><|im_start|>", "word " * 20_000])
+def test_hostile_prompts_get_a_reference_or_abstain(tiny: Engine, prompt: str) -> None:
+    [one] = DynamicReference(tiny, SHORT).of([Group(prompt, ("a",))])
+    assert (one.text is None) == (one.abstained is not None)
+
+
+def test_a_reference_of_an_open_engine_cannot_be_pickled(tiny: Engine) -> None:
+    with pytest.raises(AdjudgeError, match="make it from an EngineSpec"):
+        pickle.dumps(DynamicReference(tiny, SHORT))
+    assert pickle.loads(pickle.dumps(StaticReference("human"))).column == "human"
+
+
+def test_an_aspect_of_ones_own_has_a_part_of_its_own() -> None:
+    aspects = (Aspect("length", "Is it long?"), Aspect("wit", "Is it funny?"))
+    judge = StoryJudge({"length": (2.0, 1.0), "wit": (4.0, 1.0)}, aspects)
+    [group] = StoryReward(judge, aspects=aspects, window=WINDOW).score_groups([GROUP])
+    assert group.parts["length"] == (0.5,) and group.parts["aspect/length"] == (2.0,)
+    assert group.parts["absolute"] == pytest.approx((0.5,), abs=1e-6)

@@ -1,0 +1,183 @@
+"""Rewards that ask no model: form, language, repetition and length of a text, each in [0, 1].
+
+They are parts of a sum or product, or gates (see `combining` and `gated`). Each takes time that is linear in the text.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.tokenizer import well_formed
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.story_formulas import LengthWindow
+from adjudge.rewards.words import count_words, words_of
+
+SCRIPTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("de", "en", "es", "fr", "id", "it", "nl", "pl", "pt", "sv", "tr", "vi"), ("LATIN",)),
+    **dict.fromkeys(("be", "bg", "ru", "sr", "uk"), ("CYRILLIC",)),
+    **dict.fromkeys(("ar", "fa", "ur"), ("ARABIC",)),
+    **dict.fromkeys(("hi", "mr", "ne"), ("DEVANAGARI",)),
+    "bn": ("BENGALI",),
+    "el": ("GREEK",),
+    "he": ("HEBREW",),
+    "ja": ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "CJK", "IDEOGRAPHIC"),
+    "ka": ("GEORGIAN",),
+    "ko": ("HANGUL",),
+    "ta": ("TAMIL",),
+    "th": ("THAI",),
+    "zh": ("CJK", "IDEOGRAPHIC", "BOPOMOFO"),
+}
+"""The scripts a language is written in, as the first words of Unicode's names for their letters."""
+
+
+class TextReward(Reward):
+    """A reward that looks at nothing but the response."""
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order."""
+        return [together([self._rewarded(response) for response in group.responses]) for group in groups]
+
+    @abstractmethod
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
+
+    def _rewarded(self, text: str) -> ResponseReward:
+        return ResponseReward(self.value(text), measures={"words": float(count_words(text))})
+
+
+class FormatReward(TextReward):
+    """1 for a text that is made of the sections `tags`, in their order, and of nothing else; 0 for any other.
+
+    A section is <tag>…</tag> and holds more than blanks; between sections there may be blanks. Each tag opens and
+    closes once, so that nothing is hidden in a second answer. The default is QuRL's <think>…</think><answer>…</answer>.
+    With `begun` the first section is open already, as chat templates of reasoning models have it. Raises AdjudgeError
+    without tags, for tags that are no names, and for one that is given twice.
+    """
+
+    name = "format"
+
+    def __init__(self, tags: Sequence[str] = ("think", "answer"), *, begun: bool = False) -> None:
+        if isinstance(tags, str) or not tags:
+            raise AdjudgeError("tags are the names of sections: give a list of at least one")
+        for tag in tags:
+            if not tag.replace("_", "").replace("-", "").isalnum() or list(tags).count(tag) > 1:
+                raise AdjudgeError(f'tag "{tag}" is no name, or is given twice: give each section a name of its own')
+        self.tags = tuple(tags)
+        self.begun = begun
+
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
+        if self.begun:
+            text = f"<{self.tags[0]}>{text}"
+        marks = [mark for tag in self.tags for mark in (f"<{tag}>", f"</{tag}>")]
+        places = [text.find(mark) for mark in marks]
+        if -1 in places or any(text.count(mark) > 1 for mark in marks):
+            return 0.0
+        ends = [place + len(mark) for place, mark in zip(places, marks, strict=True)]
+        stretches = [(0, places[0]), *zip(ends[:-1], places[1:], strict=True), (ends[-1], len(text))]
+        inside = [number % 2 == 1 for number in range(len(stretches))]
+        good = (
+            start <= end and bool(text[start:end].strip()) == within
+            for (start, end), within in zip(stretches, inside, strict=True)
+        )
+        return float(all(good))
+
+
+class PatternReward(TextReward):
+    """1 for a text that is, from its first character to its last, of the form of a regular expression; else 0.
+
+    `pattern` is in the syntax of Rust's `regex` crate without look-around, as llguidance reads it; `.` matches no line
+    break unless `(?s:.)`. It is matched by an automaton: no pattern takes more than linear time on any text. Raises
+    AdjudgeError for a pattern that cannot be read.
+    """
+
+    name = "pattern"
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        if (matcher := _matcher(pattern)).is_error():
+            raise AdjudgeError(f'pattern "{pattern[:60]}" cannot be read: {matcher.get_error().splitlines()[0]}')
+
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
+        matcher, tokens = _matcher(self.pattern).deep_copy(), list(well_formed(text).encode())
+        return float(matcher.try_consume_tokens(tokens) == len(tokens) and bool(matcher.is_accepting()))
+
+
+class LanguageReward(TextReward):
+    """The share of a text's letters that are of the scripts that `language` ("en", "zh", …) is written in.
+
+    It cannot tell languages of one script apart (English and French), nor Chinese from Japanese without kana. A text
+    without letters is in no language: 0. Raises AdjudgeError for a language that is not in `SCRIPTS`.
+    """
+
+    name = "language"
+
+    def __init__(self, language: str = "en") -> None:
+        if language not in SCRIPTS:
+            raise AdjudgeError(f'no scripts are known for language "{language}": choose {", ".join(sorted(SCRIPTS))}')
+        self.language = language
+
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
+        letters = {letter: count for letter, count in Counter(text).items() if letter.isalpha()}
+        own = sum(count for letter, count in letters.items() if script_of(letter) in SCRIPTS[self.language])
+        return own / sum(letters.values()) if letters else 0.0
+
+
+class RepetitionReward(TextReward):
+    """The share of different ones among a text's runs of `n` words: 1 where none comes twice, towards 0 for a loop.
+
+    Words are compared without case. A text of fewer than n words repeats nothing: 1. Raises AdjudgeError for n below 1.
+    """
+
+    name = "repetition"
+
+    def __init__(self, n: int = 4) -> None:
+        if n < 1:
+            raise AdjudgeError(f"n is {n}: give at least 1 word")
+        self.n = n
+
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
+        numbers: dict[str, int] = {}  # so that a word of a megabyte is hashed once
+        words = [numbers.setdefault(word, len(numbers)) for word in words_of(text.casefold())]
+        runs = len(words) - self.n + 1
+        if runs < 1:
+            return 1.0
+        return len(set(zip(*(words[start : start + runs] for start in range(self.n)), strict=True))) / runs
+
+
+class LengthReward(TextReward):
+    """1 for a text whose number of words is in the window, falling linearly outside it: see `LengthWindow`."""
+
+    name = "length"
+
+    def __init__(self, window: LengthWindow | None = None) -> None:
+        self.window = window or LengthWindow()
+
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
+        return self.window.reward(count_words(text))
+
+
+@lru_cache(maxsize=64)
+def _matcher(pattern: str) -> Any:
+    """Where matching begins; of texts whose tokens are bytes."""
+    from llguidance import LLMatcher, LLTokenizer
+
+    return LLMatcher(LLTokenizer("byte"), LLMatcher.grammar_from_regex(pattern), log_level=0)
+
+
+@lru_cache(maxsize=1 << 16)
+def script_of(letter: str) -> str:
+    """The script of a letter: the first word of its Unicode name, widths aside; "" for one without a name."""
+    first, _, rest = unicodedata.name(letter, "").partition(" ")
+    return rest.partition(" ")[0] if first in ("FULLWIDTH", "HALFWIDTH") else first

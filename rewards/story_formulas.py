@@ -1,0 +1,171 @@
+"""The formulas of EvolvR's reward for a story (arXiv 2508.06046, equations 7 to 10, C.2.3): published and mended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import HANNA, Aspect
+from adjudge.rewards.preference import sigmoid
+
+_BY_NAME = {aspect.name: aspect for aspect in HANNA}
+
+STORY_ASPECTS: tuple[Aspect, ...] = (
+    Aspect("creativity", "How original is the story: its idea, its images, the turns it takes?", 5.0),
+    *(
+        msgspec.structs.replace(_BY_NAME[name], weight=weight)
+        for name, weight in (
+            ("coherence", 3.0),
+            ("relevance", 1.0),
+            ("complexity", 3.0),
+            ("surprise", 1.0),
+            ("engagement", 1.0),
+        )
+    ),
+)
+"""What the reward looks at, with the paper's α as weights. HANNA has no creativity: that aspect is ours."""
+
+RELEASED_ALPHA: dict[str, float] = {
+    "relevance": 5.0,
+    "coherence": 3.0,
+    "empathy": 1.0,
+    "surprise": 3.0,
+    "engagement": 1.0,
+    "complexity": 1.0,
+}
+"""The aspect weights of the authors' released code, which are not the paper's; they sum to 14."""
+
+RELEASED_ASPECTS = tuple(
+    msgspec.structs.replace(_BY_NAME[name], weight=weight) for name, weight in RELEASED_ALPHA.items()
+)
+"""HANNA's aspects with those weights."""
+
+BEST, WORST = 5.0, 1.0
+"""The ends of the scale that aspects are scored on."""
+
+
+class ComponentWeights(msgspec.Struct, frozen=True):
+    """How the parts of the reward are weighted; the defaults are the paper's (C.2.3)."""
+
+    advantage: float = 0.1
+    absolute: float = 0.8
+    length: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.advantage, self.absolute, self.length))):
+            raise AdjudgeError(f"the weights of the parts are {self}: give finite numbers")
+
+    def sum(self, advantage: float, absolute: float, length: float) -> float:
+        """w₁ advantage + w₂ absolute + w₃ length."""
+        return self.advantage * advantage + self.absolute * absolute + self.length * length
+
+
+PAPER_WEIGHTS = ComponentWeights()
+RELEASED_WEIGHTS = ComponentWeights(advantage=0.8, absolute=0.1, length=0.1)
+"""Those of the released code, where what is relative to the reference weighs most."""
+
+
+class LengthWindow(msgspec.Struct, frozen=True):
+    """How many words a story should have. Raises AdjudgeError unless 0 < least ≤ most."""
+
+    least: int = 200
+    most: int = 800
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= self.most:
+            raise AdjudgeError(f"a window of {self.least} to {self.most} words holds nothing: give 0 < least ≤ most")
+
+    def reward(self, words: int) -> float:
+        """1 inside the window, falling linearly to 0 at half its least and twice its most (the paper gives no f)."""
+        if words < self.least:
+            return max(0.0, 2.0 * words / self.least - 1.0)
+        return min(1.0, max(0.0, 2.0 - words / self.most))
+
+
+def weighted_sum(scores: Mapping[str, float], alpha: Mapping[str, float]) -> float:
+    """Σ α_k y_k over the aspects of `alpha`, all of which must have a score."""
+    return math.fsum(weight * scores[name] for name, weight in alpha.items())
+
+
+def weighted_mean_of(scores: Mapping[str, float], aspects: Sequence[Aspect]) -> float:
+    """Σ α_k y_k / Σ α_k over the aspects."""
+    alpha = {aspect.name: aspect.weight for aspect in aspects}
+    return weighted_sum(scores, alpha) / math.fsum(alpha.values())
+
+
+def published_parts(
+    scores: Mapping[str, float], reference: Mapping[str, float], aspects: Sequence[Aspect]
+) -> tuple[float, float]:
+    """(advantage, absolute) of equations 8 and 9 as they stand: Σ α(y − y_ref) and Σ α y.
+
+    Their flaw: the sums are not normalised, so that with the paper's α they reach 56 and 70 and the length's 0.1 is
+    lost beside them. `mended_parts` has each in units of its own range.
+    """
+    alpha = {aspect.name: aspect.weight for aspect in aspects}
+    mine, theirs = weighted_sum(scores, alpha), weighted_sum(reference, alpha)
+    return mine - theirs, mine
+
+
+def mended_parts(
+    scores: Mapping[str, float], reference: Mapping[str, float], aspects: Sequence[Aspect]
+) -> tuple[float, float]:
+    """The same with each part in [0, 1]: the sums as weighted means, a tie with the reference in the middle.
+
+    Both rise with every score whose aspect has weight; the advantage falls with the reference's.
+    """
+    mine, theirs = weighted_mean_of(scores, aspects), weighted_mean_of(reference, aspects)
+    return ((mine - theirs) / (BEST - WORST) + 1.0) / 2.0, (mine - WORST) / (BEST - WORST)
+
+
+def released_parts(
+    scores: Mapping[str, float], reference: Mapping[str, float], aspects: Sequence[Aspect]
+) -> tuple[float, float]:
+    """The parts of the authors' released code: the map of the mean difference (`released_relative`), and the mean."""
+    mine, theirs = weighted_mean_of(scores, aspects), weighted_mean_of(reference, aspects)
+    return released_relative(mine - theirs), mine
+
+
+def published_reward(
+    scores: Mapping[str, float],
+    reference: Mapping[str, float],
+    length: float,
+    aspects: Sequence[Aspect] = STORY_ASPECTS,
+    weights: ComponentWeights = PAPER_WEIGHTS,
+) -> float:
+    """Equations 7 to 10 as they stand: w₁ Σ α(y − y_ref) + w₂ Σ α y + w₃ f; see `published_parts` for the flaw."""
+    return weights.sum(*published_parts(scores, reference, aspects), length)
+
+
+def mended_reward(
+    scores: Mapping[str, float],
+    reference: Mapping[str, float],
+    length: float,
+    aspects: Sequence[Aspect] = STORY_ASPECTS,
+    weights: ComponentWeights = PAPER_WEIGHTS,
+) -> float:
+    """The same of `mended_parts`: in [0, 1] where the weights sum to 1."""
+    return weights.sum(*mended_parts(scores, reference, aspects), length)
+
+
+def released_relative(difference: float) -> float:
+    """The authors' released map of the mean difference d to the reference, which weighs 0.8 there.
+
+    0.2/(1 + e^(−10(d + 0.1))) for d ≤ 0, 1 − e^(−d) above. Its flaw: it falls at 0, so that a tie pays .146 and a win
+    by 1/14 only .069. `mended_relative` goes on from where it is at a tie.
+    """
+    return _lost(difference) if difference <= 0 else -math.expm1(-difference)
+
+
+def mended_relative(difference: float) -> float:
+    """The released map without its fall: from its value at a tie, r₀, on with r₀ + (1 − r₀)(1 − e^(−d))."""
+    if difference <= 0:
+        return _lost(difference)
+    tie = _lost(0.0)
+    return tie - (1.0 - tie) * math.expm1(-difference)
+
+
+def _lost(difference: float) -> float:
+    return 0.2 * sigmoid(10.0 * (difference + 0.1))

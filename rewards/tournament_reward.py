@@ -1,0 +1,121 @@
+"""`TournamentReward`: how a response does against the others of its group, as its reward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.score import Reason
+from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.judge import Judge
+from adjudge.rewards.pairing import Kind as Pairing
+from adjudge.rewards.references import Reference, Referenced, StaticReference
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.specification import JudgeSource, JudgeSpec
+from adjudge.rewards.tournament import Ranking, Tournament
+from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.words import count_words
+
+
+class TournamentReward(Reward):
+    """How each response does against the others of its group, and the reference where there is one: see `Tournament`.
+
+    `over` "group" (default) is a response's strength, in log-odds with mean zero over the different texts, "reference"
+    the probability that it is better than the reference (from `reference`, or the group's own). Texts that are all the
+    same have strength 0; a lone response without a reference has nobody to be compared with, and abstains
+    ("unsupported"), and so does one whose comparisons all abstained, for their reason. `judge` is one of pairs, open or
+    a specification, or a reward model; `options` are those of `Tournament`.
+    """
+
+    def __init__(
+        self,
+        judge: Judge[Any, Any] | JudgeSpec,
+        *,
+        over: Literal["group", "reference"] = "group",
+        reference: Reference | None = None,
+        pairing: Pairing = "all",
+        k: int = 4,
+        budget: int | None = None,
+        ranking: Ranking = "bradley_terry",
+        seed: int = 0,
+        name: str = "tournament",
+    ) -> None:
+        if over not in ("group", "reference"):
+            raise AdjudgeError(f'over is "{over}": choose group or reference')
+        self.source = JudgeSource(judge)
+        if not self.source.of_pairs and self.source.kind != "scalar":
+            raise AdjudgeError("a tournament needs a judge of pairs: choose pairwise or scalar")
+        if self.source.kind == "personal of pairs":
+            raise AdjudgeError("a tournament has no reviews to give to a personal judge: choose pairwise or scalar")
+        self.over = over
+        self.reference = reference or (StaticReference() if over == "reference" else None)
+        self.tournament = Tournament(
+            _AtOneGo(self.source), pairing=pairing, k=k, budget=budget, ranking=ranking, seed=seed
+        )
+        self.name = name
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the judge and of the references, as far as they are open."""
+        return self.source.engines + (() if self.reference is None else self.reference.engines)
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order; a round of all groups is one call of the judge."""
+        if self.reference is None:
+            references = [Referenced(group.reference) for group in groups]
+        else:
+            references = self.reference.of(groups, self.source.judge.journal)
+        told = [
+            msgspec.structs.replace(group, reference=one.text)
+            for group, one in zip(groups, references, strict=True)
+            if group.responses and one.abstained is None
+        ]
+        ranked = iter(self.tournament.rank(told))
+        return [
+            self._rewarded(group, next(ranked) if group.responses and one.abstained is None else one.abstained)
+            for group, one in zip(groups, references, strict=True)
+        ]
+
+    def _rewarded(self, group: Group, verdict: GroupVerdict | Reason | None) -> GroupReward:
+        words = [{"words": float(count_words(response))} for response in group.responses]
+        if verdict is None or isinstance(verdict, str):
+            return together([ResponseReward(None, verdict or "unsupported", measures=one) for one in words])
+        values = verdict.strengths if self.over == "group" else verdict.preferences or (None,) * len(group.responses)
+        if self.over == "group" and not verdict.outcomes and len(group.responses) > 1:
+            values = (0.0,) * len(group.responses)  # one text, several times
+        return together(
+            [
+                ResponseReward(
+                    value,
+                    None if value is not None else _reason(group.responses.index(response), verdict),
+                    {"strength": strength},
+                    {**measured, "error": error},
+                )
+                for value, response, strength, measured, error in zip(
+                    values, group.responses, verdict.strengths, words, verdict.errors, strict=True
+                )
+            ]
+        )
+
+
+def _reason(place: int, verdict: GroupVerdict) -> Reason:
+    """Why a response has no strength: the commonest reason of its own comparisons (of equal responses the first's)."""
+    reasons = Counter(one.abstained for one in verdict.outcomes if one.abstained and place in (one.a, one.b))
+    return reasons.most_common(1)[0][0] if reasons else verdict.abstained or "unsupported"
+
+
+class _AtOneGo:
+    """The judge of a tournament, opened when it is first asked; all pairs of a round are in its engine together."""
+
+    def __init__(self, source: JudgeSource) -> None:
+        self.source = source
+
+    def compare_iter(self, pairs: Iterable[Pair], /) -> Iterator[PairVerdict]:
+        together = list(pairs)
+        judge: Any = self.source.judge
+        return judge.compare_iter(together, window=max(1, len(together)))  # type: ignore[no-any-return]

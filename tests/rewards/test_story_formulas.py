@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import Aspect
+from adjudge.rewards.story_formulas import (
+    RELEASED_ALPHA,
+    STORY_ASPECTS,
+    ComponentWeights,
+    LengthWindow,
+    mended_relative,
+    mended_reward,
+    published_reward,
+    released_relative,
+    weighted_sum,
+)
+
+MINE = {"creativity": 4.0, "coherence": 3.5, "relevance": 5.0, "complexity": 2.0, "surprise": 1.0, "engagement": 3.0}
+REFERENCE = {name: 3.0 for name in MINE}
+NAMES = [aspect.name for aspect in STORY_ASPECTS]
+scores = st.fixed_dictionaries({name: st.floats(1, 5) for name in NAMES})
+
+
+def test_the_weights_are_the_papers() -> None:
+    assert {aspect.name: aspect.weight for aspect in STORY_ASPECTS} == {
+        "creativity": 5,
+        "coherence": 3,
+        "relevance": 1,
+        "complexity": 3,
+        "surprise": 1,
+        "engagement": 1,
+    }
+    assert ComponentWeights() == ComponentWeights(advantage=0.1, absolute=0.8, length=0.1)
+    assert math.fsum(RELEASED_ALPHA.values()) == 14
+
+
+def test_the_published_formula_by_hand() -> None:
+    # Σ α y = 5·4 + 3·3.5 + 5 + 3·2 + 1 + 3 = 45.5, of the reference 14 · 3 = 42
+    assert weighted_sum(MINE, {aspect.name: aspect.weight for aspect in STORY_ASPECTS}) == pytest.approx(45.5, abs=1e-9)
+    assert published_reward(MINE, REFERENCE, 0.5) == pytest.approx(0.1 * 3.5 + 0.8 * 45.5 + 0.1 * 0.5, abs=1e-6)
+    weights = ComponentWeights(1.0, 0.0, 2.0)
+    assert published_reward(MINE, REFERENCE, 0.25, weights=weights) == pytest.approx(3.5 + 0.5, abs=1e-6)
+
+
+def test_the_mended_formula_by_hand() -> None:
+    # weighted means 3.25 and 3: advantage (0.25 / 4 + 1) / 2 = 0.53125, absolute 2.25 / 4 = 0.5625
+    expected = 0.1 * 0.53125 + 0.8 * 0.5625 + 0.1 * 0.5
+    assert mended_reward(MINE, REFERENCE, 0.5) == pytest.approx(expected, abs=1e-6)
+    best, worst = dict.fromkeys(NAMES, 5.0), dict.fromkeys(NAMES, 1.0)
+    assert mended_reward(best, worst, 1.0) == pytest.approx(1.0, abs=1e-6)
+    assert mended_reward(worst, best, 0.0) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_released_map_by_hand() -> None:
+    assert released_relative(0.0) == pytest.approx(0.2 / (1 + math.exp(-1)), abs=1e-6)
+    assert released_relative(0.0) == pytest.approx(0.146, abs=5e-4)
+    assert released_relative(1 / 14) == pytest.approx(0.069, abs=5e-4)
+    assert released_relative(-0.5) == pytest.approx(0.2 / (1 + math.exp(4)), abs=1e-6)
+    assert released_relative(2.0) == pytest.approx(1 - math.exp(-2), abs=1e-6)
+    assert released_relative(-1e6) == 0.0
+
+
+def test_the_released_map_falls_where_the_mended_one_does_not() -> None:
+    assert released_relative(1 / 14) < released_relative(0.0)
+    assert mended_relative(0.0) == released_relative(0.0) and mended_relative(-0.3) == released_relative(-0.3)
+    assert mended_relative(1e-9) == pytest.approx(mended_relative(0.0), abs=1e-8)
+    assert mended_relative(4.0) == pytest.approx(1 - (1 - mended_relative(0.0)) * math.exp(-4), abs=1e-6)
+
+
+@given(st.floats(-4, 4), st.floats(-4, 4))
+def test_the_mended_map_never_falls(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert 0 <= mended_relative(low) <= mended_relative(high) <= 1
+
+
+@given(scores, scores, st.sampled_from(NAMES), st.floats(0, 4), st.floats(0, 1))
+def test_a_better_score_never_pays_less(
+    mine: dict[str, float], reference: dict[str, float], name: str, gain: float, length: float
+) -> None:
+    better = {**mine, name: min(5.0, mine[name] + gain)}
+    for reward in (published_reward, mended_reward):
+        before, after = reward(mine, reference, length), reward(better, reference, length)
+        assert after >= before - 1e-12
+        if better[name] > mine[name] + 1e-6:
+            assert after > before
+        assert reward(mine, {**reference, name: 5.0}, length) <= before + 1e-12
+    assert 0 <= mended_reward(mine, reference, length) <= 1 + 1e-12
+
+
+def test_length_pays_inside_its_window_and_less_and_less_outside() -> None:
+    window = LengthWindow(100, 400)
+    values = [window.reward(words) for words in (0, 50, 75, 100, 250, 400, 600, 800, 10_000)]
+    assert values == [0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("bounds", [(0, 5), (6, 5), (-1, 5)])
+def test_a_window_that_holds_nothing_is_refused(bounds: tuple[int, int]) -> None:
+    with pytest.raises(AdjudgeError, match="holds nothing: give 0 < least"):
+        LengthWindow(*bounds)
+
+
+def test_an_aspect_of_no_weight_does_not_count() -> None:
+    aspects = [*STORY_ASPECTS, Aspect("empathy", "?", 0.0)]
+    mine = {**MINE, "empathy": 1.0}
+    reference = {**REFERENCE, "empathy": 5.0}
+    assert mended_reward(mine, reference, 0.5, aspects) == mended_reward(MINE, REFERENCE, 0.5)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import HANNA
+from adjudge.rewards.group import Group
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.references import StaticReference
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.tournament import Tournament
+from adjudge.rewards.tournament_reward import TournamentReward
+from tests.rewards.judged import WrittenJudge, WrittenPairJudge
+
+TINY = "dummy:tiny-llama"
+
+
+def by_length(a: str, b: str) -> dict[str, Any]:
+    return {"length": "timeout" if "late" in (a, b) else (float(len(a)), float(len(b)))}
+
+
+def test_strengths_and_preferences_are_the_tournaments() -> None:
+    groups = [Group("p", ("a", "aaa", "aa"), "aa"), Group("q", ("a", "aaaa"), "aa")]
+    verdicts = Tournament(WrittenPairJudge(by_length)).rank(groups)
+    over_group = TournamentReward(WrittenPairJudge(by_length)).score_groups(groups)
+    over_reference = TournamentReward(WrittenPairJudge(by_length), over="reference").score_groups(groups)
+    for verdict, one, other in zip(verdicts, over_group, over_reference, strict=True):
+        assert one.rewards == verdict.strengths == one.parts["strength"] and one.measures["error"] == verdict.errors
+        assert other.rewards == verdict.preferences
+    assert over_group[0].rewards[1] > over_group[0].rewards[2] > over_group[0].rewards[0]  # type: ignore[operator]
+    assert over_reference[0].rewards[2] == pytest.approx(0.5, abs=1e-6)  # the reference itself
+
+
+def test_a_round_of_all_groups_is_one_call_of_the_judge() -> None:
+    judge = WrittenPairJudge(by_length)
+    groups = [Group(f"p{n}", tuple("a" * (m + 1) for m in range(8))) for n in range(3)]
+    TournamentReward(judge).score_groups(groups)
+    assert [len(call) for call in judge.calls] == [3 * 28]
+
+
+def test_equal_texts_are_equally_strong_and_a_lone_one_has_nobody_to_meet() -> None:
+    groups = [Group("p", ("a", "a", "a")), Group("q", ("a",)), Group("r", ()), Group("s", ("a", "aa", "a"))]
+    same, lone, empty, mixed = TournamentReward(WrittenPairJudge(by_length)).score_groups(groups)
+    assert same.rewards == (0.0, 0.0, 0.0) and same.abstained == (None,) * 3
+    assert lone.rewards == (None,) and lone.abstained == ("unsupported",)
+    assert empty.rewards == ()
+    assert mixed.rewards[0] == mixed.rewards[2] != mixed.rewards[1]
+
+
+def test_a_response_whose_comparisons_all_abstained_says_why() -> None:
+    [group] = TournamentReward(WrittenPairJudge(by_length)).score_groups([Group("p", ("a", "late", "aaa", "late"))])
+    assert group.rewards[1] is None and group.rewards[3] is None and group.rewards[0] is not None
+    assert group.abstained == (None, "timeout", None, "timeout")
+    [nothing] = TournamentReward(WrittenPairJudge(by_length)).score_groups([Group("p", ("a", "late"))])
+    assert nothing.abstained == ("timeout", "timeout") and nothing.settled == (None, None)
+
+
+def test_the_reference_may_be_a_column_and_a_missing_one_is_named() -> None:
+    judge = WrittenPairJudge(by_length)
+    [own] = TournamentReward(judge, over="reference").score_groups([Group("p", ("a", "aaa"), "aa")])
+    column = TournamentReward(judge, over="reference", reference=StaticReference("human"))
+    assert column.score_groups([Group("p", ("a", "aaa"), columns={"human": "aa"})]) == [own]
+    with pytest.raises(AdjudgeError, match='group 1, prompt "p": "reference" is missing'):
+        TournamentReward(judge, over="reference").score_groups([Group("p", ("a",))])
+
+
+def test_with_an_engine_and_from_a_specification() -> None:
+    groups = [Group("Tell.", ("One.", "Two two.", "Three."), "Theirs.")]
+    engine = Engine(TINY, kv_cache_gb=0.2)
+    expected = TournamentReward(PairwiseJudge(engine, HANNA[:1]), pairing="circular", k=2).score_groups(groups)
+    spec = JudgeSpec("pairwise", {"aspects": "relevance"}, EngineSpec(TINY, kv_cache_gb=0.2))
+    reward = pickle.loads(pickle.dumps(TournamentReward(spec, pairing="circular", k=2)))
+    assert reward.engines == ()
+    assert reward.score_groups(groups) == expected
+    assert len(reward.engines) == 1
+
+
+def test_judges_that_cannot_hold_a_tournament_are_refused() -> None:
+    with pytest.raises(AdjudgeError, match="needs a judge of pairs"):
+        TournamentReward(WrittenJudge(lambda text: 1.0))
+    with pytest.raises(AdjudgeError, match="no reviews to give"):
+        TournamentReward(JudgeSpec("personal of pairs"))
+    with pytest.raises(AdjudgeError, match='over is "all"'):
+        TournamentReward(WrittenPairJudge(by_length), over="all")  # type: ignore[arg-type]
