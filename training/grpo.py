@@ -25,9 +25,9 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
-from adjudge.training.metrics import cut_metrics, read_metrics
+from adjudge.training.metrics import cut_metrics, last_answered, read_metrics
 from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
-from adjudge.training.prompts import Prompts, dataset, read_prompts, shuffled, within
+from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
 from adjudge.training.run_folder import RunFolder
 
 HELD_OUT_BATCH = 16
@@ -64,9 +64,9 @@ def train_grpo(
     after the checkpoint is logged anew. Raises AdjudgeError for what can be mended, before the policy is loaded where
     possible.
     """
-    folder, record = RunFolder(Path(recipe.output)), msgspec.to_builtins(recipe)
+    folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
+    record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(prompts)}
     folder.check(resume, overwrite, record)
-    prompts = read_prompts(recipe.data)
     reward = reward or recipe.reward.open(recipe.policy.model, str(folder.journal))
     state = PartialState(cpu=not torch.cuda.is_available())
     batch, gpu = batch_of(recipe, state.num_processes), state.device.type == "cuda"
@@ -77,6 +77,7 @@ def train_grpo(
         folder.begin(record, resume=resume)
         cut_metrics(folder.metrics, _step_of(checkpoint))
     state.wait_for_everyone()
+    answered = last_answered(folder.metrics)
     with _calm():
         policy = open_policy(recipe.policy, folder.start, gpu=gpu)
         prompts = within(prompts, recipe.data, policy.tokenizer)
@@ -100,7 +101,8 @@ def train_grpo(
         trainer.remove_callback(PrinterCallback)
         try:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-            if prompts.held_out and not recipe.logging.evaluate_every:  # else it has been done after the last step
+            # With evaluate_every the trainer itself does so after the last step.
+            if prompts.held_out and not recipe.logging.evaluate_every and answered != steps:
                 trainer.evaluate()
         finally:
             watch.close()

@@ -50,6 +50,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
+def last_answered(path: Path) -> int | None:
+    """The last step after which held-out prompts were answered."""
+    steps = [line["step"] for line in (read_metrics(path) if path.exists() else ()) if line["split"] == "held_out"]
+    return max(steps, default=None)
+
+
 def cut_metrics(path: Path, step: int) -> None:
     """Forget what was logged after a step, from which a run goes on."""
     if path.exists():

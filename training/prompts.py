@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.fingerprints import digest
 from adjudge.rewards.wire import Row, read_rows
 from adjudge.training.recipe import Data
 
@@ -36,6 +38,11 @@ def read_prompts(data: Data) -> Prompts:
         raise AdjudgeError(f"[data] held_out is {data.held_out} of {len(train)} rows: leave some to train on")
     cut = len(train) - data.held_out
     return Prompts(train[:cut], train[cut:])
+
+
+def fingerprint(prompts: Prompts) -> str:
+    """Changes with every row, and with nothing else."""
+    return digest("prompts", json.dumps([[row.columns for row in rows] for rows in (prompts.train, prompts.held_out)]))
 
 
 def within(prompts: Prompts, data: Data, tokenizer: Any) -> Prompts:

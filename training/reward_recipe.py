@@ -15,7 +15,7 @@ from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
-from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, RepetitionReward
+from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.judge_reward import JudgeReward, Scale
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
@@ -200,6 +200,15 @@ class FormatPart(Part, frozen=True, tag="format", kw_only=True):
         return FormatReward(self.tags)
 
 
+class PatternPart(Part, frozen=True, tag="pattern", kw_only=True):
+    """1 for a completion that is of the form of a regular expression as a whole, or 0: see `PatternReward`."""
+
+    pattern: str
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return PatternReward(self.pattern)
+
+
 class LanguagePart(Part, frozen=True, tag="language", kw_only=True):
     """The share of letters that are of a language's scripts: see `LanguageReward`."""
 
@@ -226,6 +235,7 @@ AnyPart = (
     | CheckPart
     | LengthPart
     | FormatPart
+    | PatternPart
     | LanguagePart
     | RepetitionPart
 )

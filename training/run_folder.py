@@ -84,7 +84,18 @@ class RunFolder(msgspec.Struct, frozen=True):
             )
 
     def begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
-        """Make the folder, and forget what an earlier run left in it unless that is continued."""
+        """Make the folder, and forget what an earlier run left in it unless that is continued.
+
+        Raises AdjudgeError where it cannot be written.
+        """
+        try:
+            self._begin(record, resume=resume)
+        except OSError as error:
+            raise AdjudgeError(
+                f"cannot write {error.filename or self.path} ({error.strerror}): name another output"
+            ) from error
+
+    def _begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         if not resume:
             for path in (*self.path.glob("checkpoint-*"), self.policy, self.start, self.path / "completions"):

@@ -32,7 +32,7 @@ def train_grpo_file(path: Path, *, resume: bool, overwrite: bool) -> None:
     if not can_draw():
         say(f"no curves will be drawn: {MEND}")
     try:
-        run = train_grpo(recipe, resume=resume, overwrite=overwrite, status=say)
+        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
     except KeyboardInterrupt:
         raise AdjudgeError(f"stopped; what there is stands in {recipe.output}: continue with --resume") from None
     if run.main:

@@ -53,7 +53,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_killed_run_that_is_resumed_has_the_curve_and_the_weights_of_one_that_never_stopped(tmp_path: Path) -> None:
-    tables = {"data": {"held_out": 1}, "optimiser": {"beta": 0.04, "steps": 5}, "logging": {"evaluate_every": 2}}
+    tables = {"data": {"held_out": 1}, "optimiser": {"beta": 0.04, "steps": 5}, "logging": {"save_every": 2}}
     whole = train_grpo(tiny_recipe(tmp_path / "whole", **tables), reward=Vowels())
     recipe = tiny_recipe(tmp_path / "killed", **tables)
     with pytest.raises(Killed):
@@ -62,11 +62,22 @@ def test_a_killed_run_that_is_resumed_has_the_curve_and_the_weights_of_one_that_
         train_grpo(recipe, reward=Vowels())
     resumed = train_grpo(recipe, resume=True, reward=Vowels())
     assert [line["step"] for line in curve(whole.folder) if line["split"] == "train"] == [1, 2, 3, 4, 5]
-    assert [line["step"] for line in curve(whole.folder) if line["split"] == "held_out"] == [0, 2, 4, 5]
     assert curve(resumed.folder) == curve(whole.folder)
+    assert [line["step"] for line in curve(whole.folder) if line["split"] == "held_out"] == [0, 5]
     one, other = weights(whole.folder.policy), weights(resumed.folder.policy)
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     assert (resumed.before, resumed.after) == (whole.before, whole.after) and whole.before is not None
+
+
+def test_a_finished_run_is_resumed_to_what_it_was_and_held_out_prompts_leave_training_alone(tmp_path: Path) -> None:
+    data = {"prompts": PROMPTS[:4], "held_out": 0}
+    without = train_grpo(tiny_recipe(tmp_path / "without", data=data), reward=Vowels())
+    data = {"prompts": [*PROMPTS[:4], "held out"], "held_out": 1}
+    recipe = tiny_recipe(tmp_path / "often", data=data, logging={"evaluate_every": 3})
+    often = curve(train_grpo(recipe, reward=Vowels()).folder)
+    assert [line["step"] for line in often if line["split"] == "held_out"] == [0, 3, 4]
+    assert [line for line in often if line["split"] == "train"] == curve(without.folder)
+    assert curve(train_grpo(recipe, resume=True, reward=Vowels()).folder) == often
 
 
 def test_the_policy_moves_and_its_metrics_and_curves_are_kept(tmp_path: Path) -> None:

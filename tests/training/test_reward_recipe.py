@@ -46,6 +46,7 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
         "accuracy": {"kind": "accuracy", "columns": ["score"], "rate": 1.0},
         "length": {"kind": "length", "words": [5, 9]},
         "format": {"kind": "format", "tags": ["a"]},
+        "pattern": {"kind": "pattern", "pattern": "[a-z]+"},
         "language": {"kind": "language", "language": "zh"},
         "repetition": {"kind": "repetition", "n": 3},
     }
