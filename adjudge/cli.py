@@ -525,6 +525,22 @@ def train_grpo(
     train_grpo_file(recipe, resume=resume, overwrite=overwrite)
 
 
+@train.command("sft")
+def train_sft(
+    recipe: Annotated[Path, typer.Argument(help="TOML: policy, rows with prompt and response, and how to train.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train a policy on the responses of a file: a cold start before GRPO, or the baseline beside it.
+
+    The presets are "qurl-cold-start" (rows with think and answer, which become QuRL's tags) and "evolvr-generator-sft"
+    (stories rated above 3.5). Output, processes and --resume are those of `adjudge train grpo`.
+    """
+    from adjudge.commands.train import train_sft_file
+
+    train_sft_file(recipe, resume=resume, overwrite=overwrite)
+
+
 @train.command("curves")
 def train_curves(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run, finished or under way.")],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,38 +12,23 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from accelerate import PartialState
 from accelerate.utils import set_seed
 from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.quiet import quiet
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
-from adjudge.training.metrics import cut_metrics, last_answered, read_metrics
 from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
+from adjudge.training.run import Begun, Run, begin, calm, processes
 from adjudge.training.run_folder import RunFolder
 
 HELD_OUT_BATCH = 16
 """Completions of held-out prompts that are written at once."""
-
-
-class GrpoRun(msgspec.Struct, frozen=True):
-    """What a run came to: its folder, its last step, and the mean reward on held-out prompts before and after.
-
-    `main` is false in all processes of a run but one.
-    """
-
-    folder: RunFolder
-    step: int
-    before: float | None
-    after: float | None
-    main: bool
 
 
 def train_grpo(
@@ -55,7 +39,7 @@ def train_grpo(
     reward: Reward | None = None,
     status: Callable[[str], None] = lambda line: None,
     callbacks: Sequence[TrainerCallback] = (),
-) -> GrpoRun:
+) -> Run:
     """Train the policy of a recipe, and leave it with its metrics and curves in the recipe's output folder.
 
     The same call in each process of `accelerate launch` trains one policy together. `reward` stands in for the
@@ -66,33 +50,24 @@ def train_grpo(
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(prompts)}
-    folder.check(resume, overwrite, record)
     reward = reward or recipe.reward.open(recipe.policy.model, str(folder.journal))
-    state = PartialState(cpu=not torch.cuda.is_available())
-    batch, gpu = batch_of(recipe, state.num_processes), state.device.type == "cuda"
+    state = processes()
+    batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)
-    checkpoint = folder.checkpoint() if resume else None
-    state.wait_for_everyone()  # all have looked before the first changes anything
-    if state.is_main_process:
-        folder.begin(record, resume=resume)
-        cut_metrics(folder.metrics, _step_of(checkpoint))
-    state.wait_for_everyone()
-    answered = last_answered(folder.metrics)
-    with _calm():
-        policy = open_policy(recipe.policy, folder.start, gpu=gpu)
+    begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
+    with calm():
+        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         prompts = within(prompts, recipe.data, policy.tokenizer)
         steps = recipe.optimiser.count(len(prompts.train))
         if state.is_main_process:
-            for line in _plan(recipe, prompts, batch, steps, checkpoint):
+            for line in _plan(recipe, prompts, batch, steps, begun):
                 status(line)
         watch = Watch(folder)
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
             reward_funcs=[_reward_function(reward, recipe)],
-            args=_arguments(
-                recipe, batch, steps, folder, gpu, held_out=bool(prompts.held_out), first=checkpoint is None
-            ),
+            args=_arguments(recipe, batch, steps, begun, held_out=bool(prompts.held_out)),
             train_dataset=_order(recipe, prompts, steps),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
@@ -100,17 +75,16 @@ def train_grpo(
         )
         trainer.remove_callback(PrinterCallback)
         try:
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            trainer.train(resume_from_checkpoint=begun.resumed)
             # With evaluate_every the trainer itself does so after the last step.
-            if prompts.held_out and not recipe.logging.evaluate_every and answered != steps:
+            if prompts.held_out and not recipe.logging.evaluate_every and begun.answered != steps:
                 trainer.evaluate()
         finally:
             watch.close()
         trainer.save_model(str(folder.policy))
         if state.is_main_process:
             watch.draw()
-    state.wait_for_everyone()
-    return _finished(folder, trainer.state.global_step, main=state.is_main_process)
+    return begun.finished(trainer.state.global_step, "reward")
 
 
 class _Trainer(GRPOTrainer):
@@ -125,17 +99,15 @@ class _Trainer(GRPOTrainer):
         """Write none: recipe.json says what was done, and a card would only name a folder of this machine."""
 
 
-def _arguments(
-    recipe: GrpoRecipe, batch: Batch, steps: int, folder: RunFolder, gpu: bool, *, held_out: bool, first: bool
-) -> Any:
-    """The recipe in TRL's words; `first` where the run begins, and answers the held-out prompts before it does."""
+def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, *, held_out: bool) -> Any:
+    """The recipe in TRL's words."""
     generation, optimiser, log = recipe.generation, recipe.optimiser, recipe.logging
     return GRPOConfig(
-        output_dir=str(folder.path),
+        output_dir=str(begun.folder.path),
         seed=recipe.seed,
         data_seed=recipe.seed,
-        use_cpu=not gpu,
-        bf16=computes_bfloat16(recipe.policy, gpu=gpu),
+        use_cpu=not begun.gpu,
+        bf16=computes_bfloat16(recipe.policy, gpu=begun.gpu),
         # What the policy is asked.
         shuffle_dataset=False,
         remove_unused_columns=False,
@@ -169,7 +141,7 @@ def _arguments(
         disable_dropout=recipe.policy.method == "full",
         gradient_checkpointing=optimiser.gradient_checkpointing,
         ddp_find_unused_parameters=False,
-        use_liger_kernel=_uses_liger(recipe, gpu=gpu),
+        use_liger_kernel=_uses_liger(recipe, gpu=begun.gpu),
         # What is written down.
         logging_steps=log.every,
         logging_nan_inf_filter=False,
@@ -177,7 +149,7 @@ def _arguments(
         save_total_limit=log.keep,
         eval_strategy="steps" if held_out and log.evaluate_every else "no",
         eval_steps=log.evaluate_every or None,
-        eval_on_start=held_out and first,
+        eval_on_start=held_out and begun.checkpoint is None,
         log_completions=log.completions,
         report_to=list(log.report_to) or "none",
         disable_tqdm=True,
@@ -206,7 +178,7 @@ def _uses_liger(recipe: GrpoRecipe, *, gpu: bool) -> bool:
     return chosen if chosen != "auto" else gpu and importlib.util.find_spec("liger_kernel") is not None
 
 
-def _plan(recipe: GrpoRecipe, prompts: Prompts, batch: Batch, steps: int, checkpoint: Path | None) -> Iterator[str]:
+def _plan(recipe: GrpoRecipe, prompts: Prompts, batch: Batch, steps: int, begun: Begun) -> Iterator[str]:
     """What is about to happen, in a few lines."""
     if any(prompts.too_long):
         train, held_out = prompts.too_long
@@ -215,18 +187,8 @@ def _plan(recipe: GrpoRecipe, prompts: Prompts, batch: Batch, steps: int, checkp
     step = f"{recipe.optimiser.prompts_per_step} prompts × {recipe.generation.group} completions"
     processes = "1 process" if batch.processes == 1 else f"{batch.processes} processes"
     yield f"{steps} steps of {step}: {batch.micro} at once, {batch.accumulate} times, in {processes}"
-    if checkpoint is not None:
-        yield f"continuing after step {_step_of(checkpoint)}"
-
-
-def _step_of(checkpoint: Path | None) -> int:
-    return 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
-
-
-def _finished(folder: RunFolder, step: int, *, main: bool) -> GrpoRun:
-    held_out = [line.get("reward") for line in read_metrics(folder.metrics) if line["split"] == "held_out"]
-    before, after = (held_out[0], held_out[-1]) if len(held_out) > 1 else (None, None)
-    return GrpoRun(folder, step, before, after, main)
+    if begun.checkpoint is not None:
+        yield f"continuing after step {begun.step}"
 
 
 @contextlib.contextmanager
@@ -241,16 +203,3 @@ def _own_random_numbers(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
-
-
-@contextlib.contextmanager
-def _calm() -> Iterator[None]:
-    """Within the block transformers and TRL say nothing: what they warn of is among the metrics."""
-    logger = logging.getLogger("trl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with quiet():
-            yield
-    finally:
-        logger.setLevel(level)

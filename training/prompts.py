@@ -79,7 +79,7 @@ def dataset(rows: Sequence[Row], data: Data) -> Any:
 
     names = dict.fromkeys(name for row in rows for name in row.columns)
     columns = {name: [row.columns.get(name) for row in rows] for name in names}
-    columns["prompt"] = [_asked(row, data) for row in rows]
+    columns["prompt"] = [asked(row, data) for row in rows]
     return Dataset.from_dict(columns, on_mixed_types="use_json")
 
 
@@ -103,7 +103,7 @@ def _renamed(row: Row, columns: dict[str, str]) -> Row:
     return renamed
 
 
-def _asked(row: Row, data: Data) -> str | list[dict[str, str]]:
+def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
     """A prompt as the trainer takes it."""
     text = row.text("prompt", NEEDED_BY)
     if not data.chat:
@@ -113,7 +113,7 @@ def _asked(row: Row, data: Data) -> str | list[dict[str, str]]:
 
 
 def _length(row: Row, data: Data, tokenizer: Any) -> int:
-    asked = _asked(row, data)
-    if isinstance(asked, str):
-        return len(tokenizer(asked)["input_ids"])
-    return len(tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True)["input_ids"])
+    prompt = asked(row, data)
+    if isinstance(prompt, str):
+        return len(tokenizer(prompt)["input_ids"])
+    return len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"])

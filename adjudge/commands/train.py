@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +17,10 @@ from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.presets import preset_about, preset_names, preset_text
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.sft_recipe import read_sft_recipe
+
+if TYPE_CHECKING:
+    from adjudge.training.run import Run
 
 NEEDED = ("trl", "peft", "datasets", "accelerate")
 
@@ -24,20 +31,40 @@ def train_grpo_file(path: Path, *, resume: bool, overwrite: bool) -> None:
     _need_extras()
     from adjudge.training.grpo import train_grpo
 
-    console = Console(stderr=True, highlight=False)
+    with _stoppable(recipe.output):
+        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
+    _show(run, "reward on held-out prompts")
 
-    def say(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
 
+def train_sft_file(path: Path, *, resume: bool, overwrite: bool) -> None:
+    """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
+    recipe = read_sft_recipe(path)
+    _need_extras()
+    from adjudge.training.sft import train_sft
+
+    with _stoppable(recipe.output):
+        run = train_sft(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
+    _show(run, "loss on held-out rows")
+
+
+def _say(line: str) -> None:
+    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _stoppable(output: str) -> Iterator[None]:
     if not can_draw():
-        say(f"no curves will be drawn: {MEND}")
+        _say(f"no curves will be drawn: {MEND}")
     try:
-        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+        yield
     except KeyboardInterrupt:
-        raise AdjudgeError(f"stopped; what there is stands in {recipe.output}: continue with --resume") from None
+        raise AdjudgeError(f"stopped; what there is stands in {output}: continue with --resume") from None
+
+
+def _show(run: Run, measured: str) -> None:
     if run.main:
         if run.before is not None and run.after is not None:
-            print(f"reward on held-out prompts: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")
+            print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")
         print(f"policy: {run.folder.policy}")
         print(f"metrics: {run.folder.metrics}")
         if run.folder.curves.exists():

@@ -9,6 +9,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.presets import preset_about, preset_names, preset_record, preset_text
 from adjudge.training.recipe import laid_over, recipe_of
+from adjudge.training.sft_recipe import SftRecipe
 
 GRPO = ["evolvr-evaluator", "evolvr-story", "igniting", "qurl"]
 OWN = {"output": "out", "data": {"prompts": ["a"]}}
@@ -19,6 +20,12 @@ def test_a_preset_is_a_whole_recipe_once_data_and_output_are_named(name: str) ->
     recipe = recipe_of(laid_over(preset_record(name), OWN), GrpoRecipe, Path())
     assert recipe.reward.open(recipe.policy.model, "journal").name == "reward"
     assert preset_about(name) and not preset_about(name).startswith("#")
+
+
+@pytest.mark.parametrize("name", ["evolvr-generator-sft", "qurl-cold-start"])
+def test_a_supervised_preset_is_too(name: str) -> None:
+    recipe = recipe_of(laid_over(preset_record(name), OWN), SftRecipe, Path())
+    assert recipe.policy.model and preset_about(name).startswith("Supervised: ")
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -53,6 +60,10 @@ def value(record: dict[str, Any], path: str) -> Any:
         ("qurl", "optimiser.epochs", 2.0),
         ("qurl", "optimiser.advantage", "group_std"),
         ("qurl", "generation.group", 8),
+        ("qurl-cold-start", "optimiser.lr", 1e-6),
+        ("qurl-cold-start", "optimiser.rows_per_step", 16),
+        ("qurl-cold-start", "optimiser.epochs", 2.0),
+        ("evolvr-generator-sft", "select.above", 3.5),
         ("evolvr-story", "optimiser.advantage", "none"),
         ("evolvr-story", "reward.parts.story.components", {"advantage": 0.1, "absolute": 0.8, "length": 0.1}),
         ("evolvr-story", "reward.parts.story.reference", "dynamic"),
