@@ -7,6 +7,7 @@ setup(
     package_data={
         "adjudge": ["py.typed"],
         "adjudge.rewards": ["prompts/**/*.jinja", "prompts/**/*.toml", "guards/*.jsonl"],
+        "adjudge.training": ["presets/*.toml"],
         "adjudge.bench": ["templates/*"],
     },
     include_package_data=False,

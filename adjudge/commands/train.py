@@ -1,0 +1,99 @@
+"""`adjudge train`: recipes in, trained policies and their curves out."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.curves import MEND, can_draw, draw_curves
+from adjudge.training.grpo_recipe import read_grpo_recipe
+from adjudge.training.metrics import read_metrics
+from adjudge.training.presets import preset_about, preset_names, preset_text
+from adjudge.training.run_folder import RunFolder
+from adjudge.training.sft_recipe import read_sft_recipe
+
+if TYPE_CHECKING:
+    from adjudge.training.run import Run
+
+NEEDED = ("trl", "peft", "datasets", "accelerate")
+
+
+def train_grpo_file(path: Path, *, resume: bool, overwrite: bool) -> None:
+    """Train the policy of a GRPO recipe; mistakes in the recipe are found before any model is loaded."""
+    recipe = read_grpo_recipe(path)
+    _need_extras()
+    from adjudge.training.grpo import train_grpo
+
+    with _stoppable(recipe.output):
+        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
+    _show(run, "reward on held-out prompts")
+
+
+def train_sft_file(path: Path, *, resume: bool, overwrite: bool) -> None:
+    """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
+    recipe = read_sft_recipe(path)
+    _need_extras()
+    from adjudge.training.sft import train_sft
+
+    with _stoppable(recipe.output):
+        run = train_sft(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
+    _show(run, "loss on held-out rows")
+
+
+def _say(line: str) -> None:
+    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _stoppable(output: str) -> Iterator[None]:
+    if not can_draw():
+        _say(f"no curves will be drawn: {MEND}")
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise AdjudgeError(f"stopped; what there is stands in {output}: continue with --resume") from None
+
+
+def _show(run: Run, measured: str) -> None:
+    if run.main:
+        if run.before is not None and run.after is not None:
+            print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")
+        print(f"policy: {run.folder.policy}")
+        print(f"metrics: {run.folder.metrics}")
+        if run.folder.curves.exists():
+            print(f"curves: {run.folder.curves}")
+
+
+def draw_run(folder: Path, output: Path | None) -> None:
+    """Draw the curves of a run that is there, or under way."""
+    run = RunFolder(folder)
+    path = output or run.curves
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise AdjudgeError(f"{path} is no picture: name a .png, .svg or .pdf")
+    draw_curves(read_metrics(run.metrics), path, folder.resolve().name)
+    print(f"curves: {path}")
+
+
+def print_presets(name: str | None) -> None:
+    """List the presets, or print the file of one."""
+    if name is not None:
+        print(preset_text(name), end="")
+        return
+    table = Table("preset", "what", box=None, pad_edge=False, header_style="bold")
+    for preset in preset_names():
+        table.add_row(preset, preset_about(preset))
+    Console().print(table)
+    print('\nLay a recipe over one with preset = "NAME"; `adjudge train presets NAME` shows what it says.')
+
+
+def _need_extras() -> None:
+    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if absent:
+        raise AdjudgeError(f"training needs {', '.join(absent)}: pip install 'adjudge[train]'")

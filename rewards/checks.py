@@ -1,0 +1,128 @@
+"""`CheckReward`: what can be checked in a text without a model; `SectionReward`: a reward of one section alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.gates import TextReward
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, Reward
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+
+
+class Check(msgspec.Struct, frozen=True):
+    """Things to check in a text.
+
+    `ends_with`: the text, without blanks around it, ends with one of these. `mentions`: each of these words or phrases
+    stands in it, whatever its case, as a whole word. `avoids`: none of these does. `sentences`: it has so many, from
+    the first number to the second (see `count_sentences`). Raises AdjudgeError where nothing is to be checked.
+    """
+
+    ends_with: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    avoids: tuple[str, ...] = ()
+    sentences: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.ends_with or self.mentions or self.avoids or self.sentences):
+            raise AdjudgeError("a check checks nothing: give ends_with, mentions, avoids or sentences")
+        if not all((*self.ends_with, *self.mentions, *self.avoids)):
+            raise AdjudgeError("a check looks for an empty text: remove it")
+        if self.sentences is not None and not 0 < self.sentences[0] <= self.sentences[1]:
+            raise AdjudgeError(f"sentences is {list(self.sentences)}: give the least and the most, above 0")
+
+
+class CheckReward(TextReward):
+    """The share of the things to check that hold in a response (each of `mentions` is one); a blank one holds none."""
+
+    name = "check"
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
+        held = [holds(text.strip()) for holds in self._checks()]
+        return sum(held) / len(held) if text.strip() else 0.0
+
+    def _checks(self) -> list[Callable[[str], bool]]:
+        check, checks = self.check, [_finder(phrase) for phrase in self.check.mentions]
+        if check.ends_with:
+            checks.append(lambda text: text.endswith(check.ends_with))
+        if check.avoids:
+            checks.append(lambda text: not any(_finder(phrase)(text) for phrase in check.avoids))
+        if check.sentences:
+            least, most = check.sentences
+            checks.append(lambda text: least <= count_sentences(text) <= most)
+        return checks
+
+
+class SectionReward(Reward):
+    """A reward that sees one section of a response, <tag>…</tag>: QuRL's answer, without the thinking before it.
+
+    A response without that section, or with a blank one, is worth 0: it has not failed to be judged, and nothing is
+    asked about it. Of several sections the first is taken; `FormatReward` as a gate refuses them.
+    """
+
+    def __init__(self, reward: Reward, tag: str = "answer") -> None:
+        self.reward = reward
+        self.tag = tag
+        self.name = reward.name
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the reward."""
+        return self.reward.engines
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order."""
+        found = [[section_of(response, self.tag) for response in group.responses] for group in groups]
+        scored = self.reward.score_groups(
+            [
+                msgspec.structs.replace(group, responses=[text for text in texts if text])
+                for group, texts in zip(groups, found, strict=True)
+            ]
+        )
+        return [_back(group, [bool(text) for text in texts]) for group, texts in zip(scored, found, strict=True)]
+
+
+def section_of(text: str, tag: str) -> str:
+    """What stands between <tag> and the next </tag>, without blanks around it; "" where there is no such section."""
+    _, opened, rest = text.partition(f"<{tag}>")
+    inside, closed, _ = rest.partition(f"</{tag}>")
+    return inside.strip() if opened and closed else ""
+
+
+def count_sentences(text: str) -> int:
+    """How many sentences a text has: stretches of other characters between . ! ? … and the Chinese forms of these."""
+    return sum(bool(part.strip()) for part in re.split(r"[.!?。！？…]+", text))
+
+
+def _finder(phrase: str) -> Callable[[str], bool]:
+    """Whether a text has the phrase; as a whole word, where its script has blanks between words."""
+    bounds = (r"(?<!\w)", r"(?!\w)") if phrase.isascii() else ("", "")
+    found = re.compile(bounds[0] + re.escape(phrase) + bounds[1], re.IGNORECASE)
+    return lambda text: found.search(text) is not None
+
+
+def _back(group: GroupReward, there: Sequence[bool]) -> GroupReward:
+    """The rewards of the responses that are there, in their places; of the others 0, and no parts."""
+
+    def spread(column: Sequence[float | None], absent: float | None) -> tuple[float | None, ...]:
+        values = iter(column)
+        return tuple(next(values) if known else absent for known in there)
+
+    reasons = iter(group.abstained)
+    return GroupReward(
+        spread(group.rewards, 0.0),
+        tuple(next(reasons) if known else None for known in there),
+        {name: spread(column, None) for name, column in group.parts.items()},
+        {name: spread(column, None) for name, column in group.measures.items()},
+    )

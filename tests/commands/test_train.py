@@ -1,0 +1,96 @@
+"""`adjudge train` as a user meets it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.grpo_recipe import read_grpo_recipe
+from adjudge.training.metrics import append_metrics, read_metrics
+from adjudge.training.prompts import read_prompts
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "recipes" / "checkable.toml"
+
+RECIPE = """
+output = "out"
+[policy]
+model = "dummy:tiny-llama"
+[data]
+prompts = ["one", "two", "three"]
+held_out = 1
+[reward.parts.graded]
+kind = "judge"
+judge = "pointwise"
+options = {aspects = "coherence", min_mass = 0.0}
+engine = {model = "dummy:tiny-llama"}
+[generation]
+group = 2
+max_tokens = 4
+[optimiser]
+prompts_per_step = 2
+steps = 2
+"""
+
+
+def run(*command: Any) -> str:
+    result = CliRunner().invoke(app, list(map(str, command)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_recipe_is_trained_on_a_judge_and_its_results_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="needs the extra train")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    said = run("train", "grpo", recipe)
+    assert "2 prompts to train on, 1 held out" in said and "reward on held-out prompts: " in said
+    lines = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [0, 1, 2, 2]
+    assert all(0 <= line["reward"] <= 1 and line["reward/mean/graded/mass"] > 0 for line in lines)
+    assert (tmp_path / "out" / "policy" / "tokenizer.json").is_file()
+    with pytest.raises(AdjudgeError, match="holds an earlier run"):
+        run("train", "grpo", recipe)
+
+
+def test_a_judge_that_lacks_its_column_stops_the_run_with_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="needs the extra train")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE.replace('"pointwise"', '"rubric"').replace('aspects = "coherence", ', ""))
+    with pytest.raises(AdjudgeError, match='"rubric" is missing'):
+        run("train", "grpo", recipe)
+
+
+def test_presets_are_listed_and_shown() -> None:
+    listed = run("train", "presets")
+    assert all(name in listed for name in ("evolvr-story", "evolvr-evaluator", "igniting", "qurl"))
+    assert "lr = 3e-7  # paper, A.1" in run("train", "presets", "igniting")
+
+
+def test_curves_of_a_run_are_drawn_where_the_user_says(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    append_metrics(tmp_path / "metrics.jsonl", {"step": 1, "split": "train", "reward": 0.5})
+    run("train", "curves", tmp_path, "-o", tmp_path / "c.svg")
+    assert (tmp_path / "c.svg").is_file()
+    with pytest.raises(AdjudgeError, match="c.txt is no picture: name a .png, .svg or .pdf"):
+        run("train", "curves", tmp_path, "-o", tmp_path / "c.txt")
+
+
+def test_without_the_extra_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "trl" else found(name, *rest))
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    with pytest.raises(AdjudgeError, match=r"training needs trl: pip install 'adjudge\[train\]'"):
+        run("train", "grpo", tmp_path / "recipe.toml")
+
+
+def test_the_example_is_a_recipe_whose_prompts_are_there() -> None:
+    recipe = read_grpo_recipe(EXAMPLE)
+    prompts = read_prompts(recipe.data)
+    assert len(prompts.train) == 32 and len(prompts.held_out) == 8
+    assert recipe.reward.open(recipe.policy.model, "journal").name == "reward"

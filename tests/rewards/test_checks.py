@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.checks import Check, CheckReward, SectionReward, count_sentences, section_of
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "score"),
+    [
+        (Check(ends_with=(".", "!")), "Yes! ", 1.0),
+        (Check(ends_with=(".", "!")), "Yes", 0.0),
+        (Check(mentions=("sea", "old boat")), "The SEA and the boat", 0.5),
+        (Check(mentions=("sea",)), "the season", 0.0),
+        (Check(mentions=("海",)), "大海啊", 1.0),
+        (Check(avoids=("I", "as an AI")), "It is.", 1.0),
+        (Check(avoids=("I", "as an AI")), "As an AI, no.", 0.0),
+        (Check(sentences=(1, 2)), "One. Two? Three!", 0.0),
+        (Check(sentences=(1, 2)), "One... Two", 1.0),
+        (Check(avoids=("x",)), " \n", 0.0),
+        (Check(mentions=("a.b",)), "aXb", 0.0),
+    ],
+)
+def test_a_text_is_worth_the_share_of_checks_that_hold(check: Check, text: str, score: float) -> None:
+    assert CheckReward(check).value(text) == score
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "a check checks nothing"),
+        ({"mentions": ("",)}, "looks for an empty text"),
+        ({"sentences": (0, 2)}, "give the least and the most, above 0"),
+        ({"sentences": (3, 2)}, "give the least and the most, above 0"),
+    ],
+)
+def test_a_check_of_nothing_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        Check(**fields)  # type: ignore[arg-type]
+
+
+def test_sentences_are_counted_in_linear_time() -> None:
+    assert count_sentences("") == 0 and count_sentences("。。。") == 0
+    assert count_sentences("." * 1_000_000 + "a") == 1
+
+
+def test_a_section_is_what_stands_between_its_tags() -> None:
+    assert section_of("<think>a</think> <answer> b\nc </answer> d", "answer") == "b\nc"
+    assert section_of("<answer>a<answer>b</answer>", "answer") == "a<answer>b"
+    for none in ("", "<answer>", "</answer>a<answer>", "<answer> </answer>"):
+        assert section_of(none, "answer") == ""
+
+
+def test_a_response_without_the_section_is_worth_nothing_and_not_judged() -> None:
+    class Lengths(CheckReward):
+        asked: list[str] = []  # noqa: RUF012
+
+        def score_groups(self, groups: object) -> list[GroupReward]:
+            self.asked += [text for group in groups for text in group.responses]  # type: ignore[attr-defined]
+            return super().score_groups(groups)  # type: ignore[arg-type]
+
+    reward = SectionReward(Lengths(Check(ends_with=(".",))))
+    responses = ["<answer>Yes.</answer>", "Yes.", "<answer>Yes</answer> Yes."]
+    [one, empty] = reward.score_groups([Group("p", responses), Group("p", ["no"])])
+    assert Lengths.asked == ["Yes.", "Yes"]
+    assert one.rewards == (1.0, 0.0, 0.0) and one.abstained == (None, None, None)
+    assert one.measures["words"] == (1.0, None, 1.0)
+    assert empty.rewards == (0.0,) and reward.name == "check" and reward.engines == ()

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra train")
+
+import torch
+from transformers import TrainerCallback
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import open_source, resolve
+from adjudge.training.grpo import train_grpo
+from adjudge.training.metrics import read_metrics
+from adjudge.training.run_folder import RunFolder
+from tests.training.runs import PROMPTS, Vowels, tiny_recipe
+
+CLOCKS = ("step_time", "runtime", "samples_per_second", "steps_per_second", "vowels/seconds")
+
+
+class Killed(Exception):
+    """Stands for kill -9 after a step."""
+
+
+class KillAfter(TrainerCallback):
+    """Ends the run after a step, before it is logged or saved."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self.step:
+            raise Killed
+
+
+def curve(folder: RunFolder) -> list[dict[str, Any]]:
+    """What was logged, without what clocks say."""
+    return [
+        {name: value for name, value in line.items() if name not in CLOCKS} for line in read_metrics(folder.metrics)
+    ]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    model = open_source(resolve(str(folder)), dtype=torch.float32).model
+    return dict(model.state_dict())
+
+
+def test_a_killed_run_that_is_resumed_has_the_curve_and_the_weights_of_one_that_never_stopped(tmp_path: Path) -> None:
+    tables = {"data": {"held_out": 1}, "optimiser": {"beta": 0.04, "steps": 5}, "logging": {"save_every": 2}}
+    whole = train_grpo(tiny_recipe(tmp_path / "whole", **tables), reward=Vowels())
+    recipe = tiny_recipe(tmp_path / "killed", **tables)
+    with pytest.raises(Killed):
+        train_grpo(recipe, reward=Vowels(), callbacks=[KillAfter(4)])
+    with pytest.raises(AdjudgeError, match="holds an earlier run: continue it with --resume, or forget it by --over"):
+        train_grpo(recipe, reward=Vowels())
+    resumed = train_grpo(recipe, resume=True, reward=Vowels())
+    assert [line["step"] for line in curve(whole.folder) if line["split"] == "train"] == [1, 2, 3, 4, 5]
+    assert curve(resumed.folder) == curve(whole.folder)
+    assert [line["step"] for line in curve(whole.folder) if line["split"] == "held_out"] == [0, 5]
+    one, other = weights(whole.folder.policy), weights(resumed.folder.policy)
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    assert (resumed.before, resumed.after) == (whole.before, whole.after) and whole.before is not None
+
+
+def test_a_finished_run_is_resumed_to_what_it_was_and_held_out_prompts_leave_training_alone(tmp_path: Path) -> None:
+    data = {"prompts": PROMPTS[:4], "held_out": 0}
+    without = train_grpo(tiny_recipe(tmp_path / "without", data=data), reward=Vowels())
+    data = {"prompts": [*PROMPTS[:4], "held out"], "held_out": 1}
+    recipe = tiny_recipe(tmp_path / "often", data=data, logging={"evaluate_every": 3})
+    often = curve(train_grpo(recipe, reward=Vowels()).folder)
+    assert [line["step"] for line in often if line["split"] == "held_out"] == [0, 3, 4]
+    assert [line for line in often if line["split"] == "train"] == curve(without.folder)
+    assert curve(train_grpo(recipe, resume=True, reward=Vowels()).folder) == often
+
+
+def test_the_policy_moves_and_its_metrics_and_curves_are_kept(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    run = train_grpo(tiny_recipe(tmp_path, optimiser={"beta": 0.1}), reward=Vowels())
+    first, last = curve(run.folder)[0], curve(run.folder)[-1]
+    assert first["kl"] == 0 and last["kl"] > 0
+    assert {"reward", "completions/mean_length", "vowels/abstained", "frac_reward_zero_std"} <= last.keys()
+    begun, trained = weights(run.folder.start), weights(run.folder.policy)
+    assert any(not torch.equal(begun[name], trained[name]) for name in begun)
+    assert run.folder.curves.read_bytes().startswith(b"\x89PNG")
+    assert (run.before, run.after) == (None, None)
+
+
+def test_every_prompt_is_answered_once_before_one_is_answered_again(tmp_path: Path) -> None:
+    reward = Vowels()
+    train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 7}), reward=reward)
+    asked = [group.prompt for group in reward.groups]
+    assert sorted(asked[:7]) == sorted(asked[7:]) == sorted(PROMPTS)
+    assert all(len(group.responses) == 2 for group in reward.groups)
+
+
+def test_groups_that_abstain_teach_nothing_and_are_counted(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"prompt": prompt, "odd": True}) + "\n" for prompt in PROMPTS)
+    tmp_path.joinpath("rows.jsonl").write_text(rows)
+    recipe = tiny_recipe(tmp_path, data={"train": "rows.jsonl", "prompts": []}, optimiser={"steps": 2})
+    run = train_grpo(recipe, reward=Vowels())
+    lines = curve(run.folder)
+    assert [line["vowels/abstained/timeout"] for line in lines] == [1.0, 1.0]
+    assert all(line["reward"] is None and line["grad_norm"] == 0 for line in lines)
+    begun, trained = weights(run.folder.start), weights(run.folder.policy)
+    assert all(torch.equal(begun[name], trained[name]) for name in begun)
+
+
+def test_without_the_standard_deviation_the_advantage_is_the_difference_to_the_mean(tmp_path: Path) -> None:
+    """The gradient scales with the rewards then; divided by the deviation it would not."""
+
+    class Scaled(Vowels):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor = factor
+
+        def _group(self, group: Any) -> Any:
+            found = super()._group(group)
+            return type(found)(tuple(self.factor * value for value in found.rewards), found.abstained)
+
+    norms = {}
+    for factor in (1.0, 8.0):
+        tables = {"optimiser": {"advantage": "none", "steps": 1}, "generation": {"group": 4}}
+        run = train_grpo(tiny_recipe(tmp_path / str(factor), **tables), reward=Scaled(factor))
+        norms[factor] = curve(run.folder)[0]["grad_norm"]
+    assert norms[8.0] == pytest.approx(8 * norms[1.0], rel=1e-3) and norms[1.0] > 0
+
+
+def test_an_adapter_is_trained_and_its_base_stays(tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="needs the extra train")
+    tables = {"policy": {"method": "lora", "lora": {"rank": 2}}, "optimiser": {"beta": 0.1, "lr": 0.1}}
+    run = train_grpo(tiny_recipe(tmp_path, **tables), reward=Vowels())
+    assert (run.folder.policy / "adapter_model.safetensors").is_file()
+    assert not (run.folder.policy / "model.safetensors").exists()
+    assert curve(run.folder)[-1]["kl"] > 0
+
+
+def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        train_grpo(tiny_recipe(tmp_path), reward=Vowels(), callbacks=[KillAfter(3)])
+    other = tiny_recipe(tmp_path, optimiser={"lr": 0.5})
+    with pytest.raises(AdjudgeError, match=r"optimiser\.lr is not what the run in .* began with: put it back"):
+        train_grpo(other, resume=True, reward=Vowels())
+    anew = train_grpo(other, overwrite=True, reward=Vowels())
+    assert [line["step"] for line in curve(anew.folder)] == [1, 2, 3, 4]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="starts processes that find each other by environment variables")
+def test_two_processes_train_one_policy(tmp_path: Path) -> None:
+    """As `accelerate launch --cpu --num_processes 2` starts them; a local batch of three cuts a group of two."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        """
+        output = "out"
+        policy.model = "dummy:tiny-llama"
+        data.prompts = ["one", "two", "three", "four", "five", "six", "seven"]
+        data.held_out = 1
+        reward.parts.ends = {kind = "check", ends_with = ["a", "e", "i", "o", "u", "0", "1", "2", "3", "4", "5"]}
+        generation = {group = 2, max_tokens = 6}
+        optimiser = {lr = 0.01, prompts_per_step = 3, steps = 2, micro_batch = 3, beta = 0.1}
+        """
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    shared |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "adjudge", "train", "grpo", str(recipe)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert "in 2 processes" in said[0] and "policy:" in said[0] and not said[1].strip()
+    lines = read_metrics(RunFolder(tmp_path / "out").metrics)
+    assert [(line["split"], line["step"]) for line in lines] == [
+        ("held_out", 0),
+        ("train", 1),
+        ("train", 2),
+        ("held_out", 2),
+    ]
+    assert all("reward/abstained" in line for line in lines)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.curves import draw_curves
+from adjudge.training.metrics import append_metrics, cut_metrics, metrics_line, read_metrics
+from adjudge.training.run_folder import RunFolder, first_difference
+
+
+def test_a_line_has_the_step_and_whose_prompts_were_answered() -> None:
+    assert metrics_line(3, {"loss": 1.0, "reward": None, "kl": math.nan}) == {
+        "step": 3,
+        "split": "train",
+        "loss": 1.0,
+        "reward": None,
+        "kl": None,
+    }
+    assert metrics_line(4, {"eval_reward": 0.5, "epoch": 1}) == {
+        "step": 4,
+        "split": "held_out",
+        "reward": 0.5,
+        "epoch": 1,
+    }
+    assert metrics_line(5, {"train_runtime": 3.0, "train_loss": 1.0}) is None
+
+
+def test_lines_after_a_step_are_forgotten_and_a_torn_one_too(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    cut_metrics(path, 1)
+    assert not path.exists()
+    for step in (1, 2, 3):
+        append_metrics(path, {"step": step, "split": "train"})
+    with path.open("a") as file:
+        file.write('{"step": 4, "spl')
+    assert [line["step"] for line in read_metrics(path)] == [1, 2, 3]
+    cut_metrics(path, 2)
+    assert path.read_text() == '{"step": 1, "split": "train"}\n{"step": 2, "split": "train"}\n'
+
+
+def test_a_damaged_line_and_a_folder_that_is_no_run_are_named(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="cannot read .*metrics.jsonl .*: name the output folder of a run"):
+        read_metrics(tmp_path / "metrics.jsonl")
+    tmp_path.joinpath("metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
+    with pytest.raises(AdjudgeError, match=r"line 2 of .*metrics.jsonl is not JSON"):
+        read_metrics(tmp_path / "metrics.jsonl")
+
+
+def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    lines = [
+        {"step": step, "split": split, "reward": step / 2, "reward/mean/sea": 0.5, "reward/abstained": 0.0, "kl": None}
+        for step in (0, 1, 2)
+        for split in ("train", "held_out")
+    ]
+    draw_curves(lines, tmp_path / "c.svg", "a run")
+    text = (tmp_path / "c.svg").read_text()
+    assert "a run" in text or "<svg" in text
+    draw_curves([], tmp_path / "empty.png", "nothing yet")
+    assert (tmp_path / "empty.png").stat().st_size > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.svg", "empty.png"]
+
+
+def test_without_matplotlib_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(AdjudgeError, match=r"curves need matplotlib: pip install 'adjudge\[report\]'"):
+        draw_curves([], tmp_path / "c.png", "")
+
+
+def test_the_latest_whole_checkpoint_is_found(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.checkpoint() is None
+    for name in ("checkpoint-2", "checkpoint-10", "checkpoint-20", "checkpoint-x"):
+        (tmp_path / name).mkdir()
+    for name in ("checkpoint-2", "checkpoint-10", "checkpoint-x"):
+        (tmp_path / name / "trainer_state.json").write_text("{}")
+    assert folder.checkpoint() == tmp_path / "checkpoint-10"
+
+
+def test_the_first_difference_is_named() -> None:
+    assert first_difference({"a": {"b": [1]}}, {"a": {"b": [1]}}) is None
+    assert first_difference({"a": {"b": [1]}}, {"a": {"b": [2]}}) == "a.b"
+    assert first_difference({"a": 1}, {"a": 1, "c": None}) is None
+    assert first_difference({"a": 1}, {"a": 1, "c": 2}) == "c"

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.dummy import tiny_tokenizer
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.wire import Row
+from adjudge.training.prompts import dataset, read_prompts, shuffled, within
+from adjudge.training.recipe import Data
+
+
+def file_of(folder: Path, *rows: dict[str, Any]) -> str:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_the_last_rows_are_held_out(tmp_path: Path) -> None:
+    train = file_of(tmp_path, *({"prompt": str(number)} for number in range(5)))
+    prompts = read_prompts(Data(train=train, held_out=2))
+    assert [row.columns["prompt"] for row in prompts.train] == ["0", "1", "2"]
+    assert [row.columns["prompt"] for row in prompts.held_out] == ["3", "4"]
+    with pytest.raises(AdjudgeError, match=r"held_out is 5 of 5 rows: leave some to train on"):
+        read_prompts(Data(train=train, held_out=5))
+
+
+def test_columns_are_renamed_and_the_rest_passes_through(tmp_path: Path) -> None:
+    train = file_of(tmp_path, {"query": "q", "story": "s", "score_a": 3})
+    [row] = read_prompts(Data(train=train, columns={"prompt": "query", "reference": "story"})).train
+    assert row.columns == {"prompt": "q", "reference": "s", "score_a": 3}
+    with pytest.raises(
+        AdjudgeError, match=r'line 1 of rows.jsonl: "text" is missing \(named by \[data\] columns as prompt'
+    ):
+        read_prompts(Data(train=train, columns={"prompt": "text"}))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": "a"}, '"prompt" is missing'),
+        ({"prompt": 7}, '"prompt" is 7, not a string'),
+        ({"prompt": "a", "completion_ids": []}, '"completion_ids" is a word of the trainer\'s own: rename it'),
+    ],
+)
+def test_a_row_that_cannot_be_a_prompt_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(AdjudgeError, match=f"line 2 of rows.jsonl: {message}"):
+        read_prompts(Data(train=file_of(tmp_path, {"prompt": "a"}, row)))
+
+
+def test_every_round_takes_all_rows_in_another_order() -> None:
+    rows = [Row("", {"prompt": str(number)}) for number in range(20)]
+    order = shuffled(rows, 45, seed=1)
+    assert len(order) == 45
+    assert sorted(order[:20], key=rows.index) == sorted(order[20:40], key=rows.index) == rows
+    assert order[:20] != order[20:40] and order == shuffled(rows, 45, seed=1) != shuffled(rows, 45, seed=2)
+
+
+def test_rubrics_of_different_forms_reach_the_reward_as_they_are() -> None:
+    pytest.importorskip("datasets", reason="needs the extra train")
+    rubrics = [{"points": 3, "criteria": [{"name": "a", "text": "?"}]}, {"scale": [0, 2], "criteria": []}, None]
+    rows = [Row("", {"prompt": "p", "rubric": rubric}) for rubric in rubrics]
+    rows[1].columns["reference"] = "r"
+    found = dataset(rows, Data(prompts=("p",), system="s"))
+    assert [row["rubric"] for row in found] == rubrics
+    assert [row["reference"] for row in found] == [None, "r", None]
+    assert found[0]["prompt"] == [{"role": "system", "content": "s"}, {"role": "user", "content": "p"}]
+    assert dataset(rows, Data(prompts=("p",), chat=False))[0]["prompt"] == "p"
+
+
+def test_prompts_too_long_are_left_out_and_counted() -> None:
+    tokenizer = tiny_tokenizer()
+    data = Data(prompts=("a", "b" * 50, "c"), held_out=1, max_prompt_tokens=40)
+    kept = within(read_prompts(data), data, tokenizer)
+    assert [row.columns["prompt"] for row in kept.train] == ["a"] and len(kept.held_out) == 1
+    assert kept.too_long == (1, 0)
+    short = Data(prompts=("a", "b"), max_prompt_tokens=2)
+    with pytest.raises(AdjudgeError, match=r"no prompt has 2 tokens or fewer: raise \[data\] max_prompt_tokens"):
+        within(read_prompts(short), short, tokenizer)
+
+
+def test_a_model_without_a_chat_template_is_asked_plainly_or_not_at_all() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = None
+    data = Data(prompts=("a",))
+    with pytest.raises(AdjudgeError, match=r"no chat template: set chat = false in \[data\]"):
+        within(read_prompts(data), data, tokenizer)
+    plain = Data(prompts=("a",), chat=False, max_prompt_tokens=1)
+    assert len(within(read_prompts(plain), plain, tokenizer).train) == 1

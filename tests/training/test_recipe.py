@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.grpo_recipe import GrpoRecipe, Optimiser, batch_of, read_grpo_recipe
+from adjudge.training.recipe import laid_over, recipe_of
+from tests.training.runs import tiny_recipe
+
+WHOLE = """
+output = "out"
+[data]
+train = "prompts.jsonl"
+[reward.parts.ends]
+kind = "check"
+ends_with = ["."]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "recipe.toml"
+    path.write_text(text)
+    return path
+
+
+def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
+    text = WHOLE + (
+        '[reward.parts.graded]\nkind = "judge"\njudge = "rubric"\n'
+        'options = {rubric = "rubric.toml"}\nengine = {model = "./judge"}\n'
+    )
+    text = text.replace('"prompts.jsonl"', '"prompts.jsonl"\nheld_out = "others.jsonl"')
+    recipe = read_grpo_recipe(written(tmp_path, 'policy.model = "./policy"\n' + text))
+    assert recipe.output == str(tmp_path / "out")
+    assert (recipe.data.train, recipe.data.held_out) == (
+        str(tmp_path / "prompts.jsonl"),
+        str(tmp_path / "others.jsonl"),
+    )
+    assert recipe.policy.model == str(tmp_path / "policy")
+    graded = recipe.reward.parts["graded"]
+    assert graded.options["rubric"] == str(tmp_path / "rubric.toml")  # type: ignore[union-attr]
+    assert graded.engine.model == str(tmp_path / "judge")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            WHOLE + "[optimiser]\nlearning_rate = 1",
+            r'^recipe.toml: \[optimiser\] has no field "learning_rate": .* lr, ',
+        ),
+        (WHOLE + "[optimiser]\nepsilan = 1", r'\[optimiser\] has no field "epsilan": did you mean "epsilon"\?'),
+        (WHOLE + 'mention = ["a"]', r'\[reward.parts.ends\] has no field "mention": did you mean "mentions"\?'),
+        (WHOLE + "[optimizer]\nlr = 1", r'a recipe of this kind has no field "optimizer": did you mean "optimiser"\?'),
+        (WHOLE + "[optimiser]\nlr = -1", r"\[optimiser\] lr: expected float > 0"),
+        (WHOLE + "[generation]\ngroup = 1", r"\[generation\] group: expected int >= 2"),
+        (WHOLE + "[optimiser]\nsteps = 1\nepochs = 1", r"\[optimiser\] has both steps and epochs: give one"),
+        (WHOLE + '[policy]\nmethod = "qlora"', r"\[policy\] method: invalid enum value 'qlora'"),
+        (
+            WHOLE.replace('"check"', '"vibes"'),
+            r'\[reward.parts.ends\] kind is "vibes": write one of judge, tournament, ',
+        ),
+        (
+            WHOLE.replace('kind = "check"', ""),
+            r"\[reward.parts.ends\] kind is missing: write one of judge, tournament, ",
+        ),
+        (WHOLE + 'weight = "much"', r"\[reward.parts.ends\] weight: expected float, got str"),
+        (WHOLE.replace('train = "prompts.jsonl"', ""), r'\[data\] needs either train = "prompts.jsonl" or prompts'),
+        (WHOLE.replace('output = "out"', ""), "object missing required field output"),
+        ('preset = "qrl"\n' + WHOLE, 'there is no preset "qrl": choose .*evolvr-story.*qurl'),
+        (WHOLE + "[logging]\nsave_every = 3\n[optimiser]\niterations = 2", "save_every is 3, which is no multiple of"),
+        ("output = ", r"recipe.toml is not TOML \("),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_its_mend(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        read_grpo_recipe(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="cannot read .*absent.toml: No such file"):
+        read_grpo_recipe(tmp_path / "absent.toml")
+
+
+def test_a_recipe_is_laid_over_its_preset_table_by_table(tmp_path: Path) -> None:
+    text = (
+        'preset = "qurl"\noutput = "out"\n[data]\nprompts = ["a"]\n[optimiser]\nsteps = 3\n[generation]\nmax_tokens = 9'
+    )
+    recipe = read_grpo_recipe(written(tmp_path, text))
+    assert (recipe.optimiser.steps, recipe.optimiser.epochs) == (3, None)
+    assert (recipe.optimiser.lr, recipe.generation.group, recipe.generation.max_tokens) == (1e-6, 8, 9)
+    assert list(recipe.reward.parts) == ["rubric"] and list(recipe.reward.gates) == ["format"]
+    assert laid_over({"a": {"b": 1, "c": 2}, "d": 1}, {"a": {"b": 3}, "d": {}}) == {"a": {"b": 3, "c": 2}, "d": {}}
+
+
+def test_steps_count_prompts_and_iterations() -> None:
+    assert Optimiser(prompts_per_step=4).count(10) == 2
+    assert Optimiser(prompts_per_step=4, epochs=5.0).count(10) == 12
+    assert Optimiser(prompts_per_step=4, epochs=5.0, iterations=2).count(10) == 24
+    assert Optimiser(prompts_per_step=64).count(10) == 1
+    assert Optimiser(steps=7).count(10) == 7
+
+
+def test_a_step_is_spread_evenly_over_processes_or_refused(tmp_path: Path) -> None:
+    recipe = tiny_recipe(tmp_path, generation={"group": 6}, optimiser={"prompts_per_step": 4})
+    assert [(batch.micro, batch.accumulate) for batch in (batch_of(recipe, count) for count in (1, 2, 3))] == [
+        (8, 3),
+        (6, 2),
+        (8, 1),
+    ]
+    with pytest.raises(AdjudgeError, match="4 prompts of 6 completions, which 5 processes cannot share evenly"):
+        batch_of(recipe, 5)
+    odd = tiny_recipe(tmp_path, optimiser={"micro_batch": 3})
+    with pytest.raises(
+        AdjudgeError, match=r"micro_batch is 3, but a process has 4 completions a step: give one of 1, 2"
+    ):
+        batch_of(odd, 1)
+
+
+def test_a_recipe_of_another_kind_is_refused() -> None:
+    with pytest.raises(AdjudgeError, match="parts: expected object, got array"):
+        recipe_of({"output": "o", "data": {"prompts": ["a"]}, "reward": {"parts": []}}, GrpoRecipe, Path())

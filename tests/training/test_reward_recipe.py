@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import Reward
+from adjudge.training.reward_recipe import RewardRecipe
+from tests.training.runs import tiny_recipe
+
+ENDS = {"kind": "check", "ends_with": ["."]}
+SEA = {"kind": "check", "mentions": ["sea"]}
+
+
+def opened(**reward: Any) -> Reward:
+    recipe: RewardRecipe = tiny_recipe(Path(), reward=reward).reward
+    return recipe.open("dummy:tiny-llama", "journal")
+
+
+def rewards(reward: Reward, *responses: str) -> tuple[float | None, ...]:
+    [scored] = reward.score_groups([Group("p", responses)])
+    return scored.rewards
+
+
+def test_parts_are_summed_by_weight_or_multiplied() -> None:
+    parts = {"ends": ENDS | {"weight": 2.0}, "sea": SEA}
+    assert rewards(opened(parts=parts), "The sea.", "The sea", "No.", "no") == (3.0, 1.0, 2.0, 0.0)
+    parts = {"ends": ENDS, "sea": SEA}
+    assert rewards(opened(parts=parts, combine="product"), "The sea.", "The sea") == (1.0, 0.0)
+
+
+def test_a_gate_shuts_and_a_section_is_seen_alone() -> None:
+    reward = opened(parts={"ends": ENDS | {"section": "answer"}}, gates={"format": {"kind": "format"}})
+    good, other = "<think>Hm.</think><answer>Yes.</answer>", "<think>Hm.</think><answer>Yes</answer>"
+    assert rewards(reward, good, other, "<answer>Yes.</answer>") == (1.0, 0.0, 0.0)
+
+
+def test_every_kind_of_part_opens_without_a_model() -> None:
+    kinds: dict[str, Any] = {
+        "judge": {"kind": "judge", "judge": "tree"},
+        "tournament": {"kind": "tournament", "reference": "dynamic", "over": "reference"},
+        "story": {"kind": "story", "aspects": "coherence*3,surprise", "reference": "static", "words": [5, 9]},
+        "accuracy": {"kind": "accuracy", "columns": ["score"], "rate": 1.0},
+        "length": {"kind": "length", "words": [5, 9]},
+        "format": {"kind": "format", "tags": ["a"]},
+        "pattern": {"kind": "pattern", "pattern": "[a-z]+"},
+        "language": {"kind": "language", "language": "zh"},
+        "repetition": {"kind": "repetition", "n": 3},
+    }
+    reward = opened(parts=kinds)
+    assert not reward.engines and len(rewards(opened(parts={"r": kinds["repetition"]}), "a b")) == 1
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (
+            {"parts": {"x": {"kind": "judge", "judge": "vibes"}}},
+            r'\[reward.parts.x\] no judge is called "vibes": choose',
+        ),
+        ({"parts": {"x": {"kind": "judge", "judge": "tree", "options": {"k": 2}}}}, r"\[reward.parts.x\] --k is for"),
+        ({"parts": {"x": {"kind": "length", "words": [9, 5]}}}, r"\[reward.parts.x\] a window of 9 to 5 words holds"),
+        ({"gates": {"x": {"kind": "check"}}}, r"\[reward.gates.x\] a check checks nothing: give ends_with"),
+        ({"combine": "product", "parts": {"x": ENDS | {"weight": 2.0}}}, r"\[reward\] a product has no weights: leave"),
+        ({"parts": {"ends": {"weight": 0.0}}}, r"\[reward\] all weights are 0"),
+    ],
+)
+def test_a_mistake_is_found_before_any_model_is_opened(reward: dict[str, Any], message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        opened(**reward)

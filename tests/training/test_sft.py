@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra train")
+
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.recipe import laid_over, recipe_of
+from adjudge.training.sft import train_sft
+from adjudge.training.sft_recipe import SftRecipe
+from tests.training.test_grpo import KillAfter, Killed, curve
+
+ROWS: list[dict[str, Any]] = [
+    {"prompt": f"Number {number}?", "response": "Yes. " * 4, "ratings": {"a": [number, number], "b": [number]}}
+    for number in range(1, 7)
+]
+
+
+def recipe_in(folder: Path, rows: list[dict[str, Any]] = ROWS, **tables: Any) -> SftRecipe:
+    folder.mkdir(exist_ok=True)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    usual: dict[str, Any] = {
+        "output": "out",
+        "policy": {"model": "dummy:tiny-llama"},
+        "data": {"train": "rows.jsonl"},
+        "optimiser": {"lr": 0.01, "rows_per_step": 2, "steps": 5, "micro_batch": 2},
+        "logging": {"save_every": 2},
+    }
+    return recipe_of(laid_over(usual, tables), SftRecipe, folder)
+
+
+def test_the_responses_are_learnt_and_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    tables = {"data": {"held_out": 1}}
+    whole = train_sft(recipe_in(tmp_path / "whole", **tables))
+    assert whole.before is not None and whole.after is not None and whole.after < whole.before - 0.5
+    recipe = recipe_in(tmp_path / "killed", **tables)
+    with pytest.raises(Killed):
+        train_sft(recipe, callbacks=[KillAfter(4)])
+    resumed = train_sft(recipe, resume=True)
+    lines, expected = curve(resumed.folder), curve(whole.folder)
+    for line in (*lines, *expected):
+        line.pop("num_tokens", None)  # which TRL counts from where it resumes
+    assert lines == expected and len(lines) == 7
+
+
+def test_only_rows_rated_above_the_number_are_imitated(tmp_path: Path) -> None:
+    said: list[str] = []
+    tables = {"select": {"column": "ratings", "above": 3.5}, "optimiser": {"steps": 1}}
+    train_sft(recipe_in(tmp_path, **tables), status=said.append)
+    assert said[0] == "3 rows to train on (0 left out), 0 held out"
+    with pytest.raises(AdjudgeError, match=r"\[select\] leaves no rows to train on: lower above"):
+        train_sft(recipe_in(tmp_path / "none", select={"column": "ratings", "above": 9}))
+    with pytest.raises(AdjudgeError, match=r'line 1 of rows.jsonl: "stars" has no numbers \(needed by \[select\]\)'):
+        train_sft(recipe_in(tmp_path / "none", select={"column": "stars", "above": 9}))
+
+
+def test_a_cold_start_is_made_of_its_sections() -> None:
+    from adjudge.rewards.wire import Row
+    from adjudge.training.sft_recipe import Response
+
+    response = Response(sections=("think", "answer"))
+    row = Row("line 1", {"prompt": "p", "think": " Hm. ", "answer": "Yes."})
+    assert response.of(row) == "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>"
+    whole = "<think>a</think><answer>b</answer>"
+    assert response.of(Row("line 1", {"response": whole})) == whole
+    for wrong in ({"response": "b"}, {"think": "a", "answer": " "}, {"think": "a</think>", "answer": "b"}):
+        with pytest.raises(AdjudgeError, match="line 1: the response is not made of <think>, <answer>, each once"):
+            response.of(Row("line 1", wrong))
+    with pytest.raises(AdjudgeError, match='line 1: "answer" is missing'):
+        response.of(Row("line 1", {"think": "a"}))
+
+
+def test_rows_too_long_are_left_out_and_counted_never_cut(tmp_path: Path) -> None:
+    said: list[str] = []
+    rows = [*ROWS, {"prompt": "p", "response": "a" * 500}]
+    train_sft(recipe_in(tmp_path, rows, optimiser={"steps": 1, "max_tokens": 200}), status=said.append)
+    assert said[0].startswith("6 rows to train on (1 left out)")
+    with pytest.raises(AdjudgeError, match=r"no row has 5 tokens or fewer: raise \[optimiser\] max_tokens"):
+        train_sft(recipe_in(tmp_path / "none", optimiser={"max_tokens": 5}))
+
+
+def test_the_command_names_what_came_of_it(tmp_path: Path) -> None:
+    recipe_in(tmp_path)
+    (tmp_path / "recipe.toml").write_text(
+        'output = "out"\npolicy.model = "dummy:tiny-llama"\ndata = {train = "rows.jsonl", held_out = 1, chat = false}\n'
+        "optimiser = {steps = 1, rows_per_step = 1}\n"
+    )
+    result = CliRunner().invoke(app, ["train", "sft", str(tmp_path / "recipe.toml")], catch_exceptions=False)
+    assert result.exit_code == 0 and "loss on held-out rows: " in result.output and "policy: " in result.output

@@ -1,0 +1,205 @@
+"""GRPO on a recipe, TRL underneath: a policy learns what a reward of adjudge's pays for."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from accelerate.utils import set_seed
+from transformers import PrinterCallback, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.reward import Reward
+from adjudge.rewards.trainers.trl import for_trl
+from adjudge.training.callbacks import Watch
+from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
+from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
+from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
+from adjudge.training.run import Begun, Run, begin, calm, processes
+from adjudge.training.run_folder import RunFolder
+
+HELD_OUT_BATCH = 16
+"""Completions of held-out prompts that are written at once."""
+
+
+def train_grpo(
+    recipe: GrpoRecipe,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    reward: Reward | None = None,
+    status: Callable[[str], None] = lambda line: None,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Run:
+    """Train the policy of a recipe, and leave it with its metrics and curves in the recipe's output folder.
+
+    The same call in each process of `accelerate launch` trains one policy together. `reward` stands in for the
+    recipe's own. A resumed run goes on as if it had never stopped, to the last bit on the same machine with the same
+    number of processes: order of prompts, optimiser, schedule and random states are restored, and what was logged
+    after the checkpoint is logged anew. Raises AdjudgeError for what can be mended, before the policy is loaded where
+    possible.
+    """
+    folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
+    record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(prompts)}
+    reward = reward or recipe.reward.open(recipe.policy.model, str(folder.journal))
+    state = processes()
+    batch = batch_of(recipe, state.num_processes)
+    _check_extras(recipe)
+    begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
+    with calm():
+        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        prompts = within(prompts, recipe.data, policy.tokenizer)
+        steps = recipe.optimiser.count(len(prompts.train))
+        if state.is_main_process:
+            for line in _plan(recipe, prompts, batch, steps, begun):
+                status(line)
+        watch = Watch(folder)
+        trainer = _Trainer(
+            model=policy.model,
+            processing_class=policy.tokenizer,
+            reward_funcs=[_reward_function(reward, recipe)],
+            args=_arguments(recipe, batch, steps, begun, held_out=bool(prompts.held_out)),
+            train_dataset=_order(recipe, prompts, steps),
+            eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
+            peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
+            callbacks=[watch, *callbacks],
+        )
+        trainer.remove_callback(PrinterCallback)
+        try:
+            trainer.train(resume_from_checkpoint=begun.resumed)
+            # With evaluate_every the trainer itself does so after the last step.
+            if prompts.held_out and not recipe.logging.evaluate_every and begun.answered != steps:
+                trainer.evaluate()
+        finally:
+            watch.close()
+        trainer.save_model(str(folder.policy))
+        if state.is_main_process:
+            watch.draw()
+    return begun.finished(trainer.state.global_step, "reward")
+
+
+class _Trainer(GRPOTrainer):
+    """TRL's trainer, whose answers to held-out prompts are drawn alike each time and leave training as it was."""
+
+    def evaluate(self, *args: Any, **options: Any) -> Any:
+        """Answer the held-out prompts with the same random numbers whenever it is asked."""
+        with _own_random_numbers(self.args.seed):
+            return super().evaluate(*args, **options)
+
+    def create_model_card(self, *args: Any, **options: Any) -> None:
+        """Write none: recipe.json says what was done, and a card would only name a folder of this machine."""
+
+
+def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, *, held_out: bool) -> Any:
+    """The recipe in TRL's words."""
+    generation, optimiser, log = recipe.generation, recipe.optimiser, recipe.logging
+    return GRPOConfig(
+        output_dir=str(begun.folder.path),
+        seed=recipe.seed,
+        data_seed=recipe.seed,
+        use_cpu=not begun.gpu,
+        bf16=computes_bfloat16(recipe.policy, gpu=begun.gpu),
+        # What the policy is asked.
+        shuffle_dataset=False,
+        remove_unused_columns=False,
+        # How it writes.
+        num_generations=generation.group,
+        max_completion_length=generation.max_tokens,
+        temperature=generation.temperature,
+        top_p=generation.top_p,
+        top_k=generation.top_k,
+        use_vllm=generation.engine == "vllm",
+        vllm_mode="colocate",
+        vllm_enable_sleep_mode=generation.engine == "vllm",
+        vllm_gpu_memory_utilization=generation.vllm_memory,
+        # How it is trained.
+        max_steps=steps,
+        per_device_train_batch_size=batch.micro,
+        gradient_accumulation_steps=batch.accumulate,
+        per_device_eval_batch_size=generation.group * max(1, HELD_OUT_BATCH // generation.group),
+        num_iterations=optimiser.iterations,
+        learning_rate=optimiser.lr,
+        lr_scheduler_type="constant_with_warmup" if optimiser.schedule == "constant" else optimiser.schedule,
+        warmup_steps=round(optimiser.warmup * steps),
+        weight_decay=optimiser.weight_decay,
+        max_grad_norm=optimiser.max_grad_norm,
+        beta=optimiser.beta,
+        epsilon=optimiser.epsilon,
+        epsilon_high=optimiser.epsilon_high,
+        entropy_coef=optimiser.entropy,
+        scale_rewards="group" if optimiser.advantage == "group_std" else "none",
+        loss_type=optimiser.loss,
+        disable_dropout=recipe.policy.method == "full",
+        gradient_checkpointing=optimiser.gradient_checkpointing,
+        ddp_find_unused_parameters=False,
+        use_liger_kernel=_uses_liger(recipe, gpu=begun.gpu),
+        # What is written down.
+        logging_steps=log.every,
+        logging_nan_inf_filter=False,
+        save_steps=log.save_every,
+        save_total_limit=log.keep,
+        eval_strategy="steps" if held_out and log.evaluate_every else "no",
+        eval_steps=log.evaluate_every or None,
+        eval_on_start=held_out and begun.checkpoint is None,
+        log_completions=log.completions,
+        report_to=list(log.report_to) or "none",
+        disable_tqdm=True,
+    )
+
+
+def _reward_function(reward: Reward, recipe: GrpoRecipe) -> Any:
+    return for_trl(reward, deadline=recipe.reward.deadline, on_failure=recipe.reward.on_failure)
+
+
+def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> Any:
+    """The prompts of every step, written out for the whole run, so that a resumed run finds its place by counting."""
+    rounds = -(-steps // recipe.optimiser.iterations)
+    return dataset(shuffled(prompts.train, rounds * recipe.optimiser.prompts_per_step, recipe.seed), recipe.data)
+
+
+def _check_extras(recipe: GrpoRecipe) -> None:
+    if recipe.generation.engine == "vllm" and importlib.util.find_spec("vllm") is None:
+        raise AdjudgeError('[generation] engine is "vllm", which is not installed: install it, or write "transformers"')
+    if recipe.optimiser.liger is True and importlib.util.find_spec("liger_kernel") is None:
+        raise AdjudgeError('[optimiser] liger is true: pip install liger-kernel, or write liger = "auto"')
+
+
+def _uses_liger(recipe: GrpoRecipe, *, gpu: bool) -> bool:
+    chosen = recipe.optimiser.liger
+    return chosen if chosen != "auto" else gpu and importlib.util.find_spec("liger_kernel") is not None
+
+
+def _plan(recipe: GrpoRecipe, prompts: Prompts, batch: Batch, steps: int, begun: Begun) -> Iterator[str]:
+    """What is about to happen, in a few lines."""
+    if any(prompts.too_long):
+        train, held_out = prompts.too_long
+        yield f"left out for their length: {train} prompts of training, {held_out} held out"
+    yield f"{len(prompts.train)} prompts to train on, {len(prompts.held_out)} held out"
+    step = f"{recipe.optimiser.prompts_per_step} prompts × {recipe.generation.group} completions"
+    processes = "1 process" if batch.processes == 1 else f"{batch.processes} processes"
+    yield f"{steps} steps of {step}: {batch.micro} at once, {batch.accumulate} times, in {processes}"
+    if begun.checkpoint is not None:
+        yield f"continuing after step {begun.step}"
+
+
+@contextlib.contextmanager
+def _own_random_numbers(seed: int) -> Iterator[None]:
+    """Within the block random numbers begin anew from the seed, others on each process; afterwards they go on."""
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        set_seed(seed, device_specific=True)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)

@@ -1,0 +1,123 @@
+"""The recipe of `adjudge train grpo`: what the policy is rewarded for, how it writes, how it is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.recipe import NotNegative, Positive, Recipe, Share, Whole, beside, read_recipe
+from adjudge.training.reward_recipe import RewardRecipe
+
+MICRO_BATCH = 8
+"""Completions that go through the policy at once, where a recipe does not say."""
+
+
+class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the policy writes: `group` completions of each prompt, held out or not.
+
+    `engine` is who writes them: transformers' own generation, or vLLM in the same process, asleep while the policy is
+    trained; it takes `vllm_memory` of the GPU.
+    """
+
+    group: Annotated[int, Meta(ge=2)] = 8
+    max_tokens: Whole = 256
+    temperature: Positive = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Meta(ge=0)] = 0
+    engine: Literal["transformers", "vllm"] = "transformers"
+    vllm_memory: Share = 0.3
+
+
+class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the policy is trained, for `steps` steps or `epochs` times through the prompts.
+
+    A step takes `prompts_per_step` prompts, over all processes together, each with its group; `micro_batch` completions
+    go through a process's policy at once, which changes memory and time alone. `iterations` steps share the same
+    completions. `advantage` "group_std" divides by the group's standard deviation, "none" does not (EvolvR). `beta` is
+    the coefficient of the KL term, `epsilon` the clip range (upwards `epsilon_high`), `entropy` the coefficient of an
+    entropy bonus. `loss` says how tokens are averaged: "grpo" within a completion first, "dapo" over the step's tokens,
+    "dr_grpo" over the longest length there can be. `warmup` is the share of steps over which the rate rises. `liger`:
+    Liger's layer kernels ("auto": where they are installed, on a GPU); the loss never holds the logits of all tokens at
+    once in any case, as TRL computes it tile by tile.
+    """
+
+    lr: Positive = 1e-6
+    prompts_per_step: Whole = 8
+    micro_batch: Whole | None = None
+    steps: Whole | None = None
+    epochs: Positive | None = None
+    iterations: Whole = 1
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: Share = 0.0
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: NotNegative = 1.0
+    beta: NotNegative = 0.0
+    epsilon: Positive = 0.2
+    epsilon_high: Positive | None = None
+    entropy: NotNegative = 0.0
+    advantage: Literal["group_std", "none"] = "group_std"
+    loss: Literal["grpo", "dapo", "dr_grpo"] = "grpo"
+    gradient_checkpointing: bool = False
+    liger: bool | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.epochs is not None:
+            raise AdjudgeError("[optimiser] has both steps and epochs: give one")
+
+    def count(self, prompts: int) -> int:
+        """The steps of the whole run, for a data set of so many prompts; one epoch where the recipe names none."""
+        if self.steps is not None:
+            return self.steps
+        return max(1, int(prompts * (self.epochs or 1.0)) // self.prompts_per_step) * self.iterations
+
+
+class GrpoRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `adjudge train grpo` reads."""
+
+    reward: RewardRecipe
+    generation: Generation = Generation()
+    optimiser: Optimiser = Optimiser()
+
+    def __post_init__(self) -> None:
+        if self.logging.save_every % self.optimiser.iterations:
+            raise AdjudgeError(
+                f"[logging] save_every is {self.logging.save_every}, which is no multiple of [optimiser] iterations"
+                f" ({self.optimiser.iterations}): a checkpoint amid them could not be resumed, make it one"
+            )
+
+
+def read_grpo_recipe(path: Path) -> GrpoRecipe:
+    """The GRPO recipe of a TOML file; raises AdjudgeError as `read_recipe` does."""
+    recipe, folder = read_recipe(path, GrpoRecipe), path.parent.absolute()
+    return msgspec.structs.replace(recipe, reward=recipe.reward.placed(lambda file: beside(folder, file)))
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """How a step's completions are spread: `micro` at once, `accumulate` times, in each of `processes`."""
+
+    micro: int
+    accumulate: int
+    processes: int
+
+
+def batch_of(recipe: GrpoRecipe, processes: int) -> Batch:
+    """How a step is spread over that many processes; raises AdjudgeError where it cannot be."""
+    completions = recipe.optimiser.prompts_per_step * recipe.generation.group
+    local, left = divmod(completions, processes)
+    if left:
+        raise AdjudgeError(
+            f"a step has {recipe.optimiser.prompts_per_step} prompts of {recipe.generation.group} completions, which"
+            f" {processes} processes cannot share evenly: change [optimiser] prompts_per_step or the processes"
+        )
+    divisors = [size for size in range(1, local + 1) if local % size == 0]
+    micro = recipe.optimiser.micro_batch or max(size for size in divisors if size <= MICRO_BATCH)
+    if micro not in divisors:
+        raise AdjudgeError(
+            f"[optimiser] micro_batch is {micro}, but a process has {local} completions a step: give one of"
+            f" {', '.join(map(str, divisors))}"
+        )
+    return Batch(micro, local // micro, processes)

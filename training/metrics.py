@@ -1,0 +1,67 @@
+"""The metrics of a run: a line of JSON for each step that was logged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.training.run_folder import write_whole
+
+Split = Literal["train", "held_out"]
+HELD_OUT = "eval_"
+
+
+def metrics_line(step: int, logs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a trainer logged, as a line: `step`, `split` and its numbers, null where not finite; None for a summary."""
+    if "train_runtime" in logs:
+        return None
+    split: Split = "held_out" if any(name.startswith(HELD_OUT) for name in logs) else "train"
+    numbers = {
+        name.removeprefix(HELD_OUT): _finite(value)
+        for name, value in logs.items()
+        if isinstance(value, int | float | None)
+    }
+    return {"step": step, "split": split, **numbers}
+
+
+def append_metrics(path: Path, line: Mapping[str, Any]) -> None:
+    """Add a line to the file."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run; the last one may be half-written after a crash and is then left out."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name the output folder of a run") from error
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            lines.append(json.loads(line))
+        except ValueError as error:
+            if number < text.count("\n") + 1:
+                raise AdjudgeError(f"line {number} of {path} is not JSON ({reason(error)}): remove it") from error
+    return lines
+
+
+def last_answered(path: Path) -> int | None:
+    """The last step after which held-out prompts were answered."""
+    steps = [line["step"] for line in (read_metrics(path) if path.exists() else ()) if line["split"] == "held_out"]
+    return max(steps, default=None)
+
+
+def cut_metrics(path: Path, step: int) -> None:
+    """Forget what was logged after a step, from which a run goes on."""
+    if path.exists():
+        kept = [line for line in read_metrics(path) if line["step"] <= step]
+        write_whole(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,71 @@
+"""The policy of a recipe: its weights, its tokenizer, and the adapter that is laid over it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import ModelSource, OpenModel, open_source, resolve
+from adjudge.training.recipe import Lora, Policy
+
+if TYPE_CHECKING:
+    pass
+
+
+def open_policy(policy: Policy, folder: Path, *, gpu: bool) -> OpenModel:
+    """The policy ready to be trained, on CPU, and its tokenizer.
+
+    Trainers open its folder again for the reference of the KL term; one with random weights (dummy:...) has none, and
+    is written to `folder` first. Raises what `resolve` and `open_source` do.
+    """
+    import torch
+
+    source = resolve(policy.model)
+    if source.kind == "dummy":
+        source = _written(source, folder)
+    # An adapter's weights are kept in float32 by peft itself.
+    exact = policy.method == "full" or not computes_bfloat16(policy, gpu=gpu)
+    model, tokenizer = open_source(source, dtype=torch.float32 if exact else torch.bfloat16)
+    tokenizer.padding_side = "left"
+    if tokenizer.eos_token is None:
+        raise AdjudgeError(f"the tokenizer of {policy.model} has no end-of-text token: give the model one that has")
+    model.config.name_or_path = source.path
+    return OpenModel(model.train().requires_grad_(True), tokenizer)
+
+
+def computes_bfloat16(policy: Policy, *, gpu: bool) -> bool:
+    """Whether the policy computes in bfloat16, on a machine with or without a GPU."""
+    return policy.dtype == "bfloat16" or (policy.dtype == "auto" and gpu)
+
+
+def lora_config(lora: Lora) -> Any:
+    """The peft configuration of an adapter."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules="all-linear" if lora.targets == "all" else list(lora.targets),
+    )
+
+
+def _written(source: ModelSource, folder: Path) -> ModelSource:
+    """A dummy, written to a folder, once for all processes."""
+    import torch
+    from accelerate import PartialState
+
+    with PartialState().main_process_first():
+        if not (folder / "config.json").is_file():
+            making = folder.with_name(folder.name + ".making")
+            shutil.rmtree(making, ignore_errors=True)
+            model, tokenizer = open_source(source, dtype=torch.float32)
+            model.save_pretrained(making)
+            tokenizer.save_pretrained(making)
+            making.rename(folder)
+    return msgspec.structs.replace(source, kind="folder", path=str(folder))

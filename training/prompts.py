@@ -1,0 +1,119 @@
+"""The prompts of a recipe, as rows of a data set that a trainer reads."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.fingerprints import digest
+from adjudge.rewards.wire import Row, read_rows
+from adjudge.training.recipe import Data
+
+RESERVED = ("completion", "completions", "completion_ids", "prompts", "image", "images", "tools", "environment")
+"""Columns that mean something else to TRL, or that it would pass twice."""
+
+NEEDED_BY = "a policy"
+
+
+class Prompts(msgspec.Struct, frozen=True):
+    """Rows to train on and rows that are held out, and how many were left out of each for their length."""
+
+    train: tuple[Row, ...]
+    held_out: tuple[Row, ...]
+    too_long: tuple[int, int] = (0, 0)
+
+
+def read_prompts(data: Data) -> Prompts:
+    """The rows that a recipe names; raises AdjudgeError naming the line and the column."""
+    train = _rows(data)
+    if isinstance(data.held_out, str):
+        return Prompts(train, tuple(_renamed(row, data.columns) for row in read_rows(Path(data.held_out))))
+    if data.held_out >= len(train):
+        raise AdjudgeError(f"[data] held_out is {data.held_out} of {len(train)} rows: leave some to train on")
+    cut = len(train) - data.held_out
+    return Prompts(train[:cut], train[cut:])
+
+
+def fingerprint(prompts: Prompts) -> str:
+    """Changes with every row, and with nothing else."""
+    return digest("prompts", json.dumps([[row.columns for row in rows] for rows in (prompts.train, prompts.held_out)]))
+
+
+def within(prompts: Prompts, data: Data, tokenizer: Any) -> Prompts:
+    """The same without those that are longer than the recipe allows, counted; raises AdjudgeError if none is left."""
+    limit = data.max_prompt_tokens
+    if data.chat and not tokenizer.chat_template:
+        raise AdjudgeError("the policy's tokenizer has no chat template: set chat = false in [data]")
+    if limit is None:
+        return prompts
+    kept = [
+        [row for row in rows if _length(row, data, tokenizer) <= limit] for rows in (prompts.train, prompts.held_out)
+    ]
+    if not kept[0]:
+        raise AdjudgeError(f"no prompt has {limit} tokens or fewer: raise [data] max_prompt_tokens")
+    left = (len(prompts.train) - len(kept[0]), len(prompts.held_out) - len(kept[1]))
+    return Prompts(tuple(kept[0]), tuple(kept[1]), left)
+
+
+def shuffled(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
+    """`count` rows: all of them in a random order, then all in another one, as often as it takes.
+
+    The trainer's own shuffling begins anew when it resumes; what is written out here does not.
+    """
+    order: list[Row] = []
+    generator = random.Random(seed)
+    while len(order) < count:
+        order += generator.sample(rows, len(rows))
+    return order[:count]
+
+
+def dataset(rows: Sequence[Row], data: Data) -> Any:
+    """The rows as a data set of TRL's: `prompt` as it takes them, further columns as they are, None where absent."""
+    from datasets import Dataset
+
+    names = dict.fromkeys(name for row in rows for name in row.columns)
+    columns = {name: [row.columns.get(name) for row in rows] for name in names}
+    columns["prompt"] = [asked(row, data) for row in rows]
+    return Dataset.from_dict(columns, on_mixed_types="use_json")
+
+
+def _rows(data: Data) -> tuple[Row, ...]:
+    if data.train is None:
+        return tuple(Row(f"prompt {number}", {"prompt": text}) for number, text in enumerate(data.prompts, 1))
+    return tuple(_renamed(row, data.columns) for row in read_rows(Path(data.train)))
+
+
+def _renamed(row: Row, columns: dict[str, str]) -> Row:
+    """A row under the names that rewards know; raises AdjudgeError for one that cannot be a prompt."""
+    for ours, theirs in columns.items():
+        if theirs not in row.columns:
+            raise AdjudgeError(f'{row.place}: "{theirs}" is missing (named by [data] columns as {ours})')
+    taken = {theirs: ours for ours, theirs in columns.items()}
+    renamed = Row(row.place, {taken.get(name, name): value for name, value in row.columns.items()})
+    renamed.text("prompt", NEEDED_BY)
+    for name in RESERVED:
+        if name in renamed.columns:
+            raise AdjudgeError(f'{row.place}: "{name}" is a word of the trainer\'s own: rename it in [data] columns')
+    return renamed
+
+
+def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
+    """A prompt as the trainer takes it."""
+    text = row.text("prompt", NEEDED_BY)
+    if not data.chat:
+        return text
+    system = [] if data.system is None else [{"role": "system", "content": data.system}]
+    return [*system, {"role": "user", "content": text}]
+
+
+def _length(row: Row, data: Data, tokenizer: Any) -> int:
+    prompt = asked(row, data)
+    if isinstance(prompt, str):
+        return len(tokenizer(prompt)["input_ids"])
+    return len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"])

@@ -1,0 +1,207 @@
+"""Recipes of a training run: a strict TOML file, laid over a preset where it names one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.training.presets import preset_record
+
+Whole = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+
+INSTEAD = {"steps": "epochs", "epochs": "steps"}
+"""Fields that say the same in two ways."""
+
+AnyRecipe = TypeVar("AnyRecipe", bound="Recipe")
+
+
+class Lora(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The adapter that is trained instead of the weights. `targets` are names of linear layers, or "all" of them."""
+
+    rank: Whole = 16
+    alpha: Whole = 32
+    dropout: Share = 0.0
+    targets: tuple[str, ...] | Literal["all"] = "all"
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The model that is trained: an alias, a folder, a hub id or a GGUF file, as `adjudge models` explains.
+
+    `method` "full" trains all weights, "lora" an adapter. `dtype` is what it computes in ("auto": bfloat16 on a GPU,
+    float32 else); weights that are trained are kept in float32 in any case, or steps of 1e-6 would be rounded away.
+    """
+
+    model: str = "smollm2-135m"
+    method: Literal["full", "lora"] = "full"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    lora: Lora = Lora()
+
+
+class Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the policy is asked, and what it is tested on.
+
+    `train` is a JSONL or CSV file with a column `prompt`, or `prompts` lists them here; further columns go to the
+    reward. `held_out` is another such file, or how many of the last rows are kept from training. `columns` renames:
+    {prompt = "query"} reads the prompt from the column query. With `chat` a prompt is a user's turn in the model's chat
+    template, after `system` where it is given; without, it is the text's beginning. Prompts of more than
+    `max_prompt_tokens` are left out and counted.
+    """
+
+    train: str | None = None
+    prompts: tuple[str, ...] = ()
+    held_out: str | Annotated[int, Meta(ge=0)] = 0
+    columns: dict[str, str] = {}
+    chat: bool = True
+    system: str | None = None
+    max_prompt_tokens: Whole | None = None
+
+    def __post_init__(self) -> None:
+        if (self.train is None) == (not self.prompts):
+            raise AdjudgeError('[data] needs either train = "prompts.jsonl" or prompts = ["...", "..."]')
+
+
+class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is written down, in steps: metrics `every`, checkpoints `save_every` (the last `keep` stay).
+
+    `evaluate_every` is how often the held-out prompts are answered between the first step and the last (0: never).
+    `completions` also keeps what the policy wrote, in Parquet files. `report_to` names trackers of transformers
+    ("wandb", "tensorboard", ...).
+    """
+
+    every: Whole = 1
+    save_every: Whole = 50
+    keep: Whole = 2
+    evaluate_every: Annotated[int, Meta(ge=0)] = 0
+    completions: bool = False
+    report_to: tuple[str, ...] = ()
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every recipe says; `output` is the run's folder, `preset` the one this recipe is laid over."""
+
+    output: str
+    preset: str | None = None
+    seed: Annotated[int, Meta(ge=0)] = 0
+    policy: Policy = Policy()
+    data: Data
+    logging: Logging = Logging()
+
+
+def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
+    """The recipe of a TOML file; its own paths are relative to it, and absolute from here on.
+
+    Raises AdjudgeError naming the file, the table, the field and the mend: for what cannot be read, is not TOML, has a
+    field that a recipe of this kind has not, or a value that it cannot take.
+    """
+    try:
+        record = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise AdjudgeError(f"{path.name} is not TOML ({reason(error)}): mend it there") from error
+    try:
+        if (preset := record.get("preset")) is not None:
+            record = laid_over(preset_record(preset), record)
+        return recipe_of(record, kind, path.parent.absolute())
+    except AdjudgeError as error:
+        raise AdjudgeError(f"{path.name}: {error}") from error
+
+
+def recipe_of(record: dict[str, Any], kind: type[AnyRecipe], folder: Path) -> AnyRecipe:
+    """The recipe of a decoded TOML file whose paths are relative to `folder`; raises AdjudgeError as `read_recipe`."""
+    _refuse_unknown(record, kind, "")
+    recipe: AnyRecipe = _converted(record, kind, "")
+    return _with_paths(recipe, folder)
+
+
+def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both records, table by table; where both say something, `above` holds, also about what stands instead of it."""
+    merged = dict(below)
+    for name, value in above.items():
+        merged.pop(INSTEAD.get(name, ""), None)
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = laid_over(merged[name], value) if both else value
+    return merged
+
+
+def beside(folder: Path, path: str) -> str:
+    """A path of a recipe in `folder`, absolute; ~ is the user's home."""
+    return str(folder / Path(path).expanduser())
+
+
+def _with_paths(recipe: AnyRecipe, folder: Path) -> AnyRecipe:
+    """The same with the paths that all recipes have made absolute; `beside` does it for those of one kind."""
+    data, policy = recipe.data, recipe.policy
+    train = None if data.train is None else beside(folder, data.train)
+    held_out = beside(folder, data.held_out) if isinstance(data.held_out, str) else data.held_out
+    model = beside(folder, policy.model) if policy.model.startswith(".") else policy.model
+    return msgspec.structs.replace(
+        recipe,
+        output=beside(folder, recipe.output),
+        data=msgspec.structs.replace(data, train=train, held_out=held_out),
+        policy=msgspec.structs.replace(policy, model=model),
+    )
+
+
+def _refuse_unknown(value: Any, hint: Any, table: str) -> None:
+    """Find fields that a table has not, before msgspec does: the mend names the field that may be meant.
+
+    `hint` is what the table's place in the recipe holds: a kind of table, one of several, or a dict of them.
+    """
+    if not isinstance(value, dict):
+        return
+    if get_origin(hint) is dict:
+        for name, entry in value.items():
+            _refuse_unknown(entry, get_args(hint)[1], f"{table}.{name}")
+            _converted(entry, get_args(hint)[1], f"{table}.{name}")  # msgspec does not name the entries of a dict
+        return
+    kind = _kind_of(value, hint, table)
+    if kind is None:
+        return
+    hints, tag = get_type_hints(kind), kind.__struct_config__.tag_field
+    for name, entry in value.items():
+        if name in hints:
+            _refuse_unknown(entry, hints[name], f"{table}.{name}" if table else name)
+        elif name != tag:
+            near = difflib.get_close_matches(name, hints, 1)
+            mend = f'did you mean "{near[0]}"?' if near else "leave it out;"
+            where = f"[{table}]" if table else "a recipe of this kind"
+            raise AdjudgeError(f'{where} has no field "{name}": {mend} it has {", ".join(hints)}')
+
+
+def _kind_of(value: dict[str, Any], hint: Any, table: str) -> Any:
+    """The kind of table that a value is, by its tag where there are several; None where there is none to be."""
+    choices = {
+        choice.__struct_config__.tag: choice
+        for choice in (hint, *get_args(hint))
+        if isinstance(choice, type) and issubclass(choice, msgspec.Struct)
+    }
+    if len(choices) < 2:
+        return next(iter(choices.values()), None)
+    tag = str(next(iter(choices.values())).__struct_config__.tag_field)
+    if value.get(tag) not in choices:
+        said = f'"{value[tag]}"' if tag in value else "missing"
+        raise AdjudgeError(f"[{table}] {tag} is {said}: write one of {', '.join(map(str, choices))}")
+    return choices[value[tag]]
+
+
+def _converted(value: Any, hint: Any, table: str) -> Any:
+    """The value as that kind of table; what msgspec says of a mistake, with the place as TOML writes it."""
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        said, _, place = str(error).partition(" - at `$")
+        *tables, field = [part for part in re.split(r"[.`]", f"{table}{place}") if part] or [""]
+        where = f"[{'.'.join(tables)}] {field}" if tables else field
+        text = f"{where}: {said[0].lower()}{said[1:]}".lstrip(": ").replace("`", "")
+        raise AdjudgeError(text) from error

@@ -1,0 +1,288 @@
+"""The reward of a recipe: parts of judges and checks, each in a table of its own, and the gates before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.accuracy_reward import AccuracyReward
+from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.checks import Check, CheckReward, SectionReward
+from adjudge.rewards.combining import Product, WeightedSum
+from adjudge.rewards.gated import Gated
+from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
+from adjudge.rewards.judge_reward import JudgeReward, Scale
+from adjudge.rewards.references import DynamicReference, Reference, StaticReference
+from adjudge.rewards.reward import Reward
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
+from adjudge.rewards.story_reward import Form, StoryReward
+from adjudge.rewards.tournament_reward import TournamentReward
+
+FILES = ("rubric", "principles", "examples")
+"""Options of judges that name files."""
+
+Place = Callable[[str], str]
+"""Makes a path of a recipe absolute."""
+
+
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The judge's model: as in `adjudge models`, or behind the server at `url`; see `EngineSpec`."""
+
+    model: str | None = "smollm2-135m"
+    adapter: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    max_batch_tokens: Annotated[int, Meta(ge=1)] | None = None
+    kv_cache_gb: Annotated[float, Meta(gt=0)] | None = None
+    url: str | None = None
+
+    def spec(self) -> EngineSpec:
+        """The same, as rewards know it."""
+        return EngineSpec(**msgspec.structs.asdict(self))
+
+    def placed(self, place: Place) -> Engine:
+        """The same with its paths made absolute."""
+        model = place(self.model) if self.model and self.model.startswith(".") else self.model
+        return msgspec.structs.replace(self, model=model, adapter=self.adapter and place(self.adapter))
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    """A part of the reward, and how much it counts (below 0: a penalty; 0: it is only watched).
+
+    With `section` it sees that section of a completion alone, <answer>…</answer> for "answer".
+    """
+
+    weight: float = 1.0
+    section: str | None = None
+
+    def open(self, surroundings: Surroundings) -> Reward:
+        """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
+        reward = self._reward(surroundings)
+        return reward if self.section is None else SectionReward(reward, self.section)
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        raise NotImplementedError
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a part may use besides its own table: the judges' model, the base model, and where verdicts are kept."""
+
+    engine: Engine
+    base: EngineSpec
+    journal: str | None = None
+
+    def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
+        """A judge of a part, on the part's own model or the model of all."""
+        return JudgeSpec(judge, options, (engine or self.engine).spec(), self.journal)
+
+    def reference(self, kind: Literal["static", "dynamic"] | None) -> Reference | None:
+        """What responses are held against: the data's column, or what the policy's first weights write once."""
+        if kind is None:
+            return None
+        return StaticReference() if kind == "static" else DynamicReference(self.base)
+
+
+class Judged(Part, frozen=True, kw_only=True):
+    """What parts with a judge have: its `options` are those of `adjudge judge`, by name; `engine` its own model.
+
+    `reference` is what responses are held against: "static", the data's column of that name; "dynamic", a text that the
+    policy's first weights write once for each prompt.
+    """
+
+    options: dict[str, Any] = {}
+    engine: Engine | None = None
+    reference: Literal["static", "dynamic"] | None = None
+
+    def placed(self, place: Place) -> Judged:
+        """The same with its paths made absolute."""
+        options = {
+            name: place(value) if name in FILES and isinstance(value, str) and Path(value).suffix else value
+            for name, value in self.options.items()
+        }
+        return msgspec.structs.replace(self, options=options, engine=self.engine and self.engine.placed(place))
+
+
+class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
+    """The verdict of a judge (see `JudgeReward`): `judge` is its name, `scale` what becomes of its number."""
+
+    judge: str
+    scale: Scale = "unit"
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        spec = surroundings.spec(self.judge, self.options, self.engine)
+        return JudgeReward(spec, reference=surroundings.reference(self.reference), scale=self.scale)
+
+
+class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
+    """How a completion does against its group's others (see `TournamentReward`)."""
+
+    judge: str = "pairwise"
+    over: Literal["group", "reference"] = "group"
+    pairing: Literal["all", "circular", "uncertain"] = "all"
+    k: Annotated[int, Meta(ge=1)] = 4
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return TournamentReward(
+            surroundings.spec(self.judge, self.options, self.engine),
+            over=self.over,
+            reference=surroundings.reference(self.reference),
+            pairing=self.pairing,
+            k=self.k,
+        )
+
+
+class StoryPart(Judged, frozen=True, tag="story", kw_only=True):
+    """EvolvR's reward for stories (see `StoryReward`), from a pairwise judge.
+
+    `aspects` with their weights as `adjudge judge` writes them ("coherence*3,surprise"; without: the paper's),
+    `components` the weights of its three parts, `words` how many words a story should have.
+    """
+
+    form: Form = "fixed"
+    aspects: str | None = None
+    components: ComponentWeights | None = None
+    words: tuple[int, int] = (LengthWindow().least, LengthWindow().most)
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return StoryReward(
+            surroundings.spec("pairwise", self.options, self.engine),
+            surroundings.reference(self.reference),
+            aspects=None if self.aspects is None else parse_aspects(self.aspects),
+            weights=self.components,
+            window=LengthWindow(*self.words),
+            form=self.form,
+        )
+
+
+class AccuracyPart(Part, frozen=True, tag="accuracy", kw_only=True):
+    """How near the scores that a completion writes come to people's, in `columns` of the data: see `AccuracyReward`."""
+
+    columns: tuple[str, ...] = ("score_a", "score_b")
+    rate: Annotated[float, Meta(gt=0)] = 0.5
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return AccuracyReward(self.columns, rate=self.rate)
+
+
+class CheckPart(Part, frozen=True, tag="check", kw_only=True):
+    """Things that can be checked without a model: see `Check`."""
+
+    ends_with: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    avoids: tuple[str, ...] = ()
+    sentences: tuple[int, int] | None = None
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return CheckReward(Check(self.ends_with, self.mentions, self.avoids, self.sentences))
+
+
+class LengthPart(Part, frozen=True, tag="length", kw_only=True):
+    """1 inside a window of words, falling linearly outside it: see `LengthWindow`."""
+
+    words: tuple[int, int]
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return LengthReward(LengthWindow(*self.words))
+
+
+class FormatPart(Part, frozen=True, tag="format", kw_only=True):
+    """1 for a completion made of these sections and nothing else, or 0: see `FormatReward`."""
+
+    tags: tuple[str, ...] = ("think", "answer")
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return FormatReward(self.tags)
+
+
+class PatternPart(Part, frozen=True, tag="pattern", kw_only=True):
+    """1 for a completion that is of the form of a regular expression as a whole, or 0: see `PatternReward`."""
+
+    pattern: str
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return PatternReward(self.pattern)
+
+
+class LanguagePart(Part, frozen=True, tag="language", kw_only=True):
+    """The share of letters that are of a language's scripts: see `LanguageReward`."""
+
+    language: str = "en"
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return LanguageReward(self.language)
+
+
+class RepetitionPart(Part, frozen=True, tag="repetition", kw_only=True):
+    """The share of different ones among a completion's runs of `n` words: see `RepetitionReward`."""
+
+    n: Annotated[int, Meta(ge=1)] = 4
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return RepetitionReward(self.n)
+
+
+AnyPart = (
+    JudgePart
+    | TournamentPart
+    | StoryPart
+    | AccuracyPart
+    | CheckPart
+    | LengthPart
+    | FormatPart
+    | PatternPart
+    | LanguagePart
+    | RepetitionPart
+)
+
+
+class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the policy is paid for: the weighted sum of its `parts`, or with `combine` "product" their product.
+
+    `gates` are parts too: where one gives less than 0.5, the reward is 0 and nothing else is asked. `engine` is the
+    model of all judges that name none. A judge that does not answer within `deadline` seconds abstains; one that fails
+    stops the run, or abstains with `on_failure` "abstain". `journal` keeps every verdict in the output folder.
+    """
+
+    parts: dict[str, AnyPart]
+    combine: Literal["sum", "product"] = "sum"
+    gates: dict[str, AnyPart] = {}
+    engine: Engine = Engine()
+    deadline: Annotated[float, Meta(gt=0)] | None = None
+    on_failure: Literal["stop", "abstain"] = "stop"
+    journal: bool = False
+
+    def open(self, base: str, journal: str) -> Reward:
+        """The reward, with no model opened yet; `base` is the policy's first model, `journal` a file for verdicts."""
+        surroundings = Surroundings(self.engine, EngineSpec(base), journal if self.journal else None)
+        parts = {name: _opened("parts", name, part, surroundings) for name, part in self.parts.items()}
+        gates = {name: _opened("gates", name, gate, surroundings) for name, gate in self.gates.items()}
+        weights = {name: part.weight for name, part in self.parts.items()}
+        try:
+            if self.combine == "product" and any(weight != 1 for weight in weights.values()):
+                raise AdjudgeError('a product has no weights: leave them out, or set combine = "sum"')
+            product = self.combine == "product"
+            whole = Product(parts, "reward") if product else WeightedSum(parts, weights, "reward")
+            return Gated(whole, gates, name="reward") if gates else whole
+        except AdjudgeError as error:
+            raise AdjudgeError(f"[reward] {error}") from error
+
+    def placed(self, place: Place) -> RewardRecipe:
+        """The same with its paths made absolute."""
+        parts, gates = (
+            {name: part.placed(place) if isinstance(part, Judged) else part for name, part in table.items()}
+            for table in (self.parts, self.gates)
+        )
+        return msgspec.structs.replace(self, parts=parts, gates=gates, engine=self.engine.placed(place))
+
+
+def _opened(table: str, name: str, part: AnyPart, surroundings: Surroundings) -> Reward:
+    try:
+        return part.open(surroundings)
+    except AdjudgeError as error:
+        raise AdjudgeError(f"[reward.{table}.{name}] {error}") from error

@@ -1,0 +1,101 @@
+"""What all training runs share: how they begin in their folder, alone or in several processes, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from accelerate import PartialState
+from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+from adjudge.engine.quiet import quiet
+from adjudge.training.metrics import cut_metrics, last_answered, read_metrics
+from adjudge.training.run_folder import RunFolder
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What a run came to: its folder, its last step, and a mean on held-out rows before and after (reward, or loss).
+
+    `main` is false in all processes of a run but one.
+    """
+
+    folder: RunFolder
+    step: int
+    before: float | None
+    after: float | None
+    main: bool
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A run that has begun, or goes on after a `checkpoint`; `answered` is the last step with held-out rows logged."""
+
+    folder: RunFolder
+    state: PartialState
+    checkpoint: Path | None
+    answered: int | None
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it trains on one."""
+        return str(self.state.device.type) == "cuda"
+
+    @property
+    def resumed(self) -> str | None:
+        """The checkpoint as trainers take it."""
+        return None if self.checkpoint is None else str(self.checkpoint)
+
+    @property
+    def step(self) -> int:
+        """The step it goes on after."""
+        return step_of(self.checkpoint)
+
+    def finished(self, step: int, metric: str) -> Run:
+        """What it came to, once all processes are here; `metric` is what held-out rows are measured by."""
+        self.state.wait_for_everyone()
+        lines = [line for line in read_metrics(self.folder.metrics) if line["split"] == "held_out"]
+        held_out = [line.get(metric) for line in lines]
+        before, after = (held_out[0], held_out[-1]) if len(held_out) > 1 else (None, None)
+        return Run(self.folder, step, before, after, self.state.is_main_process)
+
+
+def processes() -> PartialState:
+    """The processes of this run: one, or as many as accelerate or torchrun have started."""
+    return PartialState(cpu=not torch.cuda.is_available())
+
+
+def begin(state: PartialState, folder: RunFolder, record: Mapping[str, Any], *, resume: bool, overwrite: bool) -> Begun:
+    """Begin in the folder, or go on in it; raises AdjudgeError as `RunFolder.check` and `RunFolder.begin`."""
+    folder.check(resume, overwrite, record)
+    checkpoint = folder.checkpoint() if resume else None
+    state.wait_for_everyone()  # all have looked before the first changes anything
+    if state.is_main_process:
+        folder.begin(record, resume=resume)
+        cut_metrics(folder.metrics, step_of(checkpoint))
+    state.wait_for_everyone()
+    return Begun(folder, state, checkpoint, last_answered(folder.metrics))
+
+
+def step_of(checkpoint: Path | None) -> int:
+    """The step after which a checkpoint was written; 0 without one."""
+    return 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
+
+
+@contextlib.contextmanager
+def calm() -> Iterator[None]:
+    """Within the block transformers, TRL and datasets say nothing: what they warn of is among the metrics."""
+    logger = logging.getLogger("trl")
+    level, bars = logger.level, not are_progress_bars_disabled()
+    logger.setLevel(logging.ERROR)
+    disable_progress_bars()
+    try:
+        with quiet():
+            yield
+    finally:
+        logger.setLevel(level)
+        if bars:
+            enable_progress_bars()

@@ -1,0 +1,124 @@
+"""The folder of a training run: its recipe, its metrics, its checkpoints, its policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError, reason
+
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+class RunFolder(msgspec.Struct, frozen=True):
+    """Where a run keeps what it has.
+
+    `recipe.json` (all fields, also those left out), `metrics.jsonl`, `curves.png`, `checkpoint-*`, and `policy`, the
+    trained model or adapter.
+    """
+
+    path: Path
+
+    @property
+    def recipe(self) -> Path:
+        """The recipe as it was run."""
+        return self.path / "recipe.json"
+
+    @property
+    def metrics(self) -> Path:
+        """A line for each logged step, and for each time the held-out prompts were answered."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def curves(self) -> Path:
+        """The plots."""
+        return self.path / "curves.png"
+
+    @property
+    def journal(self) -> Path:
+        """The judges' verdicts, where the recipe wants them kept."""
+        return self.path / "rewards.journal"
+
+    @property
+    def policy(self) -> Path:
+        """The trained policy, as `adjudge judge --model` (or --adapter) opens it."""
+        return self.path / "policy"
+
+    @property
+    def start(self) -> Path:
+        """The weights that a dummy policy began with."""
+        return self.path / "start"
+
+    def checkpoint(self) -> Path | None:
+        """The latest whole checkpoint; the trainer writes its state last."""
+        found = {
+            int(match[1]): path
+            for path in self.path.glob("checkpoint-*")
+            if (match := CHECKPOINT.fullmatch(path.name)) and (path / "trainer_state.json").is_file()
+        }
+        return found[max(found)] if found else None
+
+    def check(self, resume: bool, overwrite: bool, record: Mapping[str, Any]) -> None:
+        """Raise AdjudgeError where an earlier run stands in the way, or is of another recipe than the one to resume."""
+        if overwrite or not self.recipe.exists():
+            return
+        if not resume:
+            raise AdjudgeError(
+                f"{self.path} holds an earlier run: continue it with --resume, or forget it by --overwrite"
+            )
+        try:
+            earlier = json.loads(self.recipe.read_bytes())
+        except (OSError, ValueError) as error:
+            raise AdjudgeError(f"cannot read {self.recipe} ({reason(error)}): begin anew with --overwrite") from error
+        if (changed := first_difference(earlier, json.loads(msgspec.json.encode(record)))) is not None:
+            raise AdjudgeError(
+                f"{changed} is not what the run in {self.path} began with: put it back, name another output, or begin"
+                " anew with --overwrite"
+            )
+
+    def begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
+        """Make the folder, and forget what an earlier run left in it unless that is continued.
+
+        Raises AdjudgeError where it cannot be written.
+        """
+        try:
+            self._begin(record, resume=resume)
+        except OSError as error:
+            raise AdjudgeError(
+                f"cannot write {error.filename or self.path} ({error.strerror}): name another output"
+            ) from error
+
+    def _begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            for path in (*self.path.glob("checkpoint-*"), self.policy, self.start, self.path / "completions"):
+                shutil.rmtree(path, ignore_errors=True)
+            for path in (self.metrics, self.curves, self.recipe, *self.path.glob("rewards.journal*")):
+                path.unlink(missing_ok=True)
+        if not self.recipe.exists():
+            write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+
+
+def first_difference(one: Any, other: Any, name: str = "") -> str | None:
+    """The name of the first field in which two JSON values differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in {**one, **other}:
+            within = f"{name}.{key}" if name else key
+            if (found := first_difference(one.get(key), other.get(key), within)) is not None:
+                return found
+        return None
+    return None if one == other else name
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that whoever reads it finds the old one or the new one, and never a part."""
+    making = path.with_name(path.name + ".making")
+    making.write_bytes(content)
+    os.replace(making, path)

@@ -1,0 +1,163 @@
+"""Supervised training on a recipe, TRL underneath: a policy learns to write as the responses of a file do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from transformers import PrinterCallback, TrainerCallback
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.wire import Row
+from adjudge.training.callbacks import Watch
+from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
+from adjudge.training.prompts import Prompts, asked, fingerprint, read_prompts, shuffled, within
+from adjudge.training.run import Begun, Run, begin, calm, processes
+from adjudge.training.run_folder import RunFolder
+from adjudge.training.sft_recipe import SftRecipe
+
+
+def train_sft(
+    recipe: SftRecipe,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    status: Callable[[str], None] = lambda line: None,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Run:
+    """Train the policy of a recipe on its rows' responses; only what the policy itself would write is learnt.
+
+    Folder, processes and resuming are those of `train_grpo`, but that TRL counts `num_tokens` from where it resumes.
+    Raises AdjudgeError for what can be mended, before the policy is loaded where possible.
+    """
+    folder, rows = RunFolder(Path(recipe.output)), _selected(recipe, read_prompts(recipe.data))
+    record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(rows)}
+    state, optimiser = processes(), recipe.optimiser
+    local, left = divmod(optimiser.rows_per_step, optimiser.micro_batch * state.num_processes)
+    if left:
+        raise AdjudgeError(
+            f"a step has {optimiser.rows_per_step} rows, which {state.num_processes} processes cannot share in parts of"
+            f" {optimiser.micro_batch}: change [optimiser] rows_per_step or micro_batch"
+        )
+    begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
+    with calm():
+        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        short = _short(recipe, within(rows, recipe.data, policy.tokenizer), policy.tokenizer)
+        steps = optimiser.count(len(short.train))
+        if state.is_main_process:
+            dropped = len(rows.train) - len(short.train)
+            status(f"{len(short.train)} rows to train on ({dropped} left out), {len(short.held_out)} held out")
+            status(f"{steps} steps of {optimiser.rows_per_step} rows" + f", from {begun.step} on" * bool(begun.step))
+        watch = Watch(folder)
+        trainer = _Trainer(
+            model=policy.model,
+            processing_class=policy.tokenizer,
+            args=_arguments(recipe, local, steps, begun, held_out=bool(short.held_out)),
+            train_dataset=_dataset(recipe, shuffled(short.train, steps * optimiser.rows_per_step, recipe.seed)),
+            eval_dataset=_dataset(recipe, short.held_out) if short.held_out else None,
+            peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
+            callbacks=[watch, *callbacks],
+        )
+        trainer.remove_callback(PrinterCallback)
+        try:
+            trainer.train(resume_from_checkpoint=begun.resumed)
+            # With evaluate_every the trainer itself does so after the last step.
+            if short.held_out and not recipe.logging.evaluate_every and begun.answered != steps:
+                trainer.evaluate()
+        finally:
+            watch.close()
+        trainer.save_model(str(folder.policy))
+        if state.is_main_process:
+            watch.draw()
+    return begun.finished(trainer.state.global_step, "loss")
+
+
+class _Trainer(SFTTrainer):
+    """TRL's trainer, without the card it writes of a model."""
+
+    def create_model_card(self, *args: Any, **options: Any) -> None:
+        """Write none: recipe.json says what was done, and a card would only name a folder of this machine."""
+
+
+def _arguments(recipe: SftRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:
+    """The recipe in TRL's words."""
+    optimiser, log = recipe.optimiser, recipe.logging
+    return SFTConfig(
+        output_dir=str(begun.folder.path),
+        seed=recipe.seed,
+        data_seed=recipe.seed,
+        use_cpu=not begun.gpu,
+        bf16=computes_bfloat16(recipe.policy, gpu=begun.gpu),
+        train_sampling_strategy="sequential",
+        max_length=None,
+        completion_only_loss=True,
+        max_steps=steps,
+        per_device_train_batch_size=optimiser.micro_batch,
+        per_device_eval_batch_size=optimiser.micro_batch,
+        gradient_accumulation_steps=accumulate,
+        learning_rate=optimiser.lr,
+        lr_scheduler_type="constant_with_warmup" if optimiser.schedule == "constant" else optimiser.schedule,
+        warmup_steps=round(optimiser.warmup * steps),
+        weight_decay=optimiser.weight_decay,
+        max_grad_norm=optimiser.max_grad_norm,
+        gradient_checkpointing=optimiser.gradient_checkpointing,
+        ddp_find_unused_parameters=False,
+        logging_steps=log.every,
+        logging_nan_inf_filter=False,
+        save_steps=log.save_every,
+        save_total_limit=log.keep,
+        eval_strategy="steps" if held_out and log.evaluate_every else "no",
+        eval_steps=log.evaluate_every or None,
+        eval_on_start=held_out and begun.checkpoint is None,
+        report_to=list(log.report_to) or "none",
+        disable_tqdm=True,
+    )
+
+
+def _selected(recipe: SftRecipe, rows: Prompts) -> Prompts:
+    """The rows that the recipe selects, whose responses are all there."""
+    select = recipe.select
+    train, held_out = (
+        tuple(row for row in part if select is None or select.takes(row)) for part in (rows.train, rows.held_out)
+    )
+    for row in (*train, *held_out):
+        recipe.response.of(row)
+    if not train:
+        raise AdjudgeError("[select] leaves no rows to train on: lower above")
+    return Prompts(train, held_out)
+
+
+def _short(recipe: SftRecipe, rows: Prompts, tokenizer: Any) -> Prompts:
+    """The rows that are no longer than the recipe allows, prompt and response together."""
+    limit = recipe.optimiser.max_tokens
+
+    def fits(row: Row) -> bool:
+        prompt = asked(row, recipe.data)
+        response = recipe.response.of(row)
+        if isinstance(prompt, str):
+            return len(tokenizer(prompt + response)["input_ids"]) <= limit
+        messages = [*prompt, {"role": "assistant", "content": response}]
+        return len(tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]) <= limit
+
+    train, held_out = (tuple(filter(fits, part)) for part in (rows.train, rows.held_out))
+    if not train:
+        raise AdjudgeError(f"no row has {limit} tokens or fewer: raise [optimiser] max_tokens")
+    return Prompts(train, held_out)
+
+
+def _dataset(recipe: SftRecipe, rows: Sequence[Row]) -> Any:
+    from datasets import Dataset
+
+    responses = [recipe.response.of(row) for row in rows]
+    return Dataset.from_dict(
+        {
+            "prompt": [asked(row, recipe.data) for row in rows],
+            "completion": [[{"role": "assistant", "content": text}] for text in responses]
+            if recipe.data.chat
+            else responses,
+        }
+    )

@@ -1,0 +1,109 @@
+"""The recipe of `adjudge train sft`: which responses the policy imitates, and how it is trained on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.gates import FormatReward
+from adjudge.rewards.wire import Row
+from adjudge.training.recipe import NotNegative, Positive, Recipe, Share, Whole, read_recipe
+
+NEEDED_BY = "supervised training"
+
+
+class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Only rows whose `column` is `above` a number; of a list or an object, the mean of all numbers in it."""
+
+    column: str
+    above: float
+
+    def takes(self, row: Row) -> bool:
+        """Whether the row is one of them; raises AdjudgeError naming one that has no numbers there."""
+        numbers = list(_numbers(row.columns.get(self.column)))
+        if not numbers:
+            raise AdjudgeError(f'{row.place}: "{self.column}" has no numbers (needed by [select])')
+        return math.fsum(numbers) / len(numbers) > self.above
+
+
+class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is imitated: the text in `column`; with `sections`, <name>…</name> of the columns of those names.
+
+    A row that has `column` is taken as it is, and must be made of the sections where there are any.
+    """
+
+    column: str = "response"
+    sections: tuple[str, ...] = ()
+
+    def of(self, row: Row) -> str:
+        """The response of a row; raises AdjudgeError naming the row and the column."""
+        if not self.sections:
+            return row.text(self.column, NEEDED_BY)
+        text = row.optional_text(self.column, NEEDED_BY)
+        if text is None:
+            text = "\n".join(f"<{name}>\n{row.text(name, NEEDED_BY).strip()}\n</{name}>" for name in self.sections)
+        if not FormatReward(self.sections).value(text):
+            tags = ", ".join(f"<{name}>" for name in self.sections)
+            raise AdjudgeError(f"{row.place}: the response is not made of {tags}, each once and not empty: mend it")
+        return text
+
+
+class SftOptimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the policy is trained, for `steps` steps or `epochs` times through the rows (one, if neither is named).
+
+    A step takes `rows_per_step` rows, over all processes together; `micro_batch` of them go through a process's policy
+    at once, which changes memory and time alone. Rows longer than `max_tokens` are left out and counted, never cut.
+    """
+
+    lr: Positive = 1e-5
+    rows_per_step: Whole = 16
+    micro_batch: Whole = 1
+    steps: Whole | None = None
+    epochs: Positive | None = None
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: Share = 0.0
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: NotNegative = 1.0
+    max_tokens: Whole = 2048
+    gradient_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.epochs is not None:
+            raise AdjudgeError("[optimiser] has both steps and epochs: give one")
+        if self.rows_per_step % self.micro_batch:
+            raise AdjudgeError(
+                f"[optimiser] micro_batch is {self.micro_batch}, which does not divide the {self.rows_per_step} rows of"
+                " a step: give one that does"
+            )
+
+    def count(self, rows: int) -> int:
+        """The steps of the whole run, for so many rows."""
+        return self.steps or max(1, math.ceil(rows * (self.epochs or 1.0) / self.rows_per_step))
+
+
+class SftRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `adjudge train sft` reads."""
+
+    response: Response = Response()
+    select: Select | None = None
+    optimiser: SftOptimiser = SftOptimiser()
+
+
+def read_sft_recipe(path: Path) -> SftRecipe:
+    """The recipe of a TOML file; raises AdjudgeError as `read_recipe` does."""
+    return read_recipe(path, SftRecipe)
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for entry in value:
+            yield from _numbers(entry)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        yield float(value)
