@@ -1,0 +1,67 @@
+"""`Colocated`: a judge on the policy's own device, which has its memory only while it scores."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, Reward
+
+_log = logging.getLogger("adjudge")
+
+
+class Colocated(Reward):
+    """The rewards of `reward`, whose engines wake for each call and give their memory back to the driver after it.
+
+    An engine that is not open yet is opened by its first call. Calls that overlap share one waking; an engine that is
+    still at work when they end (a call that a deadline cut off) stays awake until the next call ends, and the log says
+    so. Engines that cannot sleep (a server's) are left alone.
+    """
+
+    def __init__(self, reward: Reward) -> None:
+        self.reward = reward
+        self.name = reward.name
+        self._calls, self._changing = 0, Lock()
+
+    @property
+    def engines(self) -> tuple[Any, ...]:
+        """Those of the reward."""
+        return self.reward.engines
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """What the reward keeps for a trainer's log."""
+        return getattr(self.reward, "metrics", {})
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order."""
+        with self._changing:
+            self._calls += 1
+            for engine in self.engines:
+                if hasattr(engine, "wake"):
+                    engine.wake()
+        try:
+            return self.reward.score_groups(groups)
+        finally:
+            with self._changing:
+                self._calls -= 1
+                if not self._calls:
+                    self._sleep()
+
+    def _sleep(self) -> None:
+        for engine in self.engines:
+            try:
+                if hasattr(engine, "sleep"):
+                    engine.sleep()
+            except AdjudgeError as error:
+                _log.warning("%s: %s stays awake: %s", self.name, engine.name, error)
+
+    def __getstate__(self) -> Reward:
+        return self.reward
+
+    def __setstate__(self, reward: Reward) -> None:
+        Colocated.__init__(self, reward)

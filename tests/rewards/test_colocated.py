@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Sequence
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import HANNA
+from adjudge.rewards.colocated import Colocated
+from adjudge.rewards.group import Group
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
+
+GROUPS = [Group("Tell one.", ("A lamp.", "Two lamps went out.")), Group("Another.", ("Sea.", ""))]
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine("dummy:tiny-llama", kv_cache_gb=0.05)
+
+
+class Watched(Reward):
+    """Notes whether its engine was awake, then does what a test says."""
+
+    def __init__(self, engine: Any, does: Any = None) -> None:
+        self.engine, self.does, self.awake = engine, does, list[bool]()
+
+    @property
+    def engines(self) -> tuple[Any, ...]:
+        return (self.engine,)
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        self.awake.append(not self.engine.asleep)
+        if self.does is not None:
+            self.does()
+        return []
+
+
+def test_50_steps_wake_and_sleep_and_change_no_bit(tiny: Engine) -> None:
+    plain = JudgeReward(PointwiseJudge(tiny, HANNA[:1], min_mass=0.0))
+    reward = plain.during_training()
+    expected = plain.score_groups(GROUPS)
+    for _ in range(50):
+        assert reward.score_groups(GROUPS) == expected
+        assert tiny.asleep
+    tiny.wake()
+    assert plain.during_training(sleep=False) is plain
+
+
+def test_the_engine_is_awake_in_a_call_and_asleep_after_it_even_when_it_fails(tiny: Engine) -> None:
+    def fail() -> None:
+        raise AdjudgeError("no")
+
+    watched = Watched(tiny, fail)
+    for _ in range(2):
+        with pytest.raises(AdjudgeError, match="no"):
+            Colocated(watched).score_groups(GROUPS)
+        assert tiny.asleep
+    assert watched.awake == [True, True]
+    tiny.wake()
+
+
+def test_of_calls_that_overlap_the_last_one_puts_the_engine_to_sleep(tiny: Engine) -> None:
+    inside = Barrier(2)
+    watched = Watched(tiny, lambda: inside.wait(30))
+    reward = Colocated(watched)
+    threads = [Thread(target=reward.score_groups, args=(GROUPS,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert watched.awake == [True, True] and tiny.asleep
+    tiny.wake()
+
+
+def test_an_engine_at_work_stays_awake_and_the_log_says_so(tiny: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    answers = tiny.score_iter(["a", "b c"], ["1", "2"])
+    next(answers)
+    tiny.start(tiny.score_call(["still"], ["1", "2"]), 0, None)
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        Colocated(Watched(tiny)).score_groups(GROUPS)
+    assert not tiny.asleep and "stays awake" in caplog.text
+    list(tiny.score_iter(["c"], ["1", "2"]))
+    while tiny.scheduler.has_work():
+        tiny.step()
+
+
+def test_it_is_opened_where_it_is_used() -> None:
+    spec = JudgeSpec("pointwise", {"aspects": HANNA[:1]}, EngineSpec("dummy:tiny-llama", kv_cache_gb=0.05))
+    reward = pickle.loads(pickle.dumps(JudgeReward(spec).during_training()))
+    assert reward.engines == () and reward.name == "pointwise"
+    first = reward.score_groups(GROUPS)
+    assert reward.engines[0].asleep and reward.score_groups(GROUPS) == first
