@@ -44,7 +44,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
 
     `how` is that of `PromptedJudge`, but that `sampling`, `attempts` and `seed` are the arguing agents' in either mode;
     in "reasoned" judge and reflect write their reasons too, before they rule. Raises AdjudgeError for options that make
-    no sense.
+    no sense, and for examples to be embedded by an engine that hands out no hidden states.
     """
 
     kind = "debate"
@@ -72,9 +72,12 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
             raise AdjudgeError(f"override is {override}: give a probability from 0.5 to 1")
         self.k = k
         self.override = override
-        if not isinstance(examples, Index):
-            examples = Index(examples, EngineEmbedder(engine, self.language)) if examples else None
-        self.index = examples if "retrieval" in self.agents else None
+        if "retrieval" not in self.agents or not examples:
+            self.index = None
+        elif isinstance(examples, Index):
+            self.index = examples
+        else:
+            self.index = Index(examples, EngineEmbedder(engine, self.language))
 
     def _content(self, item: Item) -> dict[str, Any]:
         return {

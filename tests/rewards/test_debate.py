@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -488,3 +489,20 @@ def test_hostile_texts_are_scored_or_abstained(wide: Engine, text: str) -> None:
 def test_options_that_make_no_sense_are_one_sentence(wide: Engine, how: dict[str, Any], reason: str) -> None:
     with pytest.raises(AdjudgeError, match=reason):
         judge_of(wide, **how)
+
+
+def test_examples_that_the_engine_cannot_embed_are_refused_before_anything_is_judged(wide: Engine) -> None:
+    """Servers and replicas hand out no hidden states."""
+    engine = Rulings(wide, lambda agent, shown: 0.9)
+    with pytest.raises(AdjudgeError, match=r"scripted hands out no hidden states here.*: run the model locally"):
+        judge_of(engine, EXAMPLES)
+    assert engine.asked == engine.ruled == []
+    for examples, how in ((index(), {}), (None, {}), ([], {}), (EXAMPLES, {"without": ["retrieval"]})):
+        [verdict] = judge_of(engine, examples, **how).judge(ITEMS[:1])
+        assert verdict.score is not None
+
+
+def test_a_judge_of_an_absent_model_has_the_key_of_the_model(wide: Engine) -> None:
+    """A replay opens one: it embeds nothing."""
+    absent = AbsentEngine(Card.of(wide))
+    assert judge_of(absent, EXAMPLES).key(ITEMS[0]) == judge_of(wide, EXAMPLES).key(ITEMS[0])
