@@ -190,6 +190,16 @@ def test_weights_that_are_known_hold_up_no_item_however_few_its_questions(tiny: 
     assert len(engine.asked) == 1
 
 
+def test_weights_that_ran_out_of_time_conclude_no_item_of_a_later_window(tiny: Engine) -> None:
+    texts: list[Written] = [("", "timeout"), '{"formatting": 0.5, "paragraphing": 0.5}']
+    engine = ScriptedEngine(tiny, writer(review, lambda shown: texts.pop(0)))
+    others = ["content", "impression", "plots & structure"]  # one question: it may be answered before any weights are
+    judge = TreeJudge(engine, weights="generated", without=others, min_mass=0)
+    first, second = judge.judge_iter(ITEMS[:2], window=1)
+    assert (first.score, first.abstained) == (None, "timeout")
+    assert second.score is not None and texts == []
+
+
 def test_an_instruction_shortened_for_its_weights_alone_is_said_so(tiny: Engine) -> None:
     judge = TreeJudge(ScriptedEngine(tiny, writer(review)), weights="generated", min_mass=0)
 
