@@ -81,7 +81,22 @@ def test_marks_are_read(line: str, kind: str, number: int | None, title: str) ->
 
 @pytest.mark.parametrize(
     "line",
-    ["#tag and text", "#标签", "#!/bin/sh", "~~~", "3.14 is pi", "1998. A year", "* * *", "---", "-dash", "*emphasis*", "一天，他来了", "一", "—— 他说", "2024年"],
+    [
+        "#tag and text",
+        "#标签",
+        "#!/bin/sh",
+        "~~~",
+        "3.14 is pi",
+        "1998. A year",
+        "* * *",
+        "---",
+        "-dash",
+        "*emphasis*",
+        "一天，他来了",
+        "一",
+        "—— 他说",
+        "2024年",
+    ],
 )
 def test_prose_is_not_taken_for_headings(line: str) -> None:
     assert list(lines_of(line)) == [Prose(line)]
@@ -100,6 +115,23 @@ def test_prose_is_not_taken_for_headings(line: str) -> None:
 )
 def test_code_between_fences_is_left_out(fenced: str, left: list[str]) -> None:
     assert [line.title if isinstance(line, Heading) else line.text for line in lines_of(fenced)] == left
+
+
+SPEECH = PROSE + "- Hello, he said.\n- Hi.\n\n" + PROSE + "- Eggs\n"
+
+
+def test_dialogue_with_dashes_is_no_list_in_fiction_and_cannot_be_told_from_one_elsewhere() -> None:
+    for text in (SPEECH, "- Hello.\n- Hi."):
+        assert formatting_score(text, fiction=True) == 5.0 and formatting_score(text) == 0.0
+    assert formatting_score("# One\n- Hello.\n\n# Two\n" + SPEECH, fiction=True) == 10.0
+    assert [type(line) for line in lines_of("- Hello.\n- Hi.", fiction=True)] == [Prose, Prose]
+    for proper in ("– Hello.\n– Hi.", "— Hello.\n— Hi."):
+        assert formatting_score(proper) == formatting_score(proper, fiction=True) == 5.0
+
+
+@pytest.mark.parametrize("text", [PROSE + "* a\n* b", "• a\n• b", "# A\n### C", "- Hi.\n+ eggs"])
+def test_other_violations_are_violations_in_fiction_too(text: str) -> None:
+    assert formatting_score(text, fiction=True) == 0.0
 
 
 def test_code_and_tags_neither_break_nor_earn_anything() -> None:

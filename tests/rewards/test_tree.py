@@ -152,6 +152,16 @@ def test_a_users_weights_are_those_of_the_leaves_that_apply(tiny: Engine) -> Non
     assert verdict.score == pytest.approx((4 * content + 3 * formatted + leaves["impression"]) / 8, abs=1e-9)
 
 
+def test_dialogue_with_dashes_is_no_list_in_what_the_genre_says_is_fiction(tiny: Engine) -> None:
+    def formatting(genre: str | None, **how: Any) -> float | None:
+        item = msgspec.structs.replace(ITEM, response="They met.\n- Hello, he said.\n- Hi.", genre=genre)
+        [verdict] = TreeJudge(tiny, without=["content", "impression"], min_mass=0, **how).judge([item])
+        return verdict.breakdown["format/formatting"].score
+
+    assert formatting(" Story ") == 5.0
+    assert formatting(None) == formatting("essay") == formatting("story", form="parity") == 0.0
+
+
 def test_generated_weights_are_written_once_for_an_instruction_and_used(tiny: Engine) -> None:
     engine = ScriptedEngine(tiny, writer(review))
     judge = TreeJudge(engine, weights="generated", min_mass=0)
@@ -388,6 +398,8 @@ def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) 
         key(reference=None),
         key(task="completion"),
         key(genre="poem"),
+        key(genre="story"),
+        key({"without": ["instances"]}),
         key({"form": "parity"}),
         key({"without": ["emotion"]}),
         key({"weights": WEIGHED}),
