@@ -167,6 +167,12 @@ def test_how_sure_an_override_must_be_is_the_users(wide: Engine) -> None:
         assert verdict.score == pytest.approx(score) and len(engine.ruled) == asked
 
 
+def test_a_review_exactly_as_sure_as_it_must_be_overrides(wide: Engine) -> None:
+    engine = Rulings(wide, lambda agent, shown: 0.9 if agent == "judge" else 0.5)  # 0.5 is exact in binary
+    [verdict] = judge_of(engine, override=0.5).judge(ITEMS[:1])
+    assert verdict.score == 0.5 and weights(verdict) == {"judge": 0.0, "reflect": 1.0}
+
+
 # ---- what each agent reads
 
 
