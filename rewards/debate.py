@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
@@ -25,6 +26,9 @@ SIDES: tuple[Agent, ...] = ("positive", "negative")
 ROUNDS = 2
 """A debate, and one more where the first one's ruling is in doubt."""
 
+_WRITTEN = re.compile(r"(?:(?!<answer>).)*<answer>[\s*]*([01])[\s*]*</answer>\W*", re.IGNORECASE | re.DOTALL)
+"""An analysis that ends in its one ruling."""
+
 
 class DebateJudge(PromptedJudge[Item, Verdict]):
     """Judges whether texts are good in a debate of agents; the score is P(1), the paper's 0 or 1 whether it is > 0.5.
@@ -43,8 +47,9 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
     verdict abstain. In the paper's layout judge and reflect do not see the examples.
 
     `how` is that of `PromptedJudge`, but that `sampling`, `attempts` and `seed` are the arguing agents' in either mode;
-    in "reasoned" judge and reflect write their reasons too, before they rule. Raises AdjudgeError for options that make
-    no sense.
+    in "reasoned" judge and reflect write their reasons too, before they rule: of `n` analyses the next agent reads the
+    first that wrote the ruling which their mean comes to. Raises AdjudgeError for options that make no sense, and for
+    examples to be embedded by an engine that hands out no hidden states.
     """
 
     kind = "debate"
@@ -72,9 +77,12 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
             raise AdjudgeError(f"override is {override}: give a probability from 0.5 to 1")
         self.k = k
         self.override = override
-        if not isinstance(examples, Index):
-            examples = Index(examples, EngineEmbedder(engine, self.language)) if examples else None
-        self.index = examples if "retrieval" in self.agents else None
+        if "retrieval" not in self.agents or not examples:
+            self.index = None
+        elif isinstance(examples, Index):
+            self.index = examples
+        else:
+            self.index = Index(examples, EngineEmbedder(engine, self.language))
 
     def _content(self, item: Item) -> dict[str, Any]:
         return {
@@ -163,17 +171,17 @@ class _Debate:
             self.parts["retrieval"] = Part(None, weight, abstained=found.reason)
         if found.examples:
             numbered = (f"{number}. {one.prompt}\n{one.response}" for number, one in enumerate(found.examples, 1))
-            self._say("retrieval", "examples", "\n\n".join(numbered))
+            listed = "\n\n".join(numbered)
+            self._say("retrieval", "examples", listed, shown=listed)
 
     @property
     def initial(self) -> str | None:
         """The judge's ruling, where there is one: the more probable label, 0 where they are even."""
-        return str(int((self.parts[self._judge].score or 0.0) > 0.5)) if self._judge else None
+        return _ruling(self.parts[self._judge]) if self._judge else None
 
     def hear(self, side: Agent, statement: Statement) -> None:
         """An arguing agent's statement, or that it has none."""
-        self._say(side, side, statement.text)
-        self.shown[side] = statement.shown
+        self._say(side, side, statement.text, shown=statement.shown)
         if statement.abstained:
             self.parts[side] = Part(None, abstained=statement.abstained)
 
@@ -182,8 +190,9 @@ class _Debate:
         name = agent if held == 0 else f"{agent} again"
         ends = decides or part.abstained is not None
         self.parts[name] = msgspec.structs.replace(part, weight=1.0 if ends else 0.0)
-        for text in answer.analyses or ():
-            self._say(agent, "reasons" if agent == "judge" else "doubts", text)
+        if answer.analyses:
+            shown = _reasons(answer.analyses, _ruling(part))
+            self._say(agent, "reasons" if agent == "judge" else "doubts", *answer.analyses, shown=shown)
         if agent == "judge":
             self._judge = name
         return ends
@@ -204,9 +213,20 @@ class _Debate:
         score = None if abstained else weighted_mean(self.parts)
         return Verdict("", score, self.parts, abstained, self.truncated, model, key, self._analysis or None)
 
-    def _say(self, agent: Agent, shown_as: str, text: str) -> None:
-        self._analysis[agent] = (*self._analysis.get(agent, ()), text)
-        self.shown[shown_as] = text
+    def _say(self, agent: Agent, shown_as: str, *texts: str, shown: str) -> None:
+        self._analysis[agent] = (*self._analysis.get(agent, ()), *texts)
+        self.shown[shown_as] = shown
+
+
+def _ruling(part: Part) -> str:
+    """The more probable label, 0 where they are even."""
+    return str(int((part.score or 0.0) > 0.5))
+
+
+def _reasons(analyses: Sequence[str], ruling: str) -> str:
+    """The first of several analyses that wrote that ruling: another one's reasons would speak for the other ruling."""
+    written = ((text, _WRITTEN.fullmatch(text)) for text in analyses)
+    return next((text for text, found in written if found and found[1] == ruling), analyses[0])
 
 
 def agents_without(names: Sequence[str]) -> tuple[Agent, ...]:

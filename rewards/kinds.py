@@ -228,7 +228,8 @@ def _principle(options: Options) -> Open:
 def _debate(options: Options) -> Open:
     from adjudge.rewards.debate import DebateJudge, agents_without
 
-    # Its agents write in either mode, so the options of writing are always its own.
+    # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
+    how_of({name: options[name] for name in ("mode", "samples") if name in options})
     how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
     without = [name.strip() for name in options.get("without", "").split(",") if name.strip()]
     agents_without(without)

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -44,10 +45,16 @@ class Retrieved(msgspec.Struct, frozen=True):
 class EngineEmbedder:
     """Embeds texts by an engine's own hidden states: the last one before the model would say the text in one word.
 
-    A text too long for the model is shortened in the middle. Needs an engine that has hidden states (no server).
+    A text too long for the model is shortened in the middle. Raises AdjudgeError for an engine that hands out no hidden
+    states: a server, or replicas.
     """
 
     def __init__(self, engine: EngineFace, language: str = "en") -> None:
+        if not _has_hidden_states(engine):
+            raise AdjudgeError(
+                f"{engine.name} hands out no hidden states here, by which examples would be found: run the model"
+                " locally as one engine, give an Index with an embedder of its own, or leave the examples out"
+            )
         self.engine = engine
         self.template = template.load("retrieval", language)
 
@@ -69,6 +76,11 @@ class EngineEmbedder:
             fitted, _ = self.engine.fit([self.engine.chat(*self.template.render(data={"text": text}))])
             prompts += fitted
         return self.engine.embed(prompts)
+
+
+def _has_hidden_states(engine: EngineFace) -> bool:
+    """Whether an engine has an `embed` of its own; an absent one stands for one that may."""
+    return type(engine).embed_iter is not EngineFace.embed_iter or isinstance(engine, AbsentEngine)
 
 
 class Index:

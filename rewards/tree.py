@@ -29,6 +29,7 @@ from adjudge.rewards.tree_nodes import (
     counts,
     equal_edges,
     imputed,
+    is_fiction,
     labels_of,
     leaf_name,
     node_score,
@@ -46,8 +47,9 @@ class TreeJudge(ItemJudge):
     (plots & structure, formatting, paragraphing) and impression. Leaves are scored 1..10, beside the item's reference
     at 6 where it has one (an empty one is none); paragraphing 1..3 as 5(x - 1); formatting by rule, see
     `formatting_score`. An item's `task` and `genre` say which leaves apply: a completion has no format, see `NOT_FOR`
-    for genres. `without` leaves out more, by name: whole nodes or leaves. The verdict's `breakdown` has every node and
-    leaf ("content", "content/emotion"), each with the weight of its edge to the one above it.
+    for genres; in fiction dialogue with dashes is no list. `without` leaves out more, by name: whole nodes or leaves.
+    The verdict's `breakdown` has every node and leaf ("content", "content/emotion"), each with the weight of its edge
+    to the one above it.
 
     Leaves are added up by `weights`: "equal" (default, as a small model cannot write weights that make sense), those of
     a mapping from leaves to numbers, which are made to sum to 1 for each node, or "generated": the model writes them as
@@ -111,6 +113,7 @@ class TreeJudge(ItemJudge):
         return {
             "form": self.form,
             "tree": [*tree.items()],
+            "fiction": self._tells(item),
             "labels": [labels_of(path) for paths in tree.values() for path in paths],
             "weights": self.weighing.content if generated else self.weights,
             "prompt": item.prompt,
@@ -120,6 +123,10 @@ class TreeJudge(ItemJudge):
 
     def _tree(self, item: Item) -> dict[str, tuple[str, ...]]:
         return applying(item.task, item.genre, self.without, self.form)
+
+    def _tells(self, item: Item) -> bool:
+        """Whether dashes are speech to the rule of formatting; "parity" does not look at genres."""
+        return self.form == "fixed" and is_fiction(item.genre)
 
     def _questions(self, item: Item) -> list[Question]:
         data = {"prompt": item.prompt, "response": item.response}
@@ -193,7 +200,7 @@ class TreeJudge(ItemJudge):
 
     def _leaf(self, path: str, item: Item, answers: Mapping[str, Answer], weight: float) -> Part:
         if path == BY_RULE:
-            return Part(formatting_score(item.response), weight)
+            return Part(formatting_score(item.response, fiction=self._tells(item)), weight)
         return self._part(answers[path].scores[0], weight)
 
     def _missing(self, leaves: Mapping[str, Part]) -> Reason | None:

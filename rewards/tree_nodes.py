@@ -83,9 +83,18 @@ def applying(
         raise AdjudgeError(f'the task of a text is "{task[:40]}": choose {", ".join(get_args(WritingTask))}, or None')
     gone = set(without) | (set(TREE["format"]) if task == "completion" else set())
     if form == "fixed":
-        gone |= set(NOT_FOR.get((genre or "").strip().casefold(), ()))
+        gone |= set(NOT_FOR.get(_plain(genre), ()))
     left = {node: tuple(path for path in paths if path not in gone) for node, paths in TREE.items()}
     return {node: paths for node, paths in left.items() if paths}
+
+
+def is_fiction(genre: str | None) -> bool:
+    """Whether texts of that genre tell what was invented."""
+    return _plain(genre) in FICTION
+
+
+def _plain(genre: str | None) -> str:
+    return (genre or "").strip().casefold()
 
 
 def counts(tree: Mapping[str, Sequence[str]], form: Form) -> dict[str, float]:

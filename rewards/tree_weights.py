@@ -71,8 +71,14 @@ class Weighing:
         return self._known.get(key)
 
     def weigh(self, wanted: Mapping[str, Wish]) -> Iterator[None]:
-        """Have those weights written that are not known, by their keys; yields as each text is there."""
+        """Have those weights written that are not known, by their keys; yields as each text is there.
+
+        What is known is settled when this is called, before the first text is asked for.
+        """
         self._recall(wanted)
+        return self._written(wanted)
+
+    def _written(self, wanted: Mapping[str, Wish]) -> Iterator[None]:
         asked = {key: wish for key, wish in wanted.items() if key not in self._known}
         prompts = {key: self.engine.fit([self.word(*wish)], SAMPLING.max_tokens) for key, wish in asked.items()}
         for attempt in range(self.attempts):

@@ -56,6 +56,13 @@ def test_agents_can_be_left_out(run: Run) -> None:
     assert lines()[0]["analysis"] is None
 
 
+def test_rulings_in_writing_are_averaged_over_samples(run: Run) -> None:
+    script = ("--mode", "reasoned", "--samples", "2", "--without", "reflect,positive,negative")
+    result = run(*script, *TINY)
+    assert result.exit_code == 0, result.output
+    assert [len(verdict["analysis"]["judge"]) for verdict in lines()] == [2, 2]
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -63,6 +70,8 @@ def test_agents_can_be_left_out(run: Run) -> None:
         (("--examples", "bad.jsonl"), r'line 1 of bad\.jsonl: "response" is missing'),
         (("--without", "critic"), 'no agent "critic"'),
         (("--without", "judge,reflect"), "nobody rules"),
+        (("--samples", "3"), "--samples is for judges that write: add --mode reasoned"),
+        (("--samples", "3", "--mode", "direct"), "--samples is for judges that write: add --mode reasoned"),
         (("--principles", "p.txt"), "--principles is for --judge principle"),
     ],
 )

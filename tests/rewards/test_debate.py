@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -166,6 +167,12 @@ def test_how_sure_an_override_must_be_is_the_users(wide: Engine) -> None:
         assert verdict.score == pytest.approx(score) and len(engine.ruled) == asked
 
 
+def test_a_review_exactly_as_sure_as_it_must_be_overrides(wide: Engine) -> None:
+    engine = Rulings(wide, lambda agent, shown: 0.9 if agent == "judge" else 0.5)  # 0.5 is exact in binary
+    [verdict] = judge_of(engine, override=0.5).judge(ITEMS[:1])
+    assert verdict.score == 0.5 and weights(verdict) == {"judge": 0.0, "reflect": 1.0}
+
+
 # ---- what each agent reads
 
 
@@ -287,6 +294,55 @@ def test_a_doubting_review_is_read_by_the_judge_of_the_second_debate(wide: Engin
     judged = [shown for shown in engine.asked if agent_of(shown) == "judge"]
     assert "reflect reasons 0." not in judged[0] and "reflect reasons 0." in judged[1]
     assert verdict.analysis is not None and len(verdict.analysis["judge"]) == len(verdict.analysis["reflect"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("samples", "read"),
+    [
+        (((1, 0.9), (1, 0.8), (0, 0.1)), 0),
+        (((0, 0.1), (1, 0.9), (1, 0.8)), 1),
+        (((1, 0.6), (1, 0.7), (0, 0.1)), 2),  # the mean rules, not the majority
+        (((1, 0.4), (1, 0.4), (1, 0.4)), 0),  # nobody wrote the more probable one
+    ],
+)
+def test_of_several_analyses_the_next_agent_reads_the_first_that_rules_as_their_mean(
+    wide: Engine, samples: Sequence[tuple[int, float]], read: int
+) -> None:
+    def script(shown: str, before: int) -> str:
+        if agent_of(shown) in ("positive", "negative"):
+            return "{}"
+        return f"{agent_of(shown)} reasons {before % 3}. <ANSWER> **{samples[before % 3][0]}** </ANSWER>"
+
+    chances = [chance for _, chance in samples]
+    ruling = int(sum(chances) / 3 > 0.5)
+    doubt = [0.4] * 3 if ruling else [0.6] * 3
+    rulings = iter([*chances, *doubt, *chances, *doubt])
+    engine = Rulings(wide, script=script)
+    engine.read_answers = lambda *given, **how: [_score(next(rulings))]  # type: ignore[method-assign]
+    [verdict] = judge_of(engine, mode="reasoned", n=3).judge(ITEMS[:1])
+    reviewed = [shown for shown in engine.asked if agent_of(shown) == "reflect"]
+    assert len(reviewed) == 6 and len(set(reviewed[:3])) == 1
+    assert f"The first ruling: {ruling}" in reviewed[0]
+    assert [f"judge reasons {sample}." in reviewed[0] for sample in range(3)] == [n == read for n in range(3)]
+    again = [shown for shown in engine.asked if agent_of(shown) == "judge"][3]
+    doubting = next((n for n, (wrote, _) in enumerate(samples) if wrote != ruling), 0)
+    assert [f"reflect reasons {sample}." in again for sample in range(3)] == [n == doubting for n in range(3)]
+    assert verdict.analysis is not None and len(verdict.analysis["judge"]) == 6
+
+
+def test_an_analysis_with_two_rulings_speaks_for_none(wide: Engine) -> None:
+    texts = [f"judge reasons {n}. {ruling}" for n, ruling in enumerate(["<ANSWER> 0 </ANSWER> " * 2, "", ""])]
+    texts[1] += "<ANSWER> 0 </ANSWER> or so"
+    texts[2] += "<answer>\n0</answer>."
+
+    def script(shown: str, before: int) -> str:
+        return texts[before % 3] if agent_of(shown) == "judge" else argue(shown, before)
+
+    engine = Rulings(wide, script=script)
+    scores = iter([Score.abstained(GOOD.labels, "unparsable")] * 2 + [_score(0.1)] * 4)
+    engine.read_answers = lambda *given, **how: [next(scores)]  # type: ignore[method-assign]
+    judge_of(engine, mode="reasoned", n=3, attempts=1).judge(ITEMS[:1])
+    assert "judge reasons 2." in engine.asked[-1] and "judge reasons 0." not in engine.asked[-1]
 
 
 @pytest.mark.parametrize(
@@ -488,3 +544,20 @@ def test_hostile_texts_are_scored_or_abstained(wide: Engine, text: str) -> None:
 def test_options_that_make_no_sense_are_one_sentence(wide: Engine, how: dict[str, Any], reason: str) -> None:
     with pytest.raises(AdjudgeError, match=reason):
         judge_of(wide, **how)
+
+
+def test_examples_that_the_engine_cannot_embed_are_refused_before_anything_is_judged(wide: Engine) -> None:
+    """Servers and replicas hand out no hidden states."""
+    engine = Rulings(wide, lambda agent, shown: 0.9)
+    with pytest.raises(AdjudgeError, match=r"scripted hands out no hidden states here.*: run the model locally"):
+        judge_of(engine, EXAMPLES)
+    assert engine.asked == engine.ruled == []
+    for examples, how in ((index(), {}), (None, {}), ([], {}), (EXAMPLES, {"without": ["retrieval"]})):
+        [verdict] = judge_of(engine, examples, **how).judge(ITEMS[:1])
+        assert verdict.score is not None
+
+
+def test_a_judge_of_an_absent_model_has_the_key_of_the_model(wide: Engine) -> None:
+    """A replay opens one: it embeds nothing."""
+    absent = AbsentEngine(Card.of(wide))
+    assert judge_of(absent, EXAMPLES).key(ITEMS[0]) == judge_of(wide, EXAMPLES).key(ITEMS[0])

@@ -15,7 +15,7 @@ def shape(text: str) -> list[tuple[str, int]]:
 
 def test_markdown_headings_stand_as_deep_as_their_marks_beyond_the_first_ones() -> None:
     assert shape("## A\n### B\n#### C\n### D\n## E") == [("markdown", depth) for depth in (1, 2, 3, 2, 1)]
-    assert shape("#标题\n##小节") == [("markdown", 1), ("markdown", 2)]
+    assert shape("# 标题\n##\u3000小节") == [("markdown", 1), ("markdown", 2)]
     assert shape("####### seven") == []
 
 
@@ -69,7 +69,8 @@ def test_numbers_after_an_unordered_list_that_is_not_inside_one_stand_beside_it(
         ("５、第五", "ordered", 5, "第五"),
         ("• bullet", "unordered", None, "bullet"),
         ("+ plus", "unordered", None, "plus"),
-        ("###Title", "markdown", None, "Title"),
+        ("### Title", "markdown", None, "Title"),
+        ("##", "markdown", None, ""),
     ],
 )
 def test_marks_are_read(line: str, kind: str, number: int | None, title: str) -> None:
@@ -80,10 +81,63 @@ def test_marks_are_read(line: str, kind: str, number: int | None, title: str) ->
 
 @pytest.mark.parametrize(
     "line",
-    ["3.14 is pi", "1998. A year", "* * *", "---", "-dash", "*emphasis*", "一天，他来了", "一", "—— 他说", "2024年"],
+    [
+        "#tag and text",
+        "#标签",
+        "#!/bin/sh",
+        "~~~",
+        "3.14 is pi",
+        "1998. A year",
+        "* * *",
+        "---",
+        "-dash",
+        "*emphasis*",
+        "一天，他来了",
+        "一",
+        "—— 他说",
+        "2024年",
+    ],
 )
 def test_prose_is_not_taken_for_headings(line: str) -> None:
     assert list(lines_of(line)) == [Prose(line)]
+
+
+@pytest.mark.parametrize(
+    ("fenced", "left"),
+    [
+        ("# A\n```sh\n# comment\n- x\n```\n## B", ["A", "B"]),
+        ("# A\n````\n```\n# comment\n```\n````\n## B", ["A", "B"]),
+        ("# A\n```\n# comment\n``` sh\n# comment\n`````\n## B", ["A", "B"]),  # what closes holds nothing else
+        ("# A\n```\n# comment", ["A"]),
+        ("# A\n```one``` line\n## B", ["A", "```one``` line", "B"]),
+        ("# A\n~~~\n## B\n~~~", ["A", "~~~", "B", "~~~"]),  # a break between scenes
+    ],
+)
+def test_code_between_fences_is_left_out(fenced: str, left: list[str]) -> None:
+    assert [line.title if isinstance(line, Heading) else line.text for line in lines_of(fenced)] == left
+
+
+SPEECH = PROSE + "- Hello, he said.\n- Hi.\n\n" + PROSE + "- Eggs\n"
+
+
+def test_dialogue_with_dashes_is_no_list_in_fiction_and_cannot_be_told_from_one_elsewhere() -> None:
+    for text in (SPEECH, "- Hello.\n- Hi."):
+        assert formatting_score(text, fiction=True) == 5.0 and formatting_score(text) == 0.0
+    assert formatting_score("# One\n- Hello.\n\n# Two\n" + SPEECH, fiction=True) == 10.0
+    assert [type(line) for line in lines_of("- Hello.\n- Hi.", fiction=True)] == [Prose, Prose]
+    for proper in ("– Hello.\n– Hi.", "— Hello.\n— Hi."):
+        assert formatting_score(proper) == formatting_score(proper, fiction=True) == 5.0
+
+
+@pytest.mark.parametrize("text", [PROSE + "* a\n* b", "• a\n• b", "# A\n### C", "- Hi.\n+ eggs"])
+def test_other_violations_are_violations_in_fiction_too(text: str) -> None:
+    assert formatting_score(text, fiction=True) == 0.0
+
+
+def test_code_and_tags_neither_break_nor_earn_anything() -> None:
+    assert formatting_score("# A\n```sh\n### comment\n- x\n```\n## B") == 10.0
+    assert formatting_score("```sh\n# comment\n```") == 5.0
+    assert formatting_score("#tag and text") == 5.0
 
 
 def test_a_line_right_below_an_item_continues_it() -> None:
@@ -149,7 +203,7 @@ def test_violations_earn_nothing(text: str) -> None:
     assert formatting_score(text) == 0.0
 
 
-@given(st.text(alphabet="#-*+•一二十、（）()1234567890.． \n\t\x00\u2028a：:", max_size=60))
+@given(st.text(alphabet="#-*+`•一二十、（）()1234567890.． \n\t\x00\u2028a：:", max_size=60))
 def test_any_text_has_one_of_the_three_scores_and_depths_never_jump(text: str) -> None:
     assert formatting_score(text) in (0.0, 5.0, 10.0)
     depth = 0
@@ -173,6 +227,10 @@ PIECES = [
     " ",
     "\u2028",
     "_ ",
+    "`",
+    "```a`",
+    "```\n",
+    "```a\n````\n",
 ]
 
 

@@ -55,6 +55,17 @@ def test_another_least_mass_makes_old_answers_abstain(tiny: Engine, tmp_path: Pa
     ]
 
 
+def test_a_text_that_was_shortened_then_is_said_to_be_now(tiny: Engine, tmp_path: Path) -> None:
+    absent, items = AbsentEngine(Card.of(tiny)), [Item("Tell one.", "word " * 5000, "long"), ITEMS[0]]
+    heavy = [Aspect("style", STYLE.definition, 2.0), WIT]
+    with Journal(tmp_path / "j") as journal:
+        PointwiseJudge(tiny, [STYLE, WIT], journal=journal, min_mass=0.0).judge(items)
+        earlier, judge = (PointwiseJudge(absent, aspects, min_mass=0.0) for aspects in ([STYLE, WIT], heavy))
+        rescored = list(Rescoring(earlier, judge, journal).judge_iter(items))
+    assert [verdict.truncated for verdict in rescored] == [True, False]
+    assert rescored == PointwiseJudge(tiny, heavy, min_mass=0.0).judge(items)
+
+
 def test_only_the_very_same_question_counts_whatever_it_is_called(tiny: Engine, tmp_path: Path) -> None:
     absent = AbsentEngine(Card.of(tiny))
     with Journal(tmp_path / "j") as journal:

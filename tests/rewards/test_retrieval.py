@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -205,7 +206,7 @@ def test_an_index_is_made_again_when_its_embedder_has_changed() -> None:
 
 
 def test_the_engines_content_follows_its_weights(tiny: Engine) -> None:
-    engine = ScriptedEngine(tiny, lambda shown, before: "")
+    engine = AbsentEngine(Card.of(tiny))
     embed = EngineEmbedder(engine)
     before = embed.content
     engine.fingerprint = "other weights"
@@ -217,7 +218,6 @@ def test_embedders_of_other_models_or_languages_have_other_contents(tiny: Engine
     assert len({embedder.content for embedder in embedders}) == 3
 
 
-def test_an_engine_without_hidden_states_says_so(tiny: Engine) -> None:
-    index = Index(examples("east"), EngineEmbedder(ScriptedEngine(tiny, lambda shown, before: "")))
-    with pytest.raises(AdjudgeError, match=r"\(unsupported\): give the index an embedder of its own"):
-        index.nearest(["east"], ["?"], 1)
+def test_an_engine_without_hidden_states_is_refused_at_once(tiny: Engine) -> None:
+    with pytest.raises(AdjudgeError, match="scripted hands out no hidden states here.*: run the model locally"):
+        EngineEmbedder(ScriptedEngine(tiny, lambda shown, before: ""))

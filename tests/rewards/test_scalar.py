@@ -194,6 +194,13 @@ def test_each_side_of_a_pair_answers_its_own_prompt_and_one_that_abstains_makes_
     assert verdict.aspects["reward"] == AspectVerdict(None, None, None, None, None, abstained="too_long")
 
 
+def test_a_pair_is_truncated_where_either_side_was(tiny: Engine) -> None:
+    short, long = ITEMS[0].response, "x" * 5000
+    sides = [(short, short), (long, short), (short, long), (long, long)]
+    verdicts = ScalarJudge(tiny).compare([Pair(prompt="Tell one.", a=a, b=b) for a, b in sides])
+    assert [verdict.truncated for verdict in verdicts] == [False, True, True, True]
+
+
 def test_what_was_judged_is_remembered_with_its_weights_head_and_texts(folder: Path, tmp_path: Path) -> None:
     engine = Engine(str(folder), kv_cache_gb=0.05)
     with Journal(tmp_path / "journal") as journal:

@@ -152,6 +152,16 @@ def test_a_users_weights_are_those_of_the_leaves_that_apply(tiny: Engine) -> Non
     assert verdict.score == pytest.approx((4 * content + 3 * formatted + leaves["impression"]) / 8, abs=1e-9)
 
 
+def test_dialogue_with_dashes_is_no_list_in_what_the_genre_says_is_fiction(tiny: Engine) -> None:
+    def formatting(genre: str | None, **how: Any) -> float | None:
+        item = msgspec.structs.replace(ITEM, response="They met.\n- Hello, he said.\n- Hi.", genre=genre)
+        [verdict] = TreeJudge(tiny, without=["content", "impression"], min_mass=0, **how).judge([item])
+        return verdict.breakdown["format/formatting"].score
+
+    assert formatting(" Story ") == 5.0
+    assert formatting(None) == formatting("essay") == formatting("story", form="parity") == 0.0
+
+
 def test_generated_weights_are_written_once_for_an_instruction_and_used(tiny: Engine) -> None:
     engine = ScriptedEngine(tiny, writer(review))
     judge = TreeJudge(engine, weights="generated", min_mass=0)
@@ -188,6 +198,16 @@ def test_weights_that_are_known_hold_up_no_item_however_few_its_questions(tiny: 
             assert verdict.score is not None
         assert TreeJudge(engine, **how).judge(ITEMS)[-1].score is not None
     assert len(engine.asked) == 1
+
+
+def test_weights_that_ran_out_of_time_conclude_no_item_of_a_later_window(tiny: Engine) -> None:
+    texts: list[Written] = [("", "timeout"), '{"formatting": 0.5, "paragraphing": 0.5}']
+    engine = ScriptedEngine(tiny, writer(review, lambda shown: texts.pop(0)))
+    others = ["content", "impression", "plots & structure"]  # one question: it may be answered before any weights are
+    judge = TreeJudge(engine, weights="generated", without=others, min_mass=0)
+    first, second = judge.judge_iter(ITEMS[:2], window=1)
+    assert (first.score, first.abstained) == (None, "timeout")
+    assert second.score is not None and texts == []
 
 
 def test_an_instruction_shortened_for_its_weights_alone_is_said_so(tiny: Engine) -> None:
@@ -378,6 +398,8 @@ def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) 
         key(reference=None),
         key(task="completion"),
         key(genre="poem"),
+        key(genre="story"),
+        key({"without": ["instances"]}),
         key({"form": "parity"}),
         key({"without": ["emotion"]}),
         key({"weights": WEIGHED}),
