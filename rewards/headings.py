@@ -67,12 +67,12 @@ class Prose(msgspec.Struct, frozen=True):
 def lines_of(text: str, *, fiction: bool = False) -> Iterator[Heading | Prose]:
     """The lines of a text that are not blank, in time linear in its length; blocks of code between ``` are left out.
 
-    Marks of markdown stand before a space, unlike in Listing 1, which takes `#tag` for a heading. A markdown heading
-    stands as deep as its number of `#` beyond the first one's; 一、 at the top, （一） below it; an unordered item
-    below what is open, unless that is such an item; an ordered one likewise, but an unordered list inside an ordered
-    one ends where the next number comes, and one that is not is continued by numbers at its own depth. What is open when a line
-    comes are its ancestors and elder siblings, the last of each depth. In `fiction` a line that begins with `- ` is
-    speech, and prose.
+    Marks of markdown stand before a space, unlike in Listing 1, which takes `#tag` for a heading. A markdown
+    heading stands as deep as its number of `#` beyond the first one's; 一、 at the top, （一） below it; an unordered
+    item below what is open, unless that is such an item; an ordered one likewise, but an unordered list inside an
+    ordered one ends where the next number comes, and one that is not is continued by numbers at its own depth.
+    What is open when a line comes are its ancestors and elder siblings, the last of each depth. In `fiction` a
+    line that begins with `- ` is speech, and prose.
     """
     opened: list[HeadingKind] = []
     base: int | None = None
