@@ -76,7 +76,10 @@ Scheme = Annotated[
     ),
 ]
 Principles = Annotated[Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")]
-Examples = Annotated[Path | None, typer.Option(help="JSONL of good texts to compare with: prompt, response (debate).")]
+Examples = Annotated[
+    Path | None,
+    typer.Option(help="JSONL of good texts to compare with: prompt, response (debate; not with --url or --replicas)."),
+]
 Without = Annotated[
     str | None,
     typer.Option(
