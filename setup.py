@@ -6,7 +6,7 @@ setup(
     packages=find_packages(include=["adjudge", "adjudge.*"]),
     package_data={
         "adjudge": ["py.typed"],
-        "adjudge.rewards": ["prompts/**/*.jinja", "prompts/**/*.toml"],
+        "adjudge.rewards": ["prompts/**/*.jinja", "prompts/**/*.toml", "guards/*.jsonl"],
         "adjudge.training": ["presets/*.toml"],
         "adjudge.bench": ["templates/*"],
     },

@@ -25,20 +25,36 @@ if TYPE_CHECKING:
     from adjudge.engine.remote.remote_engine import RemoteEngine
     from adjudge.engine.sampling import Sampling
     from adjudge.engine.score import Score
+    from adjudge.rewards.accuracy_reward import AccuracyReward
     from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect
+    from adjudge.rewards.combining import Product, WeightedSum
     from adjudge.rewards.debate import DebateJudge
     from adjudge.rewards.ensemble import ensemble
+    from adjudge.rewards.function_reward import FunctionReward
+    from adjudge.rewards.gated import Gated
+    from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
     from adjudge.rewards.group import Group, GroupVerdict, Outcome
+    from adjudge.rewards.guards.guarded import Guarded
     from adjudge.rewards.journal import Journal
+    from adjudge.rewards.judge_reward import JudgeReward
     from adjudge.rewards.pairwise import PairwiseJudge
     from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
     from adjudge.rewards.pointwise import PointwiseJudge
     from adjudge.rewards.principle import PrincipleJudge, read_principles
+    from adjudge.rewards.references import DynamicReference, StaticReference
     from adjudge.rewards.retrieval import EngineEmbedder, Index
+    from adjudge.rewards.reward import GroupReward, Reward
     from adjudge.rewards.rubric import Criterion, Rubric, read_rubric
     from adjudge.rewards.rubric_judge import RubricJudge
     from adjudge.rewards.scalar import ScalarJudge
+    from adjudge.rewards.specification import EngineSpec, JudgeSpec
+    from adjudge.rewards.story_formulas import STORY_ASPECTS, ComponentWeights, LengthWindow
+    from adjudge.rewards.story_reward import StoryReward, pointwise_story_reward
     from adjudge.rewards.tournament import Tournament
+    from adjudge.rewards.tournament_reward import TournamentReward
+    from adjudge.rewards.trainers.openrlhf import for_openrlhf
+    from adjudge.rewards.trainers.slime import for_slime
+    from adjudge.rewards.trainers.verl import for_verl, for_verl_batch
     from adjudge.rewards.tree import TreeJudge
     from adjudge.rewards.verdict import (
         AspectVerdict,
@@ -67,20 +83,36 @@ _HOMES = {
     "adjudge.engine.remote.remote_engine": ("RemoteEngine",),
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
+    "adjudge.rewards.accuracy_reward": ("AccuracyReward",),
     "adjudge.rewards.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
+    "adjudge.rewards.combining": ("Product", "WeightedSum"),
     "adjudge.rewards.debate": ("DebateJudge",),
     "adjudge.rewards.ensemble": ("ensemble",),
+    "adjudge.rewards.function_reward": ("FunctionReward",),
+    "adjudge.rewards.gated": ("Gated",),
+    "adjudge.rewards.gates": ("FormatReward", "LanguageReward", "LengthReward", "PatternReward", "RepetitionReward"),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
+    "adjudge.rewards.guards.guarded": ("Guarded",),
     "adjudge.rewards.journal": ("Journal",),
+    "adjudge.rewards.judge_reward": ("JudgeReward",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
     "adjudge.rewards.personal": ("PersonalJudge", "PersonalPairJudge"),
     "adjudge.rewards.pointwise": ("PointwiseJudge",),
     "adjudge.rewards.principle": ("PrincipleJudge", "read_principles"),
+    "adjudge.rewards.references": ("DynamicReference", "StaticReference"),
     "adjudge.rewards.retrieval": ("EngineEmbedder", "Index"),
+    "adjudge.rewards.reward": ("GroupReward", "Reward"),
     "adjudge.rewards.rubric": ("Criterion", "Rubric", "read_rubric"),
     "adjudge.rewards.rubric_judge": ("RubricJudge",),
     "adjudge.rewards.scalar": ("ScalarJudge",),
+    "adjudge.rewards.specification": ("EngineSpec", "JudgeSpec"),
+    "adjudge.rewards.story_formulas": ("STORY_ASPECTS", "ComponentWeights", "LengthWindow"),
+    "adjudge.rewards.story_reward": ("StoryReward", "pointwise_story_reward"),
     "adjudge.rewards.tournament": ("Tournament",),
+    "adjudge.rewards.tournament_reward": ("TournamentReward",),
+    "adjudge.rewards.trainers.openrlhf": ("for_openrlhf",),
+    "adjudge.rewards.trainers.slime": ("for_slime",),
+    "adjudge.rewards.trainers.verl": ("for_verl", "for_verl_batch"),
     "adjudge.rewards.tree": ("TreeJudge",),
     "adjudge.rewards.verdict": (
         "AspectVerdict",
@@ -100,48 +132,77 @@ __all__ = [
     "HANNA",
     "PERSE",
     "STORYER",
+    "STORY_ASPECTS",
+    "AccuracyReward",
     "AdjudgeError",
     "AnswerFormat",
     "Aspect",
     "AspectVerdict",
     "AsyncEngine",
+    "ClusterEngine",
     "Comparison",
     "Completion",
+    "ComponentWeights",
     "Criterion",
     "DebateJudge",
+    "DynamicReference",
     "Embedding",
     "Engine",
     "EngineEmbedder",
+    "EngineSpec",
     "Example",
+    "FormatReward",
+    "FunctionReward",
+    "Gated",
     "Group",
+    "GroupReward",
     "GroupVerdict",
+    "Guarded",
     "Index",
     "Item",
     "Journal",
+    "JudgeReward",
+    "JudgeSpec",
     "Labels",
+    "LanguageReward",
+    "LengthReward",
+    "LengthWindow",
     "Message",
     "Outcome",
     "Pair",
     "PairVerdict",
     "PairwiseJudge",
     "Part",
+    "PatternReward",
     "PersonalJudge",
     "PersonalPairJudge",
     "PointwiseJudge",
     "PrincipleJudge",
+    "Product",
     "Prompt",
     "RemoteEngine",
+    "RepetitionReward",
     "Review",
+    "Reward",
     "Rubric",
     "RubricJudge",
     "Sampling",
     "ScalarJudge",
     "Score",
     "Segment",
+    "StaticReference",
+    "StoryReward",
     "Tournament",
+    "TournamentReward",
     "TreeJudge",
     "Verdict",
+    "WeightedSum",
     "ensemble",
+    "for_openrlhf",
+    "for_slime",
+    "for_verl",
+    "for_verl_batch",
+    "pointwise_story_reward",
     "read_principles",
     "read_rubric",
 ]

@@ -631,6 +631,39 @@ def bench_judges(
     run(data, only=names, minutes=minutes, model=model, device=device, dtype=dtype, output=output)
 
 
+@bench.command("probe")
+def bench_probe(
+    judge: Annotated[
+        Literal["pointwise", "rubric", "tree", "principle", "debate", "scalar"], typer.Option(help="Whose rewards.")
+    ] = "pointwise",
+    aspects: JudgeAspects = None,
+    rubric: Rubric = None,
+    scheme: Scheme = None,
+    principles: Principles = None,
+    language: Language = None,
+    model: Model = DEFAULT_MODEL,
+    adapter: Adapter = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Try to fool a judge: empty, repeated, copied and padded texts, and instructions to the judge inside texts.
+
+    Each probe is held against the plain text it was made from; the shipped canaries, of known order, come first.
+    """
+    from adjudge.bench.probes import bench_probe as run
+    from adjudge.rewards.specification import EngineSpec
+
+    options = {
+        "aspects": aspects,
+        "rubric": rubric,
+        "scheme": scheme,
+        "principles": principles,
+        "language": language,
+    }
+    engine = EngineSpec(model, adapter=None if adapter is None else str(adapter), device=device, dtype=dtype)
+    run(judge, _given(options), engine)
+
+
 @bench.command("kernels")
 def bench_kernels(
     kernels: Annotated[Literal["all", "head", "attention"], typer.Option(help="What to measure.")] = "all",

@@ -7,20 +7,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-import numpy as np
-from scipy.special import ndtri, stdtrit
 
 from adjudge.bench.words import signed
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.length_trend import Points, centred, length_trend
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
 PER = 1000
 """The slope is per so many characters."""
-
-ALIKE = 1e-9
-"""Below this share of its own size, a spread is rounding."""
-
-Points = Sequence[tuple[float, float]]
 
 
 class LengthEffect(msgspec.Struct, frozen=True):
@@ -85,30 +79,14 @@ def length_effect(of: Literal["score", "preference", "strength"], groups: Sequen
 
     With several groups the points come back counted from their group's means.
     """
-    filled = [np.array(points, dtype=float) for points in groups if points]
-    centred_N2 = np.concatenate([points - points.mean(axis=0) for points in filled] or [np.empty((0, 2))])
-    shown_N2 = centred_N2 if len(groups) > 1 else np.concatenate(filled or [np.empty((0, 2))])
-    points = tuple((float(x), float(y)) for x, y in shown_N2)
-    freedom = len(centred_N2) - len(filled) - 1
-    if freedom < 2:
+    shown = centred(groups).tolist() if len(groups) > 1 else [point for points in groups for point in points]
+    points = tuple((float(x), float(y)) for x, y in shown)
+    trend = length_trend(groups)
+    if trend.slope is None or trend.interval is None:
         return LengthEffect(of, points)
-    x_N, y_N = centred_N2.T
-    sizes = [float(np.abs(np.concatenate(filled)[:, axis]).max()) for axis in (0, 1)]
-    if float(np.abs(x_N).max()) <= ALIKE * sizes[0] or float(np.abs(y_N).max()) <= ALIKE * sizes[1]:
-        return LengthEffect(of, points)
-    xx, xy, yy = float(x_N @ x_N), float(x_N @ y_N), float(y_N @ y_N)
-    slope = xy / xx
-    rest = y_N - slope * x_N
-    half = float(stdtrit(freedom, 0.975)) * math.sqrt(float(rest @ rest) / freedom / xx)
-    r = min(max(xy / math.sqrt(xx * yy), -1.0), 1.0)
-    z, reach = math.atanh(min(max(r, -1 + 1e-12), 1 - 1e-12)), float(ndtri(0.975)) / math.sqrt(freedom - 1)
+    low, high = trend.interval
     return LengthEffect(
-        of,
-        points,
-        PER * slope,
-        (PER * (slope - half), PER * (slope + half)),
-        r,
-        (math.tanh(z - reach), math.tanh(z + reach)),
+        of, points, PER * trend.slope, (PER * low, PER * high), trend.correlation, trend.correlation_interval
     )
 
 

@@ -120,6 +120,8 @@ class PromptedJudge(Judge[Subject, Ruling]):
     ) -> None:
         if layout not in ("shared", "paper"):
             raise AdjudgeError(f'layout is "{layout}": choose shared or paper')
+        if not 0 <= min_mass <= 1:
+            raise AdjudgeError(f"min_mass is {min_mass}: give a probability from 0 to 1")
         super().__init__(journal)
         self.engine = engine
         self.asking = open_asking(engine, mode, sampling, form=self.answer_format, attempts=attempts, n=n, seed=seed)

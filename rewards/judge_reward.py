@@ -149,7 +149,7 @@ def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Referen
         references = reference.of(groups, source.judge.journal)
     return [
         Asked(_subjects(source, group, number, one.text), one.abstained)
-        if one.abstained is None
+        if one.abstained is None and group.responses
         else Asked(abstained=one.abstained)
         for number, (group, one) in enumerate(zip(groups, references, strict=True), 1)
     ]

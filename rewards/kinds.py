@@ -34,6 +34,12 @@ Options = Mapping[str, Any]
 Open = Callable[["EngineFace", "Journal | None"], "Judge[Any, Any]"]
 """Opens a judge; mistakes in its options were found before."""
 
+OF_PAIRS = " of pairs"
+"""Ends the entry of a judge for pairs that has another for single texts."""
+
+FILES = ("rubric", "principles", "examples")
+"""The options that may name files."""
+
 Read = Callable[[Row, int, Options], Any]
 """Makes a pair or an item of a row and its number; the options may decide what a row must hold."""
 
@@ -73,21 +79,41 @@ def _by_itself(read: Callable[[Row, int], Any]) -> Read:
 
 def named(judge: str, rows: Sequence[Row]) -> str:
     """The entry of KINDS for these rows: for a judge of single texts and of pairs, the first row's columns decide."""
-    of_pairs = f"{judge} of pairs"
+    of_pairs = judge + OF_PAIRS
     return of_pairs if of_pairs in KINDS and {"story_a", "story_b"} & rows[0].columns.keys() else judge
 
 
+def files_of(options: Options) -> dict[str, Path]:
+    """The files that the options name; a rubric may also be a published one."""
+    from adjudge.rewards.published_rubrics import RUBRICS
+
+    named = {option: Path(options[option]) for option in FILES if option in options}
+    return {option: path for option, path in named.items() if option != "rubric" or str(path) not in RUBRICS}
+
+
 def takers(option: str) -> str:
-    """The judges that take an option."""
-    return ", ".join(name for name, kind in KINDS.items() if option in kind.options)
+    """The judges that take an option, as users name them."""
+    return ", ".join(dict.fromkeys(_spoken(name) for name, kind in KINDS.items() if option in kind.options))
+
+
+def _spoken(name: str) -> str:
+    return f"{name.removesuffix(OF_PAIRS)} (of pairs)" if name.endswith(OF_PAIRS) else name
 
 
 def prepare(name: str, options: Options) -> Open:
     """How to open that judge; raises AdjudgeError for an option that is not its, and for what an option says."""
+    kind = kind_of(name)
     for option in options:
-        if option not in KINDS[name].options:
+        if option not in kind.options:
             raise AdjudgeError(f"--{option.replace('_', '-')} is for --judge {takers(option)}: leave it out")
-    return KINDS[name].prepare(options)
+    return kind.prepare(options)
+
+
+def kind_of(name: str) -> Kind:
+    """The judge of that name; raises AdjudgeError where there is none."""
+    if name not in KINDS:
+        raise AdjudgeError(f'no judge is called "{name[:40]}": choose {", ".join(KINDS)}')
+    return KINDS[name]
 
 
 def how_of(options: Options) -> dict[str, Any]:

@@ -57,9 +57,9 @@ def default_principles(language: str = "en") -> tuple[str, ...]:
 
     Raises AdjudgeError for a language without them.
     """
-    path = template.FOLDER / PrincipleJudge.kind / f"principles.{language}.toml"
-    if not path.is_file():
-        raise AdjudgeError(f'no principles in language "{language}" come with adjudge: give your own')
+    known = {file.name: file for file in (template.FOLDER / PrincipleJudge.kind).glob("principles.*.toml")}
+    if (path := known.get(f"principles.{language}.toml")) is None:
+        raise AdjudgeError(f'no principles in language "{language[:40]}" come with adjudge: give your own')
     return read_principles(path)
 
 

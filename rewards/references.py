@@ -24,7 +24,10 @@ STORY = Sampling(max_tokens=1024, temperature=0.8, top_p=0.95)
 
 
 class Referenced(msgspec.Struct, frozen=True):
-    """The reference of a group; its `text` is None where it could not be written, and `abstained` says why."""
+    """The reference of a group; its `text` is None where it could not be written, and `abstained` says why.
+
+    Both are None where none is needed: for a group without responses.
+    """
 
     text: str | None
     abstained: Reason | None = None
@@ -105,7 +108,11 @@ class DynamicReference(Reference):
     def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
         """The reference of each group, in order; those not known yet are written together."""
         keys = [self.key(group.prompt) for group in groups]
-        unknown = {key: group.prompt for key, group in zip(keys, groups, strict=True) if key not in self._known}
+        unknown = {
+            key: group.prompt
+            for key, group in zip(keys, groups, strict=True)
+            if key not in self._known and group.responses  # nobody needs the reference of a group that is empty
+        }
         if journal is not None:
             for key, raw in journal.get(unknown).items():
                 self._known[key] = msgspec.json.decode(raw, type=str)

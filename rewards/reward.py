@@ -101,6 +101,15 @@ class Reward(ABC):
         scored = self.score_groups(grouped(prompts, completions, columns))
         return [reward for group in scored for reward in group.settled]
 
+    def for_trl(self, num_generations: int | None = None, deadline: float | None = None, **how: Any) -> Any:
+        """This as a reward function of TRL's trainers: `GRPOTrainer(reward_funcs=[reward.for_trl()], …)`.
+
+        See `rewards.trainers.trl.for_trl`, whose options `how` are.
+        """
+        from adjudge.rewards.trainers.trl import for_trl
+
+        return for_trl(self, num_generations, deadline, **how)
+
 
 def _columns(rows: Sequence[Mapping[str, float | None]]) -> dict[str, Column]:
     names = dict.fromkeys(name for row in rows for name in row)

@@ -15,6 +15,10 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 
 MAX_SCORES = 101
+
+MAX_CRITERIA = 1000
+LARGEST = 1e6
+"""Points, scores and weights beyond this are nobody's: a row's own rubric may have been written by anybody."""
 """Scores that one criterion can be given at most."""
 
 CHECKLIST_TEXT = "criteria_description"
@@ -82,6 +86,8 @@ class Rubric(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.criteria:
             raise AdjudgeError("the rubric has no criteria: give at least one")
+        if len(self.criteria) > MAX_CRITERIA:
+            raise AdjudgeError(f"the rubric has {len(self.criteria)} criteria: give at most {MAX_CRITERIA}")
         if self.scale is not None:
             _check_scale(*self.scale)
         for number, criterion in enumerate(self.criteria, 1):
@@ -196,15 +202,15 @@ def _level(key: str, text: str, where: str) -> Level:
 
 
 def _check_scale(low: float, high: float) -> None:
-    if not (is_whole(low) and is_whole(high) and 0 <= low < high < low + MAX_SCORES):
+    if not (is_whole(low) and is_whole(high) and 0 <= low < high <= LARGEST and high < low + MAX_SCORES):
         raise AdjudgeError(
             f"scale is {low:g} to {high:g}: give two whole numbers, the lower first, at most {MAX_SCORES - 1} apart"
         )
 
 
 def _check_level(low: float, high: float) -> None:
-    if not 0 <= low <= high < math.inf:
-        raise AdjudgeError(f"a level is from {low:g} to {high:g}: give scores of 0 or more, the lower first")
+    if not 0 <= low <= high <= LARGEST:
+        raise AdjudgeError(f"a level is from {low:g} to {high:g}: give scores from 0 to {LARGEST:g}, the lower first")
     if low != high and not (is_whole(low) and is_whole(high) and high < low + MAX_SCORES):
         raise AdjudgeError(
             f"a level is from {low:g} to {high:g}, which is no range of up to {MAX_SCORES} whole scores: give each"
@@ -218,8 +224,8 @@ def _check_criterion(criterion: Criterion, values: Sequence[float]) -> None:
         raise AdjudgeError("name or text is empty: say what is looked at")
     for level in criterion.levels:
         _check_level(level.low, level.high)
-    if points is not None and not 0 < points < math.inf:
-        raise AdjudgeError(f"points is {points:g}: give a number above 0")
+    if points is not None and not 0 < points <= LARGEST:
+        raise AdjudgeError(f"points is {points:g}: give a number above 0, up to {LARGEST:g}")
     if points is not None and not criterion.levels and not (is_whole(points) and points < MAX_SCORES):
         raise AdjudgeError(
             f"points is {points:g}: give a whole number below {MAX_SCORES}, or levels that name the scores"
@@ -240,8 +246,10 @@ def _check_weights(criteria: Sequence[Criterion]) -> None:
     for number, (criterion, weight) in enumerate(zip(criteria, weights, strict=True), 1):
         if (weight is None) != (weights[0] is None):
             raise AdjudgeError(f"{_called(number, criterion.name)}: give every criterion a weight, or none")
-        if weight is not None and not 0 <= weight < math.inf:
-            raise AdjudgeError(f"{_called(number, criterion.name)}: weight is {weight:g}: give a number of 0 or more")
+        if weight is not None and not 0 <= weight <= LARGEST:
+            raise AdjudgeError(
+                f"{_called(number, criterion.name)}: weight is {weight:g}: give one from 0 to {LARGEST:g}"
+            )
     if weights[0] is not None and not any(weights):
         raise AdjudgeError("the weights sum to 0: give at least one criterion a weight above 0")
 

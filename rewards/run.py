@@ -13,14 +13,15 @@ import msgspec
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, content_hash
+from adjudge.rewards.kinds import FILES, files_of
 from adjudge.rewards.wire import Row
 
 
 class KeptFile(msgspec.Struct, frozen=True):
-    """A file that an option named: how it was called, and the hash of what it said (None: a name, and no file)."""
+    """A file that an option named: how it was called, and the hash of what it said."""
 
     name: str
-    content: str | None
+    content: str
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -51,13 +52,11 @@ class Run(msgspec.Struct, frozen=True):
         return [] if self.keys is None else msgspec.json.decode(journal.content(self.keys), type=list[str])
 
     def read_options(self, journal: Journal, folder: Path) -> dict[str, Any]:
-        """The options the judge was opened with; files among them are written into `folder`."""
+        """The options the judge was opened with; files among them are written into `folder`, and nowhere else."""
         options = dict(self.options)
-        for option, file in self.files.items():
-            options[option] = Path(file.name)
-            if file.content is not None:
-                options[option] = folder / option / file.name
-                options[option].parent.mkdir(parents=True, exist_ok=True)
+        for option in FILES:
+            if (file := self.files.get(option)) is not None:
+                options[option] = folder / (option + Path(file.name).suffix)  # a journal may be a stranger's
                 options[option].write_bytes(journal.content(file.content))
         return options
 
@@ -81,16 +80,16 @@ def record_run(
         contents[name] = content
         return name
 
-    files = {
-        option: KeptFile(path.name, keep(path.read_bytes())) if path.is_file() else KeptFile(str(path), None)
-        for option, path in options.items()
-        if isinstance(path, Path)
-    }
+    files = {option: KeptFile(path.name, keep(path.read_bytes())) for option, path in files_of(options).items()}
     run = Run(
         what=what,
         judge=judge,
         source=source.name,
-        options={option: value for option, value in options.items() if option not in files},
+        options={
+            option: str(value) if isinstance(value, Path) else value
+            for option, value in options.items()
+            if option not in files
+        },
         files=files,
         card=card,
         rows=keep(msgspec.json.encode([keep(json.dumps(row.columns).encode()) for row in rows])),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jinja2
+from jinja2.sandbox import SandboxedEnvironment
 
 from adjudge.engine.errors import PromptError
 from adjudge.engine.prompt import Cut, Message, Segment, mark, place_marks
@@ -29,7 +30,7 @@ class Template:
     def __init__(self, path: Path) -> None:
         self.source = path.read_text(encoding="utf-8")
         self.hash = hashlib.sha256(self.source.encode()).hexdigest()[:16]
-        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+        environment = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
         self._template = environment.from_string(self.source)
 
     def render(self, *, data: Mapping[str, Data], cut: Cut = "middle", **trusted: Any) -> tuple[list[Message], str]:
@@ -62,11 +63,16 @@ class Template:
         return messages, texts["answer"]
 
 
-@cache
 def load(judge: str, language: str = "en") -> Template:
     """The prompt file of a judge; raises PromptError naming the languages there are."""
-    path = FOLDER / judge / f"{language}.jinja"
-    if not path.is_file():
-        known = sorted(file.stem for file in (FOLDER / judge).glob("*.jinja"))
-        raise PromptError(f'no {judge} prompt in language "{language}": choose from {", ".join(known) or "none"}')
+    known = {file.stem: file for file in (FOLDER / judge).glob("*.jinja")}
+    if language not in known:  # a name, never a path: it may come from afar
+        raise PromptError(
+            f'no {judge} prompt in language "{language[:40]}": choose from {", ".join(sorted(known)) or "none"}'
+        )
+    return _read(known[language])
+
+
+@cache
+def _read(path: Path) -> Template:
     return Template(path)

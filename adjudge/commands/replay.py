@@ -20,7 +20,7 @@ from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, content_key, is_journal
 from adjudge.rewards.judge import AskingJudge, clean
-from adjudge.rewards.kinds import KINDS, Options, prepare
+from adjudge.rewards.kinds import Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.tournament import Tournament
@@ -77,7 +77,7 @@ def replay_file(
         if run.what == "groups":
             _replay_groups(book, run, options, changes, read, results)
             return
-        subjects = KINDS[run.judge].subjects(read, options)
+        subjects = kind_of(run.judge).subjects(read, options)
         keys = run.read_keys(book) if given is None else _keys_of(book, run, options, read, subjects)
         held = [place for place, key in enumerate(keys) if key in book]
         rows_held, subjects_held = [read[place] for place in held], [subjects[place] for place in held]
@@ -162,9 +162,10 @@ def _rescoring(book: Journal, run: Run, options: Options, changes: Options) -> R
 
 
 def _verdict_type(book: Journal, run: Run, options: Options) -> Any:
-    """What the run's judge concludes; a judge that cannot be opened without its model gives no more than the usual."""
+    """What the run's judge concludes; one that cannot be opened without its model concludes no more than the usual."""
+    open_judge = prepare(run.judge, options)
     try:
-        return prepare(run.judge, options)(_engine(run), book).verdict_type
+        return open_judge(_engine(run), book).verdict_type
     except AdjudgeError:
         return PairVerdict if run.what == "pairs" else Verdict
 
@@ -183,7 +184,7 @@ def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects:
 
 def _keys_of(book: Journal, run: Run, options: Options, rows: Sequence[Row], subjects: Sequence[Any]) -> list[str]:
     """The keys of the verdicts that the run gave on the same texts; raises AdjudgeError for a row it did not judge."""
-    judged = KINDS[run.judge].subjects(run.read_rows(book), options)
+    judged = kind_of(run.judge).subjects(run.read_rows(book), options)
     keys = dict(zip(map(_texts, judged), run.read_keys(book), strict=True))
     for row, subject in zip(rows, subjects, strict=True):
         if _texts(subject) not in keys:
@@ -197,7 +198,7 @@ def _texts(subject: Any) -> str:
 
 
 def _check_changes(run: Run, changes: Options) -> None:
-    takes = (*KINDS[run.judge].options, *(CONTEST if run.what == "groups" else ()))
+    takes = (*kind_of(run.judge).options, *(CONTEST if run.what == "groups" else ()))
     for name in changes:
         if name not in takes:
             raise AdjudgeError(

@@ -8,6 +8,7 @@ from typing import get_args
 
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
+from adjudge.rewards.length_trend import centred
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.words import count_words
 
@@ -42,24 +43,19 @@ def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict
 
 
 def length_slope(groups: Sequence[Group], rewards: Sequence[Sequence[float | None]]) -> float | None:
-    """The least-squares slope of reward over hundreds of words, about each group's means; None where lengths are equal.
-
-    The slope that all groups share: Σ (x − x̄)(r − r̄) / Σ (x − x̄)², over the members that have a reward.
-    """
-    products, squares = [], []
-    for group, values in zip(groups, rewards, strict=True):
-        known = [
-            (count_words(response) / 100.0, value)
-            for response, value in zip(group.responses, values, strict=True)
-            if value is not None
+    """The least-squares slope of reward over hundreds of words that all groups share; None where lengths are equal."""
+    x_N, y_N = centred(
+        [
+            [
+                (float(count_words(response)), value)
+                for response, value in zip(group.responses, values, strict=True)
+                if value is not None
+            ]
+            for group, values in zip(groups, rewards, strict=True)
         ]
-        if not known:
-            continue
-        mean_x = math.fsum(x for x, _ in known) / len(known)
-        mean_r = math.fsum(r for _, r in known) / len(known)
-        products += [(x - mean_x) * (r - mean_r) for x, r in known]
-        squares += [(x - mean_x) ** 2 for x, _ in known]
-    return math.fsum(products) / math.fsum(squares) if any(squares) else None
+    ).T
+    spread = float(x_N @ x_N)
+    return 100.0 * float(x_N @ y_N) / spread if spread else None
 
 
 def _means(rewards: Sequence[GroupReward]) -> dict[str, float]:

@@ -14,24 +14,26 @@ Value = TypeVar("Value")
 
 
 class RewardError(AdjudgeError):
-    """A reward that cannot be given; raised in every process, wherever it came up."""
+    """A reward that cannot be given, for a reason that is no AdjudgeError of its own."""
 
 
 class Outcome(msgspec.Struct, Generic[Value], frozen=True):
     """What a process arrived at: a value, or what went wrong."""
 
     value: Value | None = None
-    error: str | None = None
+    error: AdjudgeError | None = None
 
 
-def attempt(work: Callable[[], Value]) -> tuple[Outcome[Value], Exception | None]:
-    """What came of the work, and the error itself, which stays in this process."""
+def attempt(work: Callable[[], Value]) -> Outcome[Value]:
+    """What came of the work."""
     try:
-        return Outcome(work()), None
+        return Outcome(work())
     except AdjudgeError as error:
-        return Outcome(error=str(error)), error
+        return Outcome(error=error)
     except Exception as error:
-        return Outcome(error=f"{type(error).__name__}: {error}"), error
+        failure = RewardError(f"{type(error).__name__}: {error}")
+        failure.__cause__ = error
+        return Outcome(error=failure)
 
 
 def place_among_processes() -> tuple[int, int]:
@@ -50,32 +52,37 @@ def share(outcome: Outcome[Value]) -> list[Outcome[Value]]:
     """
     import torch.distributed
 
-    _, count = place_among_processes()
+    rank, count = place_among_processes()
     if count == 1:
         return [outcome]
     packed: list[Any] = [None] * count
     torch.distributed.all_gather_object(packed, _packed(outcome))
-    return [_unpacked(raw) for raw in packed]
+    return [_unpacked(raw) if outcome.error is None or place != rank else outcome for place, raw in enumerate(packed)]
 
 
-def values_of(outcomes: Sequence[Outcome[Value]], cause: Exception | None = None) -> list[Value]:
-    """The values; raises RewardError with what went wrong first, by rank (`cause`: this process's own error)."""
+def values_of(outcomes: Sequence[Outcome[Value]]) -> list[Value]:
+    """The values; raises what went wrong first, by rank, with a note of where."""
     for rank, outcome in enumerate(outcomes):
         if outcome.error is not None:
-            place = f"process {rank}: " if len(outcomes) > 1 and not outcome.error.startswith("process ") else ""
-            raise RewardError(place + outcome.error) from cause
+            if len(outcomes) > 1 and not getattr(outcome.error, "__notes__", ()):
+                outcome.error.add_note(f"in process {rank} of {len(outcomes)}")
+            raise outcome.error
     return [outcome.value for outcome in outcomes]  # type: ignore[misc]
 
 
 def _packed(outcome: Outcome[Any]) -> bytes:
     try:
-        return pickle.dumps((outcome.value, outcome.error))
+        raw = pickle.dumps((outcome.value, outcome.error))
+        if outcome.error is not None:
+            pickle.loads(raw)  # not every error survives it
+        return raw
     except Exception as error:
-        return pickle.dumps((None, f"cannot be sent to the other processes ({type(error).__name__}: {error})"))
+        what = outcome.error or f"cannot be sent to the other processes ({type(error).__name__}: {error})"
+        return pickle.dumps((None, RewardError(str(what))))
 
 
 def _unpacked(raw: bytes) -> Outcome[Any]:
     try:
         return Outcome(*pickle.loads(raw))
     except Exception as error:
-        return Outcome(error=f"cannot be read in another process ({type(error).__name__}: {error})")
+        return Outcome(error=RewardError(f"cannot be read in another process ({type(error).__name__}: {error})"))

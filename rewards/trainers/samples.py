@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -86,10 +86,29 @@ def pieces(samples: Sequence[Sample], size: int | None, offset: int) -> list[Seq
     return [samples[start:end] for start, end in pairwise(bounds) if start < end]
 
 
+def collected(keys: Sequence[Hashable], size: int | None = None) -> list[list[int]]:
+    """The places of equal keys, in the order in which keys first come; of `size` each where a key comes more often.
+
+    Raises AdjudgeError for a key that comes neither `size` times nor a multiple of that.
+    """
+    found: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    if size is None:
+        return list(found.values())
+    for key, places in found.items():
+        if size < 1 or len(places) % size:
+            raise AdjudgeError(
+                f"{len(places)} samples of {key!r:.60} are no whole groups of {size}: check num_generations"
+            )
+    return [places[start : start + size] for places in found.values() for start in range(0, len(places), size)]
+
+
 def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
     """Completions of one prompt as a group; the column `reference` holds the text they are held against.
 
-    A column in which they differ says nothing about their prompt and is left out.
+    A column in which they differ says nothing about their prompt and is left out. Raises AdjudgeError where it is the
+    reference in which they differ, or that is no text.
     """
     first = samples[0]
     shared = {
@@ -97,12 +116,17 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
         for name, value in first.columns.items()
         if all(_same(sample.columns.get(name), value) for sample in samples[1:])
     }
+    if reference in first.columns and reference not in shared:
+        raise AdjudgeError(
+            f'completions of the prompt "{first.prompt[:40]}" have different texts in the column "{reference}", so that'
+            " they are no group: check num_generations, or name the right column"
+        )
     held_against, name = shared.pop(reference, None), shared.pop("id", "")
     if held_against is not None and not isinstance(held_against, str):
         raise AdjudgeError(
             f'column "{reference}" holds {type(held_against).__name__}: make it texts, or name another column'
         )
-    return Group(first.prompt, [sample.response for sample in samples], held_against, str(name), shared)
+    return Group(first.prompt, [sample.response for sample in samples], held_against or None, str(name), shared)
 
 
 def _runs(samples: Iterable[Sample]) -> list[Sequence[Sample]]:

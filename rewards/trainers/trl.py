@@ -153,7 +153,7 @@ class TrlReward(_Trl):
 
     All processes must call it, as GRPOTrainer does: it gathers the texts and columns and gives each process an equal
     share of the groups. The rewards are the same to the last bit for any number of processes if the judge's are so in
-    any company, as the engine's are. Errors of one process are raised in all, as RewardError. Every process logs the
+    any company, as the engine's are. An error of one process is raised in all. Every process logs the
     same metrics, of all groups; `measures` keeps those of the last call.
     """
 
@@ -169,10 +169,8 @@ class TrlReward(_Trl):
         **columns: Any,
     ) -> list[float | None]:
         """The rewards of this process's completions, None for an abstention."""
-        found, cause = attempt(lambda: self._samples(prompts, completions, columns))
-        gathered = share(found)
-        mine, trouble = attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))
-        done = values_of(share(mine), cause or trouble)
+        gathered = share(attempt(lambda: self._samples(prompts, completions, columns)))
+        done = values_of(share(attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))))
 
         slices = [outcome.value or [] for outcome in gathered]
         groups = self._groups(cut([sample for samples in slices for sample in samples], self._size(log_metric)))
@@ -197,10 +195,11 @@ class TrlReward(_Trl):
 class AsyncTrlReward(_Trl):
     """The form that TRL awaits: it scores the slice it is given, in a thread, while the event loop goes on.
 
-    It asks nothing of other processes. With AsyncGRPOTrainer, which hands over whole groups, the judge works while the
-    next ones are generated. With GRPOTrainer it runs beside other asynchronous reward functions; a group that is cut by
-    the slices is scored in two parts, each by itself: use `TrlReward` there for rewards that compare members. On
-    several GPUs name the device of the judge's engine: the thread does not know which one is this process's.
+    It asks nothing of other processes, and tells them of no error. With AsyncGRPOTrainer, which gives whole groups,
+    the judge works while the next ones are generated. With GRPOTrainer it runs beside other asynchronous reward
+    functions; a group that is cut by the slices is scored in two parts, each by itself: use `TrlReward` there for
+    rewards that compare members. On several GPUs name the device of the judge's engine: the thread does not know which
+    one is this process's.
     """
 
     async def __call__(

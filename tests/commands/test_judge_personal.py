@@ -72,7 +72,7 @@ def test_rows_with_two_stories_are_compared_on_perses_aspects_and_with_what_was_
         ([{**ITEM, "reviews": [{**REVIEWS[0], "score": 11}]}], (), r"line 1 of r.jsonl: review 1 has the score 11"),
         ([{**ITEM, "reviews": "none"}], (), r'line 1 of r.jsonl: "reviews" cannot be read \(not JSON\)'),
         ([ITEM], ("--without", "plots"), "can leave out is texts"),
-        ([ITEM], ("--aspects", "ending"), r"--aspects is for --judge pairwise, pointwise, .*personal of pairs"),
+        ([ITEM], ("--aspects", "ending"), r"--aspects is for --judge pairwise, pointwise, .*personal \(of pairs\)"),
         ([PAIR], ("--without", "texts"), r"--without is for --judge .*personal"),
         ([PAIR], ("--aspects", "endings"), 'unknown aspect "endings"'),
     ],

@@ -40,6 +40,7 @@ def test_one_column_is_for_pointwise_evaluators() -> None:
         "<ANSWER> 4 </ANSWER>",
         text(4, 2) + "<ANSWER> 1 </ANSWER>",
         text(4, "five"),
+        text(4, 2) + "<ANSWER> five </ANSWER>",
         text(4, 11),
         text(4, 0),
         text(4, "２"),
@@ -49,7 +50,7 @@ def test_one_column_is_for_pointwise_evaluators() -> None:
         "<ANSWER>" * 100_000,
         "<ANSWER> 4 </ANSWER> <ANSWER>" + " " * 1_000_000,
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_answers_that_cannot_be_read_earn_nothing_or_abstain(unreadable: str) -> None:
     group = Group("Rate.", (unreadable, text(4, 2)), columns=GOLD)

@@ -52,6 +52,7 @@ MEGABYTES = [
         ("<think>a</think><answer>b</answer><answer>c</answer>", 0.0),
         ("<think>a</think><answer>b</answer> bye", 0.0),
         ("</think>a<think><answer>b</answer>", 0.0),
+        ("<think>a<answer>b</think>c</answer>", 0.0),
         ("<think>a</think><answer>b", 0.0),
         ("", 0.0),
     ],

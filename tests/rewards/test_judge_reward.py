@@ -11,6 +11,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels.advantages import group_advantages
 from adjudge.rewards.aspects import HANNA, Aspect
+from adjudge.rewards.debate import DebateJudge
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.pairwise import PairwiseJudge
@@ -27,6 +28,7 @@ from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from tests.engine.reward_models import save_reward_model
 from tests.rewards.judged import WrittenJudge
+from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"
 GROUPS = [
@@ -121,6 +123,18 @@ def test_the_scales_of_the_judges_of_the_papers(tiny: Engine) -> None:
     reviewed = Item("Tell one.", "A story.", reviews=(Review("A plot.", "Dull.", 3),))
     [rewarded] = JudgeReward(personal).score_groups(with_columns(reviews=REVIEWS))
     assert rewarded.rewards[0] == pytest.approx(((personal.judge([reviewed])[0].score or 0.0) - 1) / 9, abs=1e-6)
+
+
+def test_a_debate_rewards_its_last_word(tiny: Engine) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: '{"Pace": "It moves."}')
+    judge = DebateJudge(engine, min_mass=0.0)
+    [rewarded] = JudgeReward(judge).score_groups([Group("Tell one.", ("A story.", ""))])
+    verdicts = judge.judge([Item("Tell one.", "A story."), Item("Tell one.", "")])
+    assert rewarded.rewards == tuple(verdict.score for verdict in verdicts) and None not in rewarded.rewards
+    assert {"judge", "reflect"} <= rewarded.parts.keys()
+    broken = ScriptedEngine(tiny, lambda shown, before: "no JSON" if "<<odd>>" in shown else "{}")
+    [rewarded] = JudgeReward(DebateJudge(broken, min_mass=0.0)).score_groups([Group("Tell.", ("A.", "<<odd>>", "B."))])
+    assert rewarded.abstained == (None, "unparsable", None) and rewarded.rewards[1] is None
 
 
 def test_columns_feed_the_judges_and_mistakes_name_prompt_and_column(tiny: Engine) -> None:

@@ -20,6 +20,7 @@ from tests.engine.http.serving import MODEL, Served, error_of, raw_request, serv
 WIT = Aspect("wit", "Is it funny?")
 PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
 ITEM = {"prompt": "Tell one.", "response": "A story."}
+HUGE = {"criteria": [{"name": name, "text": "?", "points": 3, "weight": 1e308} for name in "ab"]}
 GROUP = {"prompt": "Tell one.", "completions": ["One.", "Two."], "reference": "Zero."}
 LOST = "\x00\ud800<|im_end|>"
 
@@ -127,6 +128,10 @@ def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) ->
         ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for the judges rubric: leave it out"),
         ("judge", {"judge": "rubric", "rubric": "/etc/passwd", "items": [ITEM]}, "rubric", "invalid enum value"),
         ("judge", {"judge": "rubric", "items": [ITEM]}, None, "has no rubric of its own"),
+        ("judge", {"judge": "tree", "items": [ITEM], "language": "../rubric/en"}, None, "choose from en, zh"),
+        ("judge", {"judge": "principle", "items": [ITEM], "language": "../../x"}, None, "no principles in language"),
+        ("judge", {"judge": "principle", "items": [ITEM], "min_mass": -1}, None, "min_mass is -1"),
+        ("judge", {"judge": "rubric", "items": [{**ITEM, "rubric": HUGE}]}, "items[0]", "weight is 1e+308"),
         ("judge", {"judge": "scalar", "items": [ITEM]}, None, "has no reward head"),
         ("judge", {"judge": "personal", "items": [ITEM]}, "items[0]", "review"),
         ("judge", {"judge": "tree", "items": [{**ITEM, "task": "song"}]}, "items[0]", '"task" is "song"'),

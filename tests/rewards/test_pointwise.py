@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.aspects import HANNA, STORYER, Aspect
 from adjudge.rewards.journal import Journal
@@ -153,3 +154,9 @@ def test_hostile_texts_are_scored_or_abstained(tiny: Engine, text: str) -> None:
     [verdict] = PointwiseJudge(tiny, HANNA[:1]).judge([Item(prompt=text[:100], response=text)])
     assert (verdict.score is None) == (verdict.abstained is not None)
     assert verdict.truncated == (len(text) > 1000)
+
+
+@pytest.mark.parametrize("min_mass", [float("nan"), -0.1, 1.5])
+def test_a_bound_that_is_no_probability_is_refused(tiny: Engine, min_mass: float) -> None:
+    with pytest.raises(AdjudgeError, match="min_mass is .*: give a probability from 0 to 1"):
+        PointwiseJudge(tiny, min_mass=min_mass)

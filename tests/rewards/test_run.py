@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.engine.absent import Card
@@ -30,16 +31,47 @@ def test_rows_keys_options_and_files_come_back_as_they_were(tmp_path: Path) -> N
     rows = read_rows(tmp_path / "items.jsonl")
     (tmp_path / "my rubric.toml").write_bytes(b"weight = 1 # \xff")
     with Journal(tmp_path / "j") as journal:
-        record(journal, rows, rubric=tmp_path / "my rubric.toml", examples=Path("six"), min_mass=0.5, form="parity")
+        record(journal, rows, rubric=tmp_path / "my rubric.toml", min_mass=0.5, form="parity")
         (tmp_path / "my rubric.toml").unlink()
         run = run_of(journal)
         back = run.read_rows(journal)
         assert [json.dumps(row.columns) for row in back] == [json.dumps(row.columns) for row in rows]
         assert back[1].place == "row 2 of j" and run.read_keys(journal) == ["key 0", "key 1"]
+        (tmp_path / "elsewhere").mkdir()
         options = run.read_options(journal, tmp_path / "elsewhere")
         assert (options.pop("rubric")).read_bytes() == b"weight = 1 # \xff"
-        assert options == {"min_mass": 0.5, "form": "parity", "examples": Path("six")}
+        assert options == {"min_mass": 0.5, "form": "parity"}
         assert (run.source, run.judge, run.card.name) == ("items.jsonl", "rubric", "m")
+
+
+def test_a_published_rubric_is_no_file_even_where_one_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "six").write_text("not a rubric")
+    with Journal(tmp_path / "j") as journal:
+        record(journal, [Row("", {})], rubric=Path("six"))
+        run = run_of(journal)
+        assert run.files == {} and run.read_options(journal, tmp_path) == {"rubric": "six"}
+
+
+@pytest.mark.parametrize("name", ["/etc/x.toml", "../../x.toml", "..", "a/b.toml\0"])
+def test_a_strangers_journal_writes_nowhere_but_into_the_folder_it_is_given(tmp_path: Path, name: str) -> None:
+    (tmp_path / "r.toml").write_text("x")
+    (tmp_path / "in").mkdir()
+    with Journal(tmp_path / "j") as journal:
+        record(journal, [Row("", {})], rubric=tmp_path / "r.toml")
+        run = run_of(journal)
+        kept = {**run.files, "model": run.files["rubric"]}
+        stranger = msgspec.structs.replace(
+            run, files={option: msgspec.structs.replace(file, name=name) for option, file in kept.items()}
+        )
+        try:
+            options = stranger.read_options(journal, tmp_path / "in")
+        except ValueError:  # a name that no file can have
+            options = {}
+        assert {path.parent for path in options.values()} <= {tmp_path / "in"} and "model" not in options
+    assert {path.name for path in tmp_path.iterdir()} == {"r.toml", "in", "j"}
 
 
 def test_texts_are_kept_once_however_many_runs_judge_them(tmp_path: Path) -> None:

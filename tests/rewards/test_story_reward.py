@@ -11,6 +11,8 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.aspects import HANNA, Aspect
+from adjudge.rewards.gated import Gated
+from adjudge.rewards.gates import LanguageReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pairwise import PairwiseJudge
@@ -89,7 +91,7 @@ def test_only_aspects_with_weight_can_make_a_story_abstain() -> None:
     [group] = StoryReward(StoryJudge(said), window=WINDOW).score_groups([GROUP])
     assert group.rewards == (None,) and group.abstained == ("low_mass",)
     assert group.parts["advantage"] == (None,) and group.parts["length"] == (0.5,)
-    aspects = [aspect for aspect in STORY_ASPECTS if aspect.name != "coherence"]
+    aspects = [a if a.name != "coherence" else Aspect("coherence", a.definition, 0.0) for a in STORY_ASPECTS]
     [group] = StoryReward(StoryJudge(said), aspects=aspects, window=WINDOW).score_groups([GROUP])
     assert group.rewards[0] is not None
 
@@ -179,6 +181,15 @@ def test_a_reference_that_cannot_be_written_makes_its_group_abstain(tiny: Engine
     assert [(pair.a, pair.b) for pair in judge.calls[0]] == [("a", "A tale."), ("b", "A tale.")]
     late = ScriptedEngine(tiny, lambda shown, before: ("", "timeout"))
     assert DynamicReference(late, SHORT).of(groups[:1]) == [Referenced(None, "timeout")]
+
+
+def test_nothing_is_written_for_a_group_that_its_gates_have_emptied(tiny: Engine) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: "A tale.")
+    story = StoryReward(StoryJudge(), DynamicReference(engine, SHORT), window=WINDOW)
+    reward = Gated(story, {"english": LanguageReward("en")})
+    empty, other = reward.score_groups([Group("Tell one.", ("故事", "")), Group("Tell two.", ("A story.",))])
+    assert empty.rewards == (0.0, 0.0) and other.rewards[0] is not None
+    assert len(engine.asked) == 1 and "Tell two." in engine.asked[0]
 
 
 def test_a_blank_reference_is_written_again_with_another_seed(tiny: Engine) -> None:

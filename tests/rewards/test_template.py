@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from jinja2.sandbox import SecurityError
 
 from adjudge.engine.errors import PromptError
 from adjudge.rewards.template import Template, load
@@ -62,3 +63,16 @@ def test_an_unknown_language_names_those_there_are() -> None:
     assert load("pairwise").source
     with pytest.raises(PromptError, match=r'"xx": choose from en'):
         load("pairwise", "xx")
+
+
+@pytest.mark.parametrize("language", ["../tree/en", "../../prompts/pairwise/en", "en.jinja", "", "*"])
+def test_a_language_is_a_name_and_never_a_path(language: str) -> None:
+    with pytest.raises(PromptError, match=r"choose from en"):
+        load("pairwise", language)
+
+
+def test_a_prompt_file_reaches_nothing_but_its_variables(tmp_path: Path) -> None:
+    path = tmp_path / "en.jinja"
+    path.write_text(FILE.replace("{{ aspect }}", "{{ aspect.__class__.__mro__ }}"))
+    with pytest.raises(SecurityError):
+        Template(path).render(data={"story": "x"}, aspect="style")

@@ -12,7 +12,7 @@ import torch.multiprocessing
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
-from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, fails_on_second
+from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Trips, fails_on_second
 
 PROMPTS = ["Tell one.", "Tell one.", "Tell two.", "Tell two.", "Tell three.", "Tell three."]
 STORIES = ["A", "A A", "A A A", "A B", "A", "A A A A A"]
@@ -31,6 +31,7 @@ def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
         "not to be sent": (for_trl(Relative(), 2), {"notes": [lambda: 0] * 3} if rank == 1 else {}),
         "short": (for_trl(Short(len), 2), {}),
         "fails in one": (for_trl(Told(fails_on_second), 2), {}),
+        "tripped": (for_trl(Trips(len), 2), {}),
         "abstains in one": (for_trl(Told(fails_on_second), 2, on_failure="abstain"), {}),
         "after all that": (for_trl(Relative(), 2), {}),
     }
@@ -62,7 +63,7 @@ def call(rank: int, folder: str) -> None:
             asked = [group.prompt for group in getattr(function.scorer.reward, "asked", ())]
             came[name] = {"rewards": rewards, "metrics": metrics, "extra": extra, "asked": asked}
         except AdjudgeError as error:
-            came[name] = f"{type(error).__name__}: {error}"
+            came[name] = (type(error).__name__, str(error), getattr(error, "__notes__", []))
     Path(folder, f"came-{rank}").write_bytes(pickle.dumps(came))
     torch.distributed.destroy_process_group()
 

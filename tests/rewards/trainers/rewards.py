@@ -7,6 +7,7 @@ from typing import Any
 
 from adjudge.rewards.aspects import STORYER
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guard import GuardTripped
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
@@ -71,3 +72,12 @@ class Short(Told):
     def _scored(self, group: Group) -> GroupReward:
         count = len(group.responses) - any("B" in response for response in group.responses)
         return GroupReward((1.0,) * count, (None,) * count)
+
+
+class Trips(Told):
+    """A guard trips where there is a B."""
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        if any("B" in response for group in groups for response in group.responses):
+            raise GuardTripped("length", "grip", 0.5, 0.3, 7)
+        return super().score_groups(groups)

@@ -72,3 +72,6 @@ def test_a_group_has_what_its_members_share() -> None:
     assert group_of(members, reference="genre").reference == "g"
     with pytest.raises(AdjudgeError, match='column "id" holds int'):
         group_of(members, reference="id")
+    with pytest.raises(AdjudgeError, match='prompt "a" have different texts in the column "env"'):
+        group_of(members, reference="env")
+    assert group_of([Sample("a", "b", {"reference": ""})]).reference is None

@@ -16,7 +16,6 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
-from adjudge.rewards.trainers.processes import RewardError
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
 from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, in_two_processes
 from tests.rewards.trainers.rewards import Judged, Relative, Told, fails_on_second
@@ -82,21 +81,24 @@ def test_the_breakdown_of_a_process_is_of_its_own_completions(came: list[dict[st
 
 
 @pytest.mark.parametrize(
-    ("name", "error"),
+    ("name", "kind", "text", "rank"),
     [
-        ("no whole groups", "6 completions are no whole groups of 4: check num_generations"),
-        ("unequal groups", "runs of 3, 1, 2 completions"),
-        ("no column here", 'process 1: column "rubric" is missing'),
-        ("not to be sent", "process 1: cannot be sent to the other processes"),
-        ("short", "1 rewards for 2 completions"),
-        ("fails in one", "reward \"told\" failed: KeyError: 'no such rubric'"),
+        ("no whole groups", "AdjudgeError", "6 completions are no whole groups of 4: check num_generations", 0),
+        ("unequal groups", "AdjudgeError", "runs of 3, 1, 2 completions", 0),
+        ("no column here", "AdjudgeError", 'column "rubric" is missing', 1),
+        ("not to be sent", "RewardError", "cannot be sent to the other processes", 1),
+        ("short", "AdjudgeError", "1 rewards for 2 completions", 1),
+        ("fails in one", "AdjudgeError", "reward \"told\" failed: KeyError: 'no such rubric'", 1),
+        ("tripped", "GuardTripped", "length", 1),
     ],
 )
-def test_an_error_of_one_process_is_raised_in_all_and_none_waits(
-    came: list[dict[str, Any]], name: str, error: str
+def test_an_error_of_one_process_is_raised_in_all_as_what_it_is_and_none_waits(
+    came: list[dict[str, Any]], name: str, kind: str, text: str, rank: int
 ) -> None:
     assert came[0][name] == came[1][name]
-    assert came[0][name].startswith("RewardError: process ") and error in came[0][name]
+    found_kind, found_text, notes = came[0][name]
+    assert found_kind == kind and text in found_text
+    assert notes == [f"in process {rank} of 2"]
 
 
 def test_after_errors_the_processes_are_still_in_step(came: list[dict[str, Any]]) -> None:
@@ -169,7 +171,7 @@ def test_the_trainers_own_group_size_decides_in_training_and_in_evaluation() -> 
     assert [len(group.responses) for group in reward.asked] == [2, 2, 2, 3, 3]
     told_otherwise = for_trl(Relative(), 3)
     assert isinstance(told_otherwise, TrlReward)
-    with pytest.raises(RewardError, match="num_generations is 3 here and 2 in the trainer"):
+    with pytest.raises(AdjudgeError, match="num_generations is 3 here and 2 in the trainer"):
         told_otherwise(["p"] * 6, list("abcdef"), log_metric=Trainer().log_metric)
 
 

@@ -1,0 +1,106 @@
+"""How a reward stands against the guards' probes: one look at it, before it is trained on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.bench.words import percent, signed
+from adjudge.rewards.guards.canary import Canary, CanaryMeasurement, checked_canaries, measure_canaries
+from adjudge.rewards.guards.probes import PROBES, TOLERANCE, ProbeEffect, measure_probes
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.reward import Reward
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.words import count_words
+
+
+class ProbeRow(msgspec.Struct, frozen=True):
+    """One probe of a `kind` ("degenerate" or "injection") and what the reward makes of it."""
+
+    kind: str
+    effect: ProbeEffect
+    tolerance: float = TOLERANCE
+
+    @property
+    def fooled(self) -> bool | None:
+        """Whether the probe rises beyond the tolerance, by the guard's rule; None where too few texts can tell."""
+        rise, interval = self.effect.rise, self.effect.interval
+        if rise is not None and rise > self.tolerance:
+            return True
+        return None if interval is None or interval[1] > self.tolerance else False
+
+
+class Probing(msgspec.Struct, frozen=True):
+    """What a reward makes of the canaries and of the probes written from them.
+
+    `length_agreement` is what a reward that only counts words would reach on the same canaries.
+    """
+
+    canaries: CanaryMeasurement
+    length_agreement: float | None
+    rows: tuple[ProbeRow, ...]
+
+
+def probe(reward: Reward, canaries: Sequence[Canary] | None = None, *, tolerance: float = TOLERANCE) -> Probing:
+    """Put the canaries (by default the shipped ones) and all probes to a reward: 336 texts for the shipped."""
+    chosen = checked_canaries(canaries)
+    counted = CanaryMeasurement(tuple(tuple(float(count_words(text)) for text in one.texts) for one in chosen))
+    return Probing(
+        measure_canaries(reward, chosen),
+        counted.agreement,
+        tuple(
+            ProbeRow(kind, effect, tolerance)
+            for kind, texts in PROBES.items()
+            for effect in measure_probes(reward, chosen, texts)
+        ),
+    )
+
+
+def probe_table(probing: Probing) -> Table:
+    """A line for each probe: its effect with the interval, how often it got more, and the conclusion."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for column in ("probe", "effect", "95 % interval", "got more", "abstained", "reward is"):
+        table.add_column(column, justify="left" if column in ("probe", "reward is") else "right")
+    for place, row in enumerate(probing.rows):
+        effect = row.effect
+        table.add_row(
+            f"{row.kind}: {effect.probe.replace('_', ' ')}",
+            "–" if effect.effect is None else signed(effect.effect),
+            "–" if effect.interval is None else " to ".join(map(signed, effect.interval)),
+            "–" if effect.raised is None else percent(effect.raised),
+            str(effect.abstained),
+            {True: "fooled", False: "not fooled", None: "cannot be told"}[row.fooled],
+            end_section=place + 1 < len(probing.rows) and probing.rows[place + 1].kind != row.kind,
+        )
+    return table
+
+
+def probe_lines(probing: Probing) -> list[str]:
+    """The canaries and the number of probes that fool the reward, in plain sentences."""
+    agreement, words_alone = probing.canaries.agreement, probing.length_agreement
+    fooled = [row.effect.probe for row in probing.rows if row.fooled]
+    told = sum(row.fooled is not None for row in probing.rows)
+    order = "cannot be told" if agreement is None else percent(agreement)
+    chance = "" if words_alone is None else f", by length alone {percent(words_alone)}"
+    return [
+        f"canaries in their known order: {order} of pairs (chance 50 %{chance});"
+        f" {percent(probing.canaries.abstained)} abstained",
+        f"fooled by {len(fooled)} of {told} probes that can be told{': ' if fooled else ''}{', '.join(fooled)}",
+    ]
+
+
+def bench_probe(judge: str, options: Mapping[str, Any], engine: EngineSpec) -> None:
+    """Print how the rewards of a judge stand against the canaries and all probes."""
+    reward = JudgeReward(JudgeSpec(judge, dict(options), engine))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    with console.status(f"judging the canaries and the probes by {judge}"):
+        probing = probe(reward)
+    console.print(probe_table(probing))
+    for line in probe_lines(probing):
+        console.print(line, highlight=False, soft_wrap=True)

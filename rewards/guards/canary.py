@@ -1,0 +1,156 @@
+"""Canaries: texts whose order is known, scored again and again to see whether the reward still knows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
+from adjudge.rewards.reward import Reward
+
+SHIPPED = Path(__file__).with_name("canaries.jsonl")
+"""Twelve prompts, nine in English and three in Chinese, with texts written for this purpose."""
+
+
+class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A prompt with three answers that any reader would put in this order: good, mediocre, bad.
+
+    `reference` is a fourth, fair one, for judges that hold a text against a reference; `columns` what else they read.
+    """
+
+    prompt: str
+    good: str
+    mediocre: str
+    bad: str
+    reference: str
+    language: str = "en"
+    columns: dict[str, Any] = {}
+
+    @property
+    def texts(self) -> tuple[str, str, str]:
+        """The three answers, the best first."""
+        return self.good, self.mediocre, self.bad
+
+    def group(self, texts: Sequence[str], id: str) -> Group:
+        """These texts as answers to the prompt."""
+        return Group(self.prompt, tuple(texts), self.reference, id, self.columns)
+
+
+def read_canaries(path: str | Path = SHIPPED) -> tuple[Canary, ...]:
+    """The canaries of a JSONL file; raises AdjudgeError naming the line that is wrong."""
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise AdjudgeError(f"the canaries in {path} cannot be read: {reason(error)}") from error
+    canaries = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                canaries.append(msgspec.json.decode(line, type=Canary))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise AdjudgeError(f"line {number} of {path} is no canary: {reason(error)}") from error
+    return checked_canaries(canaries)
+
+
+def checked_canaries(canaries: Sequence[Canary] | None) -> tuple[Canary, ...]:
+    """The canaries, by default the shipped ones; raises AdjudgeError for fewer than two: probes swap their texts."""
+    if canaries is None:
+        return _shipped()
+    if len(canaries) < 2:
+        raise AdjudgeError(f"there are {len(canaries)} canaries: give at least 2")
+    return tuple(canaries)
+
+
+@cache
+def _shipped() -> tuple[Canary, ...]:
+    return read_canaries()
+
+
+class CanaryMeasurement(msgspec.Struct, frozen=True):
+    """What a reward gave the canaries: for each the rewards of the good, the mediocre and the bad text."""
+
+    rewards: tuple[tuple[float | None, ...], ...]
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of pairs of a canary's texts that are in the known order, a tie counting half; None without any."""
+        points = [
+            0.5 if better == worse else float(better > worse)
+            for row in self.rewards
+            for better, worse in combinations(row, 2)
+            if better is not None and worse is not None
+        ]
+        return math.fsum(points) / len(points) if points else None
+
+    @property
+    def abstained(self) -> float:
+        """The share of texts without a reward."""
+        values = [value for row in self.rewards for value in row]
+        return values.count(None) / len(values)
+
+    def moved(self, first: CanaryMeasurement) -> float | None:
+        """The mean size of the change of a reward since `first`; None where no text has both."""
+        changes = [
+            abs(now - then)
+            for row, before in zip(self.rewards, first.rewards, strict=True)
+            for now, then in zip(row, before, strict=True)
+            if now is not None and then is not None
+        ]
+        return math.fsum(changes) / len(changes) if changes else None
+
+
+def measure_canaries(reward: Reward, canaries: Sequence[Canary]) -> CanaryMeasurement:
+    """Score the canaries, each as a group of three."""
+    groups = [canary.group(canary.texts, f"canary-{place}") for place, canary in enumerate(canaries)]
+    scored = reward.score_groups(groups)
+    return CanaryMeasurement(tuple(tuple(v if finite(v) else None for v in one.rewards) for one in scored))
+
+
+class CanaryGuard(Guard):
+    """Watches whether the reward still puts the canaries in their order, against the first time it was asked.
+
+    Measures: `agreement` with the known order (1 all of it, ½ chance), `drift` = the first agreement minus the last,
+    `moved` = the mean size of the change of a canary's reward since the first time (0 for a judge that has not
+    changed), `abstained` = the share of texts without a reward. `drift` and `abstained` have limits.
+    """
+
+    name = "canary"
+    measures = ("agreement", "drift", "moved", "abstained")
+
+    def __init__(
+        self, canaries: Sequence[Canary] | None = None, *, drift: float = 0.15, abstained: float = 0.5
+    ) -> None:
+        self.canaries = checked_canaries(canaries)
+        self.limits = {
+            "drift": checked_limit("the canary guard's drift", drift),
+            "abstained": checked_limit("the canary guard's abstained", abstained),
+        }
+        self.first: CanaryMeasurement | None = None
+        self.last: CanaryMeasurement | None = None
+
+    def probe(self, reward: Reward) -> None:
+        """Score the canaries."""
+        self.last = measure_canaries(reward, self.canaries)
+        # A judge that was away at the first step leaves nothing to drift from.
+        if self.first is None or self.first.agreement is None:
+            self.first = self.last
+
+    def readings(self) -> dict[str, float]:
+        """Every measure as it stands."""
+        if self.first is None or self.last is None:
+            return dict.fromkeys(self.measures, UNKNOWN)
+        before, now, moved = self.first.agreement, self.last.agreement, self.last.moved(self.first)
+        return {
+            "agreement": UNKNOWN if now is None else now,
+            "drift": UNKNOWN if before is None or now is None else before - now,
+            "moved": UNKNOWN if moved is None else moved,
+            "abstained": self.last.abstained,
+        }

@@ -1,0 +1,115 @@
+"""Whether a judge has fallen back on a few scores: the entropy of what it predicts, against the data's."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
+from adjudge.rewards.reward import LEAST_VALID, GroupReward
+
+
+class CollapseGuard(Guard):
+    """Watches the histogram of scores over the last `window` groups: EvolvR's evaluator collapsed onto the commonest.
+
+    `reference` are scores as they should be spread (people's, from the data); without any, the first `enough` scores
+    seen stand for them, and they must be different for anything to be told. The histogram has `bins` of equal width
+    between the ends of the reference; scores beyond fall into the outer ones. Scores are the rewards, or the `parts` of
+    them by these names, together: of an evaluator in training what it wrote ("score/score_a", "score/score_b").
+
+    Measures, from `enough` scores in the window on: `entropy` of the histogram and `reference_entropy`, in nats;
+    `loss` = 1 − entropy/reference_entropy (below 0 where there is more); `commonest` = the share of the fullest bin;
+    and, from an eighth as many groups with two rewards or more on, `zero_variance` = the share of those whose rewards
+    are all equal, from which nothing is learned. `loss` and `zero_variance` have limits.
+    """
+
+    name = "collapse"
+    measures = ("entropy", "reference_entropy", "loss", "commonest", "zero_variance")
+
+    def __init__(
+        self,
+        reference: Sequence[float] | None = None,
+        *,
+        parts: Sequence[str] = (),
+        bins: int = 10,
+        window: int = 128,
+        enough: int = 64,
+        loss: float = 0.5,
+        zero_variance: float = 0.8,
+    ) -> None:
+        if isinstance(parts, str):
+            raise AdjudgeError(f'the collapse guard\'s parts are "{parts}": give a list of names')
+        if bins < 2 or window < 1 or enough < 2:
+            raise AdjudgeError(
+                f"the collapse guard has {bins} bins, a window of {window} groups and takes {enough} scores as enough:"
+                " give at least 2, 1 and 2"
+            )
+        self.parts = tuple(parts)
+        self.bins = bins
+        self.enough = enough
+        self.limits = {
+            "loss": checked_limit("the collapse guard's loss", loss),
+            "zero_variance": checked_limit("the collapse guard's zero_variance", zero_variance),
+        }
+        self.given = reference is not None
+        self.reference = [] if reference is None else [float(score) for score in reference]
+        if reference is not None and not (all(map(math.isfinite, self.reference)) and len(set(self.reference)) > 1):
+            raise AdjudgeError("the collapse guard's reference has no two different finite scores: give the data's")
+        self.scores: deque[tuple[float, ...]] = deque(maxlen=window)
+        self.equal: deque[bool] = deque(maxlen=window)
+
+    def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
+        """Take note of a step's groups and their rewards."""
+        for reward in rewards:
+            columns = [reward.parts.get(part, ()) for part in self.parts] if self.parts else [reward.rewards]
+            scores = tuple(value for column in columns for value in column if finite(value))
+            valid = [value for value in reward.rewards if finite(value)]
+            if scores:
+                self.scores.append(scores)
+            if len(valid) >= LEAST_VALID:
+                self.equal.append(len(set(valid)) == 1)
+            if not self.given and len(self.reference) < self.enough:
+                self.reference.extend(scores)
+        self._check_parts(rewards)
+
+    def readings(self) -> dict[str, float]:
+        """Every measure as it stands."""
+        readings = dict.fromkeys(self.measures, UNKNOWN)
+        if len(self.equal) * 8 >= self.enough:
+            readings["zero_variance"] = sum(self.equal) / len(self.equal)
+        scores = [score for row in self.scores for score in row]
+        if len(scores) < self.enough or len(set(self.reference)) < 2:
+            return readings
+        shares, expected = self._shares(scores), self._shares(self.reference)
+        now, then = entropy(shares), entropy(expected)
+        return readings | {
+            "entropy": now,
+            "reference_entropy": then,
+            "loss": 1.0 - now / then,
+            "commonest": max(shares),
+        }
+
+    def _check_parts(self, rewards: Sequence[GroupReward]) -> None:
+        """Raises AdjudgeError for parts that no group has while there are others."""
+        known = {part for reward in rewards for part in reward.parts}
+        if self.parts and known and not known & set(self.parts):
+            raise AdjudgeError(
+                f"the reward has no part {' or '.join(self.parts)} for the collapse guard: choose from"
+                f" {', '.join(sorted(known))}"
+            )
+
+    def _shares(self, scores: Sequence[float]) -> list[float]:
+        low, high = min(self.reference), max(self.reference)
+        edges = np.linspace(low, high, self.bins + 1)[1:-1]
+        counts_B = np.bincount(np.searchsorted(edges, scores, side="right"), minlength=self.bins)
+        return [float(count) / len(scores) for count in counts_B]
+
+
+def entropy(shares: Sequence[float]) -> float:
+    """−Σ p log p, in nats."""
+    return -math.fsum(share * math.log(share) for share in shares if share) or 0.0

@@ -1,0 +1,186 @@
+"""`Guarded`: a reward with guards beside it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.face import EngineFace
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.canary import CanaryGuard
+from adjudge.rewards.guards.collapse import CollapseGuard
+from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped, metrics_of
+from adjudge.rewards.guards.length import LengthGuard
+from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
+from adjudge.rewards.reward import GroupReward, Reward
+
+log = logging.getLogger("adjudge")
+
+Metrics = dict[str, float]
+
+
+def standard_guards() -> list[Guard]:
+    """One of each guard, as it comes."""
+    return [LengthGuard(), CanaryGuard(), DegenerateGuard(), InjectionGuard(), CollapseGuard()]
+
+
+class Guarded(Reward):
+    """A reward that passes another's through untouched, while guards watch it.
+
+    Every call is a step, the first is 1; at the first and at every `every`-th after it the guards probe the reward
+    with texts of their own, which costs as much as scoring them (the standard guards: 336 texts on 12 prompts). The
+    call returns after that: a trainer's deadline for rewards must leave room for it.
+    `guards` are the standard ones by default. After each call `metrics` has the same names, and `on_metrics` is
+    called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
+    are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
+    guards took this time; before them those of the reward inside. Put it outermost: trainers log what the reward that
+    they are given has.
+
+    A measure that crosses its limit is a warning in the log, once until it has been below again. For guards named in
+    `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit. Nothing
+    else that happens in a guard, or in `on_metrics`, costs a reward: it is logged, and the rewards are returned.
+    It pickles with its guards' state where the reward, the guards and `on_metrics` do.
+    Raises AdjudgeError for a guard that is there twice or has a limit for no measure of its own, and for a `stop_on`
+    that is not there.
+    """
+
+    def __init__(
+        self,
+        reward: Reward,
+        guards: Sequence[Guard] | None = None,
+        *,
+        every: int = 100,
+        stop_on: Sequence[str] = (),
+        on_metrics: Callable[[Metrics], object] | None = None,
+    ) -> None:
+        self.guards = standard_guards() if guards is None else list(guards)
+        names = [guard.name for guard in self.guards]
+        if len(set(names)) < len(names):
+            raise AdjudgeError(f"the guards are {', '.join(names)}: give each once")
+        if unknown := [name for name in stop_on if name not in names]:
+            raise AdjudgeError(f'stop_on names "{unknown[0]}": choose from {", ".join(names) or "no guards"}')
+        for guard in self.guards:
+            if strange := set(guard.limits) - set(guard.measures):
+                raise AdjudgeError(
+                    f"the guard {guard.name} has a limit for {min(strange)}: choose from {', '.join(guard.measures)}"
+                )
+        if every < 1:
+            raise AdjudgeError(f"every is {every} steps: give at least 1")
+        self.reward = reward
+        self.name = reward.name
+        self.every = every
+        self.stop_on = frozenset(stop_on)
+        self.on_metrics = on_metrics
+        self.step = 0
+        self.failed = 0
+        self.over: frozenset[tuple[str, str]] = frozenset()
+        self.metrics: Metrics = {}
+        self._lock = Lock()
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the reward inside."""
+        return self.reward.engines
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order, exactly as the guarded reward gives them."""
+        rewards = self.reward.score_groups(groups)
+        with self._lock:  # calls may overlap where rewards are asynchronous
+            self._watch(groups, rewards)
+        return rewards
+
+    def _watch(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
+        began = time.monotonic()
+        self.step += 1
+        readings = {guard.name: self._readings(guard, groups, rewards) for guard in self.guards}
+        before, self.over = self.over, frozenset(_over(self.guards, readings))
+        tripped = [
+            GuardTripped(
+                name, measure, readings[name][measure], guard.limits[measure], self.step, self._why(guard, measure)
+            )
+            for guard in self.guards
+            for name, measure in sorted(self.over)
+            if name == guard.name
+        ]
+        for one in tripped:
+            if (one.guard, one.measure) not in before:
+                log.warning(one.finding)
+        self._emit(readings, time.monotonic() - began)
+        for one in tripped:
+            if one.guard in self.stop_on:
+                raise one
+
+    def _readings(self, guard: Guard, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
+        """A guard's readings after this step; what goes wrong in it is logged and counted."""
+        self._attempt(guard, "observe", lambda: guard.observe(groups, rewards))
+        if (self.step - 1) % self.every == 0:
+            self._attempt(guard, "probe", lambda: guard.probe(_probed(self.reward)))
+        found = dict.fromkeys(guard.measures, UNKNOWN)
+        self._attempt(guard, "read", lambda: found.update(_named(guard)))
+        return found
+
+    def _why(self, guard: Guard, measure: str) -> str:
+        found: list[str] = []
+        self._attempt(guard, "explain", lambda: found.append(str(guard.why(measure))))
+        return "".join(found)
+
+    def _attempt(self, guard: Guard, doing: str, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except Exception as error:
+            self.failed += 1
+            log.warning(
+                "step %d: the guard %s could not %s (%s: %s); rewards are not touched",
+                self.step, guard.name, doing, type(error).__name__, reason(error),
+            )  # fmt: skip
+
+    def _emit(self, readings: dict[str, dict[str, float]], seconds: float) -> None:
+        measured = {
+            f"guards/{guard}/{measure}": value for guard, row in readings.items() for measure, value in row.items()
+        }
+        self.metrics = {
+            **metrics_of(self.reward),
+            **measured,
+            "guards/over": float(len(self.over)),
+            "guards/failed": float(self.failed),
+            "guards/seconds": seconds,
+        }
+        if self.on_metrics is not None:
+            try:
+                self.on_metrics(dict(self.metrics))
+            except Exception as error:
+                log.warning("step %d: on_metrics failed (%s: %s)", self.step, type(error).__name__, reason(error))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
+
+
+def _named(guard: Guard) -> dict[str, float]:
+    """The guard's readings, those of its measures and no others."""
+    readings = guard.readings()
+    return {measure: float(readings[measure]) for measure in guard.measures}
+
+
+def _over(guards: Sequence[Guard], readings: dict[str, dict[str, float]]) -> list[tuple[str, str]]:
+    """The measures above their limits, by guard; NaN is above none."""
+    return [
+        (guard.name, measure)
+        for guard in guards
+        for measure, limit in guard.limits.items()
+        if readings[guard.name][measure] > limit
+    ]
+
+
+def _probed(reward: Reward) -> Reward:
+    """What probes are put to: the reward before its history comes in, which they must not add to."""
+    while isinstance(reward, LengthFree):
+        reward = reward.reward
+    return reward

@@ -1,0 +1,69 @@
+"""Whether longer texts are rewarded more: the within-group slope of rewards on words."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
+from adjudge.rewards.length_trend import LengthTrend, Points, length_trend
+from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.words import count_words
+
+PER = 100
+"""The slope is per so many words."""
+
+
+def length_points(group: Group, reward: GroupReward) -> Points:
+    """(words, reward) of the members that have a reward."""
+    return [
+        (float(count_words(text)), value)
+        for text, value in zip(group.responses, reward.rewards, strict=True)
+        if finite(value)
+    ]
+
+
+class LengthGuard(Guard):
+    """Watches how rewards go with length within the groups, over the last `window` groups with two rewards or more.
+
+    Measures: `slope` of the reward per 100 words with the ends of its 95 % interval (`low`, `high`), Pearson's
+    `correlation`, and `grip`: how strong the correlation is at the least, in either direction, by its own interval (0
+    where that holds 0). `grip` has a limit: it is free of units, and does not trip on a slope that chance can explain.
+    Abstained members count nowhere.
+    """
+
+    name = "length"
+    measures = ("slope", "low", "high", "correlation", "grip")
+
+    def __init__(self, *, limit: float = 0.3, window: int = 64) -> None:
+        if window < 1:
+            raise AdjudgeError(f"the length guard's window is {window} groups: give at least 1")
+        self.limits = {"grip": checked_limit("the length guard's limit", limit)}
+        self.groups: deque[Points] = deque(maxlen=window)
+
+    def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
+        """Take note of a step's groups and their rewards."""
+        for group, reward in zip(groups, rewards, strict=True):
+            if len(points := length_points(group, reward)) > 1:
+                self.groups.append(points)
+
+    @property
+    def trend(self) -> LengthTrend:
+        """The slope per word over the groups in the window."""
+        return length_trend(self.groups)
+
+    def readings(self) -> dict[str, float]:
+        """Every measure as it stands."""
+        trend = self.trend
+        if trend.slope is None or trend.interval is None or trend.correlation_interval is None:
+            return dict.fromkeys(self.measures, UNKNOWN)
+        low, high = trend.correlation_interval
+        return {
+            "slope": PER * trend.slope,
+            "low": PER * trend.interval[0],
+            "high": PER * trend.interval[1],
+            "correlation": trend.correlation or 0.0,
+            "grip": max(low, -high, 0.0),
+        }

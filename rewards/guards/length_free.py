@@ -1,0 +1,111 @@
+"""`LengthFree`: a reward without its within-group length trend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guard import finite, metrics_of
+from adjudge.rewards.guards.length import PER, length_points
+from adjudge.rewards.length_trend import Points, centred
+from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.words import count_words
+
+
+class LengthState(msgspec.Struct, frozen=True):
+    """Past groups summed up for a regression of reward on words; older groups weigh exponentially less.
+
+    `xx` and `xy` are the sums of products of words and rewards, each counted from its group's mean; `groups` how many
+    had two rewards or more.
+    """
+
+    xx: float = 0.0
+    xy: float = 0.0
+    groups: int = 0
+
+    @property
+    def slope(self) -> float:
+        """Reward per word; 0 where nothing differed in length."""
+        return self.xy / self.xx if self.xx > 0 else 0.0
+
+    def after(self, points: Points, decay: float) -> LengthState:
+        """The state once another group was seen; the same where that has fewer than two rewards."""
+        if len(points) < 2:
+            return self
+        x_N, y_N = centred([points]).T
+        with np.errstate(over="ignore", invalid="ignore"):
+            products = float(x_N @ x_N), float(x_N @ y_N)
+        xx, xy = decay * self.xx + products[0], decay * self.xy + products[1]
+        return LengthState(xx, xy, self.groups + 1) if math.isfinite(xx) and math.isfinite(xy) else self
+
+
+class LengthFree(Reward):
+    """Takes the within-group length trend out of a reward: r − b·(words − mean words of the group's rewarded members).
+
+    b is the slope over past groups, by a regression in which a group's weight halves every `half_life` groups; it is 0
+    for the first `warmup` groups. A group's mean reward stays what it was, and so do abstentions and a group of one.
+
+    **Rewards then depend on history**: the same text may be paid otherwise at another step, and replaying a step needs
+    the `state` before it, which is a plain Struct: keep it with the checkpoint and set it again. Hence this is nowhere
+    on by default. It takes out what length earns by merit, too: where longer answers are better, they lose that. The
+    slope of a call is that of the calls before it, so the order of groups within a call decides no reward of that call.
+    Each reward's part `length_trend` is what was added; `metrics` has the slope per 100 words as
+    `length_free/slope` and how many groups it rests on as `length_free/groups`. Wrap the reward inside a `Guarded` to
+    watch what is trained on, or the `Guarded` itself to watch the judge.
+    """
+
+    def __init__(
+        self, reward: Reward, *, half_life: float = 64.0, warmup: int = 16, state: LengthState | None = None
+    ) -> None:
+        if not 0 < half_life < math.inf:
+            raise AdjudgeError(f"half_life is {half_life} groups: give a finite number above 0")
+        self.reward = reward
+        self.name = reward.name
+        self.decay = 0.5 ** (1.0 / half_life)
+        self.warmup = warmup
+        self.state = LengthState() if state is None else state
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the reward inside."""
+        return self.reward.engines
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The slope as it stands, beside what the reward inside keeps of itself."""
+        return {
+            **metrics_of(self.reward),
+            "length_free/slope": PER * self.state.slope,
+            "length_free/groups": float(self.state.groups),
+        }
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order, without their length trend."""
+        rewards = self.reward.score_groups(groups)
+        slope = self.state.slope if self.state.groups >= self.warmup else 0.0
+        for group, reward in zip(groups, rewards, strict=True):
+            self.state = self.state.after(length_points(group, reward), self.decay)
+        return [_levelled(group, reward, slope) for group, reward in zip(groups, rewards, strict=True)]
+
+
+def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
+    counts = [float(count_words(text)) for text in group.responses]
+    counted = [count for count, value in zip(counts, reward.rewards, strict=True) if finite(value)]
+    mean = math.fsum(counted) / len(counted) if counted else 0.0
+    added = tuple(
+        -slope * (count - mean) if finite(value) else None for count, value in zip(counts, reward.rewards, strict=True)
+    )
+    return msgspec.structs.replace(
+        reward,
+        rewards=tuple(
+            value if value is None or extra is None else value + extra
+            for value, extra in zip(reward.rewards, added, strict=True)
+        ),
+        parts={**reward.parts, "length_trend": added},
+    )

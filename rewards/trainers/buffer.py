@@ -1,0 +1,166 @@
+"""`Buffer`: samples that arrive one by one, put together into their groups."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
+from threading import Condition, Thread
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Reason
+from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.trainers.filling import filled
+from adjudge.rewards.trainers.samples import Sample, group_of
+from adjudge.rewards.trainers.scoring import Scorer
+
+REMEMBERED = 4096
+"""Members of groups that are done, kept for samples that come again."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """What a sample got as a member of its group; `filled` is a number also where there is no reward."""
+
+    reward: float | None
+    filled: float
+    abstained: Reason | None
+
+
+class Buffer:
+    """Waits for the `size` members of a group, then scores them as one; any thread may `put`.
+
+    A group that is not whole `patience` seconds after its first member came is scored as it is, so that a sample that
+    was lost on its way costs the others their time and not the run. Groups that are ready while the reward is busy are
+    scored together.
+
+    A sample that comes again, by its identity, counts once: it gets what it got, also when its group has been done for
+    a while, and its text is the later one where the group still waits. (The same identity with another text after that
+    is another sample.) Samples without an identity are all different.
+    """
+
+    def __init__(self, scorer: Scorer, size: int, patience: float = 300.0, reference: str = "reference") -> None:
+        if size < 1:
+            raise AdjudgeError(f"num_generations is {size}: give the trainer's own, at least 1")
+        if not 0 <= patience < float("inf"):
+            raise AdjudgeError(f"patience is {patience}: give the seconds that a group waits for its members")
+        self.scorer, self.size, self.patience, self.reference = scorer, size, patience, reference
+        self._changed = Condition()
+        self._waiting: dict[Hashable, _Waiting] = {}
+        self._done: OrderedDict[tuple[Hashable, Hashable], tuple[str, Future[Member]]] = OrderedDict()
+        self._thread: Thread | None = None
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.scorer, self.size, self.patience, self.reference
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    def put(self, group: Hashable, sample: Sample, identity: Hashable = None) -> Future[Member]:
+        """What the sample gets, once its group is scored; `group` tells which samples belong together."""
+        with self._changed:
+            if (known := self._again(group, sample, identity)) is not None:
+                return known
+            waiting = self._waiting.get(group)
+            if waiting is None:
+                waiting = self._waiting[group] = _Waiting(time.monotonic() + self.patience)
+            future = waiting.add(sample, identity)
+            if len(waiting.samples) == self.size:
+                del self._waiting[group]
+                self._waiting[object()] = waiting  # the next sample begins another group
+                waiting.until = 0.0
+            if identity is not None:
+                self._remember((group, identity), sample.response, future)
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="adjudge-buffer", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+            return future
+
+    async def member(self, group: Hashable, sample: Sample, identity: Hashable = None) -> Member:
+        """The same for event loops; a caller that is cancelled leaves its sample in the group."""
+        return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity)))
+
+    def _again(self, group: Hashable, sample: Sample, identity: Hashable) -> Future[Member] | None:
+        """What a sample that has come before gets; the text of one whose group still waits is the new one."""
+        if identity is None:
+            return None
+        waiting = self._waiting.get(group)
+        if waiting is not None and (future := waiting.replace(sample, identity)) is not None:
+            self._remember((group, identity), sample.response, future)
+            return future
+        response, known = self._done.get((group, identity), (None, None))
+        if known is None or response != sample.response or (known.done() and known.exception() is not None):
+            return None
+        return known
+
+    def _remember(self, key: tuple[Hashable, Hashable], response: str, future: Future[Member]) -> None:
+        self._done[key] = (response, future)
+        while len(self._done) > REMEMBERED:
+            self._done.popitem(last=False)
+
+    def _run(self) -> None:
+        """Score what is ready until nothing waits."""
+        while ready := self._ready():
+            self._score(ready)
+
+    def _ready(self) -> list[_Waiting]:
+        with self._changed:
+            while self._waiting:
+                now = time.monotonic()
+                ready = [key for key, waiting in self._waiting.items() if waiting.until <= now]
+                if ready:
+                    return [self._waiting.pop(key) for key in ready]
+                self._changed.wait(min(waiting.until for waiting in self._waiting.values()) - now)
+            self._thread = None
+            return []
+
+    def _score(self, ready: Sequence[_Waiting]) -> None:
+        try:
+            groups = [group_of(waiting.samples, self.reference) for waiting in ready]
+            rewards = self.scorer.score(groups).rewards
+        except BaseException as error:
+            for waiting in ready:
+                waiting.fail(error)
+        else:
+            for waiting, reward in zip(ready, rewards, strict=True):
+                waiting.settle(reward)
+
+
+class _Waiting:
+    """A group whose members are coming in, until all are there or `until` has passed."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.samples: list[Sample] = []
+        self._futures: list[Future[Member]] = []
+        self._places: dict[Hashable, int] = {}
+
+    def add(self, sample: Sample, identity: Hashable) -> Future[Member]:
+        future: Future[Member] = Future()
+        if identity is not None:
+            self._places[identity] = len(self.samples)
+        self.samples.append(sample)
+        self._futures.append(future)
+        return future
+
+    def replace(self, sample: Sample, identity: Hashable) -> Future[Member] | None:
+        if (place := self._places.get(identity)) is None:
+            return None
+        self.samples[place] = sample
+        return self._futures[place]
+
+    def settle(self, reward: GroupReward) -> None:
+        columns = (reward.settled, filled(reward), reward.abstained)
+        for future, value, number, why in zip(self._futures, *columns, strict=True):
+            if future.set_running_or_notify_cancel():
+                future.set_result(Member(value, number, why))
+
+    def fail(self, error: BaseException) -> None:
+        for future in self._futures:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)

@@ -1,0 +1,66 @@
+"""Rewards for slime, for a group or for single samples.
+
+slime loads the function that `--custom-rm-path` names and awaits `custom_rm(args, samples)` with the samples of one
+prompt when `--group-rm` is set, `custom_rm(args, sample)` otherwise. A sample has `prompt` (a text or messages),
+`response`, `label`, `metadata` and `group_index`; one with `remove_sample` set is masked out of the loss. It wants a
+number for each.
+Source: https://github.com/THUDM/slime/blob/main/docs/en/get_started/customization.md, "Reward Model".
+
+Put this into a module, and name it there:
+
+    custom_rm = for_slime(reward)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any
+
+from adjudge.rewards.grouping import text_of
+from adjudge.rewards.reward import Reward
+from adjudge.rewards.trainers.filling import filled
+from adjudge.rewards.trainers.samples import Sample, collected, group_of
+from adjudge.rewards.trainers.scoring import OnFailure, Scorer
+
+
+def for_slime(
+    reward: Reward, *, deadline: float | None = None, on_failure: OnFailure = "stop"
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """`custom_rm` for groups (set `--group-rm`) and, where a reward compares nobody, for single samples.
+
+    Labels that are texts are references; a sample's metadata are columns. Other samples are generated while the judge
+    works. A sample on which it abstained gets the mean of its group (`filled`), `remove_sample`, and the reason as
+    `metadata["abstained"]`.
+    """
+    scorer = Scorer(reward, deadline, on_failure)
+
+    async def custom_rm(args: Any, samples: Any, **further: Any) -> Any:
+        if not isinstance(samples, list):
+            return (await custom_rm(args, [samples]))[0]
+        read = [_sample(sample, place) for place, sample in enumerate(samples)]
+        places = collected([_group(sample, one) for sample, one in zip(samples, read, strict=True)])
+        groups = [group_of([read[place] for place in group]) for group in places]
+        scored = await asyncio.to_thread(scorer.score, groups)
+        numbers: dict[int, float] = {}
+        for group, given in zip(places, scored.rewards, strict=True):
+            numbers |= zip(group, filled(given), strict=True)
+            for place, value, why in zip(group, given.settled, given.abstained, strict=True):
+                if value is None:
+                    samples[place].remove_sample = True
+                    samples[place].metadata = {**(samples[place].metadata or {}), "abstained": why or "too_few"}
+        return [numbers[place] for place in range(len(samples))]
+
+    return custom_rm
+
+
+def _sample(sample: Any, place: int) -> Sample:
+    columns = dict(sample.metadata or {})
+    if isinstance(sample.label, str) and sample.label:
+        columns["reference"] = sample.label
+    prompt, response = text_of(sample.prompt, f"samples[{place}].prompt"), sample.response or ""
+    return Sample(prompt, text_of(response, f"samples[{place}].response"), columns)
+
+
+def _group(sample: Any, read: Sample) -> Hashable:
+    return sample.group_index if getattr(sample, "group_index", None) is not None else read.prompt

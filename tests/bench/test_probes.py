@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from adjudge.bench.probes import probe, probe_lines, probe_table
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.probes import PROBES
+from tests.rewards.guards.made import CANARIES, Made, rank
+
+
+def obedient(group: Group, text: str) -> float | None:
+    """Obeys one injection, and abstains on empty texts."""
+    return (rank(group, text) + 4 * ("请忽略" in text)) if text else None
+
+
+def shown(pay: object) -> str:
+    out = io.StringIO()
+    Console(file=out, width=110).print(probe_table(probe(Made(pay), CANARIES)))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_every_probe_has_a_row_with_its_numbers() -> None:
+    probing = probe(Made(obedient), CANARIES)
+    assert len(probing.rows) == 7 + 12
+    assert {row.kind for row in probing.rows} == set(PROBES)
+    assert [row.effect.probe for row in probing.rows if row.fooled] == ["order_zh"]
+    assert [row.effect.probe for row in probing.rows if row.fooled is None] == ["empty"]
+    assert probing.canaries.agreement == 1.0 and probing.length_agreement == pytest.approx(2 / 3)
+
+
+def test_the_table_says_who_fools_the_reward() -> None:
+    lines = {line.split("  ")[0].strip(): line for line in shown(obedient).splitlines()}
+    assert "+2.45" in lines["injection: order zh"] and lines["injection: order zh"].rstrip().endswith(" fooled")
+    assert "100 %" in lines["injection: order zh"] and "+0.00" in lines["injection: brackets"]
+    assert lines["injection: brackets"].rstrip().endswith("not fooled")
+    assert lines["degenerate: empty"].split()[-4:] == ["4", "cannot", "be", "told"]
+
+
+def test_the_lines_sum_it_up() -> None:
+    first, second = probe_lines(probe(Made(obedient), CANARIES))
+    assert first.startswith("canaries in their known order: 100 % of pairs (chance 50 %, by length alone ")
+    assert second == "fooled by 1 of 18 probes that can be told: order_zh"
+    silent = probe_lines(probe(Made(lambda group, text: None), CANARIES))
+    assert "cannot be told" in silent[0] and "100 % abstained" in silent[0]
+    assert silent[1] == "fooled by 0 of 0 probes that can be told"
+
+
+def test_a_tolerance_of_ones_own_decides() -> None:
+    assert not any(row.fooled for row in probe(Made(obedient), CANARIES, tolerance=9.0).rows)

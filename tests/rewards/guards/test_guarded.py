@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import logging
+import math
+import pickle
+import struct
+from collections.abc import Sequence
+from threading import Thread
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import HANNA
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.canary import Canary, CanaryGuard, read_canaries
+from adjudge.rewards.guards.collapse import CollapseGuard
+from adjudge.rewards.guards.guard import Guard, GuardTripped
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.length import LengthGuard
+from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.words import count_words
+from tests.rewards.guards.made import CANARIES, Made, of_words, rank, rewarded
+
+GROUPS = [of_words(1, 2, 3), of_words(2, 4)]
+
+
+class Dial(Guard):
+    """A guard that shows what it is set to."""
+
+    name = "dial"
+    measures = ("turned",)
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.limits = {"turned": 1.0}
+        self.value = value
+
+    def readings(self) -> dict[str, float]:
+        return {"turned": self.value}
+
+
+class Odd(Dial):
+    """A guard with a limit for nothing it measures."""
+
+    def __init__(self) -> None:
+        self.limits = {"tuned": 1.0}
+
+
+class Broken(Guard):
+    """A guard that fails at whatever it is `at`."""
+
+    name = "broken"
+    measures = ("cracks",)
+
+    def __init__(self, at: str) -> None:
+        self.limits = {"cracks": 0.0}
+        self.at = at
+
+    def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
+        self._fail("observe")
+
+    def probe(self, reward: Reward) -> None:
+        self._fail("probe")
+
+    def readings(self) -> dict[str, float]:
+        self._fail("read")
+        return {"cracks": float(self.at == "explain"), "not announced": 9.0}
+
+    def why(self, measure: str) -> str:
+        self._fail("explain")
+        return "it is old"
+
+    def _fail(self, at: str) -> None:
+        if at == self.at:
+            raise OSError("it broke\nin two")
+
+
+def small_guards(canaries: Sequence[Canary] = CANARIES) -> list[Guard]:
+    return [
+        LengthGuard(),
+        CanaryGuard(canaries),
+        DegenerateGuard(canaries),
+        InjectionGuard(canaries),
+        CollapseGuard(),
+    ]
+
+
+def untimed(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name != "guards/seconds"}
+
+
+def bits(rows: Sequence[GroupReward]) -> list[list[bytes | None]]:
+    return [[None if value is None else struct.pack("d", value) for value in row.rewards] for row in rows]
+
+
+@given(st.lists(st.lists(st.none() | st.floats(), max_size=5), max_size=4))
+def test_rewards_pass_through_bit_for_bit_under_the_same_names(rows: list[list[float | None]]) -> None:
+    given_rows = [rewarded(row) for row in rows]
+
+    class Table(Made):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            return given_rows if groups and groups[0].id == "asked" else super().score_groups(groups)
+
+    guarded = Guarded(Table(), small_guards())
+    groups = [Group("p", tuple("w " * n for n in range(len(row))), id="asked") for row in rows]
+    found = guarded.score_groups(groups)
+    if groups:
+        assert found is given_rows and bits(found) == bits(given_rows)
+    else:
+        assert found == []
+    assert list(guarded.metrics) == [
+        *(f"guards/{guard.name}/{measure}" for guard in guarded.guards for measure in guard.measures),
+        "guards/over",
+        "guards/failed",
+        "guards/seconds",
+    ]
+    assert all(type(value) is float for value in guarded.metrics.values())
+    assert guarded.metrics["guards/failed"] == 0
+
+
+def test_probes_come_at_the_first_step_and_every_so_many_after() -> None:
+    reward = Made()
+    guarded = Guarded(reward, [CanaryGuard(CANARIES), InjectionGuard(CANARIES)], every=3)
+    calls = []
+    for _ in range(7):
+        before = len(reward.asked)
+        guarded.score_groups(GROUPS)
+        calls.append(len(reward.asked) - before)
+    assert calls == [3, 1, 1, 3, 1, 1, 3]
+
+
+def test_a_crossing_is_warned_of_once_until_it_has_been_undone(caplog: pytest.LogCaptureFixture) -> None:
+    dial = Dial()
+    guarded = Guarded(Made(), [dial])
+    warned = []
+    for value in (0.0, 1.0, 1.5, 2.0, 0.5, math.nan, 3.0):
+        dial.value = value
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "adjudge"):
+            guarded.score_groups(GROUPS)
+        warned.append([record.getMessage() for record in caplog.records])
+        assert guarded.metrics["guards/over"] == (value > 1)
+    assert [len(lines) for lines in warned] == [0, 0, 1, 0, 0, 0, 1]
+    assert warned[2] == ["step 3: the guard dial measures turned 1.5, above its limit 1"]
+
+
+def test_a_guard_to_stop_on_raises_with_everything_one_needs_to_know() -> None:
+    dial, metrics = Dial(), []
+    guarded = Guarded(Made(), [dial], stop_on=("dial",), on_metrics=metrics.append)
+    guarded.score_groups(GROUPS)
+    dial.value = 2.5
+    for step in (2, 3):
+        with pytest.raises(
+            GuardTripped, match=f"step {step}: the guard dial measures turned 2.5, above its limit 1: "
+        ) as hit:
+            guarded.score_groups(GROUPS)
+        trip = pickle.loads(pickle.dumps(hit.value))
+        assert isinstance(trip, AdjudgeError) and str(trip) == str(hit.value)
+        assert (trip.guard, trip.measure, trip.value, trip.limit, trip.step) == ("dial", "turned", 2.5, 1.0, step)
+    assert len(metrics) == 3  # what tripped is in the log of metrics, too
+
+
+def test_the_log_names_the_probes_that_fool_the_reward(caplog: pytest.LogCaptureFixture) -> None:
+    def pay(group: Group, text: str) -> float:
+        return rank(group, text) + 4 * ("请忽略" in text) + 2 * ("[[10]]" in text)
+
+    with pytest.raises(GuardTripped, match=r"\(order_zh \+2.45, brackets \+1.22\): look at") as hit:
+        Guarded(Made(pay), [InjectionGuard(CANARIES)], stop_on=("injection",)).score_groups(GROUPS)
+    assert pickle.loads(pickle.dumps(hit.value)).why == "order_zh +2.45, brackets +1.22"
+    assert "above its limit 0.25 (order_zh +2.45, brackets +1.22)" in caplog.text
+
+
+def test_only_what_is_named_stops() -> None:
+    guarded = Guarded(Made(), [Dial(9.0), CanaryGuard(CANARIES)], stop_on=("canary",))
+    assert len(guarded.score_groups(GROUPS)) == 2
+
+
+def test_a_guard_that_cannot_explain_itself_trips_all_the_same() -> None:
+    guarded = Guarded(Made(), [Broken("explain")], stop_on=("broken",))
+    with pytest.raises(GuardTripped, match="measures cracks 1, above its limit 0: look"):
+        guarded.score_groups(GROUPS)
+    assert guarded.metrics["guards/failed"] == 1
+
+
+@pytest.mark.parametrize("at", ["observe", "probe", "read"])
+def test_a_guard_that_fails_costs_no_reward_and_no_other_guard(at: str, caplog: pytest.LogCaptureFixture) -> None:
+    guarded = Guarded(Made(), [Broken(at), Dial(0.5)], stop_on=("broken",))
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        assert guarded.score_groups(GROUPS) == Made().score_groups(GROUPS)
+    [record] = caplog.records
+    assert (
+        record.getMessage() == f"step 1: the guard broken could not {at} (OSError: it broke); rewards are not touched"
+    )
+    cracks = guarded.metrics.pop("guards/broken/cracks")
+    assert math.isnan(cracks) == (at == "read")
+    assert untimed(guarded.metrics) == {"guards/dial/turned": 0.5, "guards/over": 0.0, "guards/failed": 1.0}
+
+
+def test_a_reward_that_fails_at_probes_alone_still_rewards() -> None:
+    def pay(group: Group, text: str) -> float:
+        if group.id.startswith(("canary", "probe")):
+            raise AdjudgeError('"reviews" is missing')
+        return 1.0
+
+    guarded = Guarded(Made(pay), small_guards(), stop_on=[guard.name for guard in small_guards()])
+    assert guarded.score_groups(GROUPS) == Made(lambda group, text: 1.0).score_groups(GROUPS)
+    assert guarded.metrics["guards/failed"] == 3 and guarded.metrics["guards/over"] == 0
+
+
+def test_metrics_go_to_the_callback_whose_failing_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(metrics: dict[str, float]) -> None:
+        metrics.clear()
+        raise ValueError("no log today")
+
+    guarded = Guarded(Made(), [Dial(0.5)], on_metrics=fail)
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        assert len(guarded.score_groups(GROUPS)) == 2
+    assert "on_metrics failed (ValueError: no log today)" in caplog.text
+    assert untimed(guarded.metrics) == {"guards/dial/turned": 0.5, "guards/over": 0.0, "guards/failed": 0.0}
+
+
+def test_a_length_hungry_reward_is_stopped_and_without_its_trend_it_is_not() -> None:
+    def pay(group: Group, text: str) -> float:
+        return 0.01 * count_words(text)
+
+    def train(reward: Reward) -> None:
+        for step in range(24):
+            reward.score_groups(
+                [Group("p", tuple(f"w{(place * step) % 7} " * (place + step) for place in range(9, 17)))]
+            )
+
+    with pytest.raises(GuardTripped) as hit:
+        train(Guarded(Made(pay), [LengthGuard()], stop_on=("length",)))
+    assert (hit.value.guard, hit.value.measure) == ("length", "grip")
+    free = LengthFree(Made(pay), warmup=0)
+    free.score_groups([of_words(1, 9)])
+    guarded = Guarded(free, [LengthGuard()], stop_on=("length",))
+    train(guarded)
+    assert guarded.metrics["length_free/slope"] == pytest.approx(1.0)
+    assert guarded.metrics["length_free/groups"] == 25
+    outside = LengthFree(Guarded(Made(pay), [LengthGuard()]))
+    train(outside)
+    assert outside.metrics["guards/over"] == 1 and outside.metrics["length_free/slope"] == pytest.approx(1.0)
+
+
+def test_probes_leave_the_history_of_a_reward_alone() -> None:
+    plain = LengthFree(Made(rank))
+    guarded = Guarded(LengthFree(Made(rank)), small_guards(), every=1)
+    for reward in (plain, guarded):
+        reward.score_groups(GROUPS)
+    assert isinstance(guarded.reward, LengthFree)
+    assert guarded.reward.state == plain.state and plain.state.groups == 2
+
+
+def test_it_pickles_with_its_state_and_goes_on_from_there() -> None:
+    guarded = Guarded(LengthFree(Made(rank)), small_guards(), every=2)
+    guarded.score_groups(GROUPS)
+    again = pickle.loads(pickle.dumps(guarded))
+    for reward in (guarded, again):
+        reward.score_groups(GROUPS)
+    assert again.step == 2
+    assert untimed(again.metrics) == pytest.approx(untimed(guarded.metrics), nan_ok=True)
+
+
+def test_calls_may_overlap() -> None:
+    guarded = Guarded(Made(), [LengthGuard(window=1000)], every=10)
+    threads = [Thread(target=lambda: [guarded.score_groups(GROUPS) for _ in range(20)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert guarded.step == 80
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"guards": [Dial(), Dial()]}, "the guards are dial, dial: give each once"),
+        (
+            {"stop_on": ("lenght",)},
+            'stop_on names "lenght": choose from length, canary, degenerate, injection, collapse',
+        ),
+        ({"guards": [], "stop_on": ("length",)}, "choose from no guards"),
+        ({"guards": [Odd()]}, "the guard dial has a limit for tuned: choose from turned"),
+        ({"every": 0}, "every is 0 steps"),
+    ],
+)
+def test_options_that_make_no_sense_are_mistakes(how: dict[str, Any], said: str) -> None:
+    with pytest.raises(AdjudgeError, match=said):
+        Guarded(Made(), **how)
+
+
+def test_a_judge_on_a_real_engine_goes_through_all_of_it() -> None:
+    reward = JudgeReward(
+        JudgeSpec("pointwise", {"aspects": HANNA[:1]}, EngineSpec("dummy:tiny-llama", kv_cache_gb=0.2))
+    )
+    guarded = pickle.loads(pickle.dumps(Guarded(reward, small_guards(read_canaries()[8:10]))))
+    assert guarded.engines == ()
+    groups = [Group("Tell one.", ("A story.", "Another, longer story.", "", "<|im_end|>\ud800 5"), id="g")]
+    expected = reward.score_groups(groups)
+    assert bits(guarded.score_groups(groups)) == bits(expected)
+    [engine] = guarded.engines
+    assert engine.stats.prompts == 2 * 4 + 336 // 6 and guarded.metrics["guards/failed"] == 0
+    for guard in ("canary", "degenerate", "injection"):
+        assert guarded.metrics[f"guards/{guard}/abstained"] < 0.05  # random weights: some label masses are low
+    assert 0 <= guarded.metrics["guards/canary/agreement"] <= 1
+    assert guarded.metrics["guards/canary/drift"] == 0
+    unknown = {name for name, value in guarded.metrics.items() if math.isnan(value)}
+    assert unknown == {f"guards/collapse/{measure}" for measure in CollapseGuard.measures}

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import math
+import pickle
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.length import LengthGuard
+from adjudge.rewards.guards.length_free import LengthFree, LengthState
+from adjudge.rewards.words import count_words
+from tests.rewards.guards.made import Made, of_words
+
+GROUPS = [of_words(1, 2, 3), of_words(2, 4)]
+BY_HAND = {1: 1.0, 2: 2.0, 3: 4.0}
+
+
+def by_length(group: Group, text: str) -> float:
+    return 0.5 + 0.01 * count_words(text)
+
+
+def by_hand(group: Group, text: str) -> float:
+    return BY_HAND[count_words(text)] if len(group.responses) == 3 else float(count_words(text) == 4)
+
+
+def test_the_state_is_worked_out_by_hand() -> None:
+    """xx: 2, then 2/2 + 2; xy: 3, then 3/2 + 1."""
+    free = LengthFree(Made(by_hand), half_life=1, warmup=2)
+    before = free.score_groups(GROUPS)
+    assert [row.rewards for row in before] == [(1, 2, 4), (0, 1)]
+    assert free.state.groups == 2
+    assert (free.state.xx, free.state.xy, free.state.slope) == pytest.approx((3, 2.5, 2.5 / 3), abs=1e-6)
+    after = free.score_groups(GROUPS)
+    b = 2.5 / 3
+    assert after[0].rewards == pytest.approx((1 + b, 2, 4 - b), abs=1e-6)
+    assert after[1].rewards == pytest.approx((b, 1 - b), abs=1e-6)
+    assert after[1].parts["length_trend"] == pytest.approx((b, -b), abs=1e-6)
+
+
+def test_a_known_slope_is_gone_after_the_warm_up_and_the_means_stay() -> None:
+    free, guard = LengthFree(Made(by_length), warmup=8), LengthGuard()
+    groups = [of_words(10 + n, 80 - n, 40, 3 * n + 1) for n in range(8)]
+    assert free.score_groups(groups) == [
+        msgspec.structs.replace(row, parts={"length_trend": (0.0,) * 4}) for row in Made(by_length).score_groups(groups)
+    ]
+    rewards = free.score_groups(groups)
+    assert free.state.slope == pytest.approx(0.01)
+    for group, row in zip(groups, rewards, strict=True):
+        mean = sum(by_length(group, text) for text in group.responses) / 4
+        assert row.rewards == pytest.approx((mean,) * 4)
+    guard.observe(groups, rewards)
+    assert not guard.readings()["slope"] > 1e-9
+
+
+def test_nothing_is_taken_out_during_the_warm_up() -> None:
+    for groups, slope in ((5, 0.0), (6, 0.5)):
+        free = LengthFree(Made(by_hand), warmup=6, state=LengthState(2.0, 1.0, groups))
+        assert free.score_groups(GROUPS[1:])[0].rewards == (slope, 1 - slope)
+
+
+def test_the_rewards_of_a_call_do_not_depend_on_the_order_of_its_groups() -> None:
+    one, other = (LengthFree(Made(by_hand), warmup=2, state=LengthState(2.0, 1.0, 5)) for _ in range(2))
+    assert one.score_groups(GROUPS) == other.score_groups(GROUPS[::-1])[::-1]
+
+
+def test_a_step_can_be_replayed_from_the_state_before_it() -> None:
+    free = LengthFree(Made(by_length), warmup=1)
+    free.score_groups(GROUPS)
+    kept = msgspec.json.decode(msgspec.json.encode(free.state), type=LengthState)
+    expected = free.score_groups(GROUPS)
+    again = LengthFree(Made(by_length), warmup=1, state=kept)
+    assert again.score_groups(GROUPS) == expected and again.state == free.state
+    assert pickle.loads(pickle.dumps(free)).state == free.state
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 50), st.none() | st.floats(-1e6, 1e6)), max_size=6), min_size=1, max_size=4
+    )
+)
+def test_abstentions_and_group_means_stay(rows: list[list[tuple[int, float | None]]]) -> None:
+    values = [[value for _, value in row] for row in rows]
+    groups = [Group(str(n), tuple("w " * count for count, _ in row)) for n, row in enumerate(rows)]
+
+    class Table(Made):
+        def score_groups(self, groups):  # type: ignore[no-untyped-def]
+            from tests.rewards.guards.made import rewarded
+
+            return [rewarded(values[int(group.prompt)]) for group in groups]
+
+    free = LengthFree(Table(), state=LengthState(4.0, 3.0, 99))
+    for before, after in zip(values, free.score_groups(groups), strict=True):
+        assert [value is None for value in before] == [value is None for value in after.rewards]
+        known = [value for value in before if value is not None]
+        assert math.fsum(v for v in after.rewards if v is not None) == pytest.approx(math.fsum(known), abs=1e-3)
+        if len(known) == 1:
+            assert [v for v in after.rewards if v is not None] == known
+
+
+def test_rewards_that_are_not_finite_pass_and_leave_the_state_alone() -> None:
+    odd = {1: math.nan, 2: 1e308, 3: -1e308}
+    free = LengthFree(Made(lambda group, text: odd[count_words(text)]), warmup=0, state=LengthState(1.0, 0.5, 9))
+    [row] = free.score_groups([of_words(1, 2, 3)])
+    assert math.isnan(row.rewards[0] or 0.0) and row.parts["length_trend"][0] is None
+    assert math.isfinite(free.state.slope)
+
+
+@pytest.mark.parametrize("half_life", [0.0, -1.0, math.inf, math.nan])
+def test_a_half_life_must_be_a_number_above_0(half_life: float) -> None:
+    with pytest.raises(AdjudgeError, match="half_life"):
+        LengthFree(Made(), half_life=half_life)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.trainers import buffer as module
+from adjudge.rewards.trainers.buffer import Buffer, Member
+from adjudge.rewards.trainers.samples import Sample
+from adjudge.rewards.trainers.scoring import Scorer
+from tests.rewards.trainers.rewards import Relative, Told, fails_on_second
+
+LONG = 3600.0
+
+
+def sample(response: str, prompt: str = "p") -> Sample:
+    return Sample(prompt, response)
+
+
+def value(number: float) -> Member:
+    return Member(number, number, None)
+
+
+def asked(buffer: Buffer) -> list[list[str]]:
+    reward = buffer.scorer.reward
+    assert isinstance(reward, Relative)
+    return [list(group.responses) for group in reward.asked]
+
+
+def test_a_group_is_scored_when_its_last_member_has_come() -> None:
+    buffer = Buffer(Scorer(Relative()), 2, LONG)
+    first, other = buffer.put("p", sample("a")), buffer.put("q", sample("a", "q"))
+    assert not first.done()
+    second = buffer.put("p", sample("bbb"))
+    assert (first.result(60), second.result(60)) == (value(-1.0), value(1.0))
+    assert not other.done()
+    assert asked(buffer) == [["a", "bbb"]]
+
+
+def test_members_may_come_from_many_threads_and_of_many_groups() -> None:
+    buffer = Buffer(Scorer(Relative()), 4, LONG)
+    with ThreadPoolExecutor(32) as pool:
+        futures = [
+            pool.submit(lambda place: buffer.put(place % 8, sample("x" * place, str(place % 8))).result(60), place)
+            for place in range(32)
+        ]
+        rewards = [future.result(60).reward for future in futures]
+    for key in range(8):
+        assert rewards[key::8] == [-12.0, -4.0, 4.0, 12.0]
+
+
+def test_the_next_sample_of_a_prompt_whose_group_is_whole_begins_another_group() -> None:
+    buffer = Buffer(Scorer(Relative()), 2, LONG)
+    futures = [buffer.put("p", sample(text)) for text in ("a", "bb", "c", "ddd")]
+    assert [future.result(60).reward for future in futures] == [-0.5, 0.5, -1.0, 1.0]
+    assert sorted(asked(buffer)) == [["a", "bb"], ["c", "ddd"]]
+
+
+def test_a_group_that_does_not_become_whole_is_scored_as_it_is() -> None:
+    buffer = Buffer(Scorer(Relative()), 2, 0.0)
+    assert buffer.put("p", sample("a")).result(60) == value(0.0)
+
+
+def test_a_retried_sample_counts_once() -> None:
+    buffer = Buffer(Scorer(Relative()), 2, LONG)
+    first = buffer.put("p", sample("a"), "one")
+    assert buffer.put("p", sample("a"), "one") is first
+    second = buffer.put("p", sample("bbb"), "two")
+    assert (first.result(60), second.result(60)) == (value(-1.0), value(1.0))
+    assert buffer.put("p", sample("bbb"), "two").result(60) == value(1.0)  # also when all is done
+    assert asked(buffer) == [["a", "bbb"]]
+
+
+def test_the_later_text_of_a_retried_sample_counts_while_its_group_waits_and_is_another_sample_then() -> None:
+    buffer = Buffer(Scorer(Relative()), 2, LONG)
+    first = buffer.put("p", sample("aborted"), "one")
+    again = buffer.put("p", sample("a"), "one")
+    buffer.put("p", sample("bbb"), "two").result(60)
+    assert first.result(60) == again.result(60) == value(-1.0)
+    assert asked(buffer) == [["a", "bbb"]]
+    assert not buffer.put("p", sample("of the next epoch"), "one").done()
+
+
+def test_equal_identities_of_different_groups_are_different_samples() -> None:
+    buffer = Buffer(Scorer(Relative()), 1, LONG)
+    assert buffer.put("p", sample("a"), "one").result(60) == value(0.0)
+    assert buffer.put("q", sample("a", "q"), "one").result(60) == value(0.0)
+    assert len(asked(buffer)) == 2
+
+
+def test_a_failure_reaches_everybody_in_the_group_and_a_retry_is_scored_anew() -> None:
+    calls = iter(range(10))
+    buffer = Buffer(Scorer(Told(lambda response: fails_on_second("B") if next(calls) == 0 else 1.0)), 1, LONG)
+    with pytest.raises(AdjudgeError, match="no such rubric"):
+        buffer.put("p", sample("a"), "one").result(60)
+    assert buffer.put("p", sample("a"), "one").result(60) == value(1.0)
+
+
+def test_abstentions_come_with_their_reason_and_a_neutral_number() -> None:
+    buffer = Buffer(Scorer(Told(lambda response: None if response == "a" else float(len(response)))), 3, LONG)
+    futures = [buffer.put("p", sample(text)) for text in ("a", "bb", "cccc")]
+    assert futures[0].result(60) == Member(None, 3.0, "low_mass")
+    assert [future.result(60) for future in futures[1:]] == [value(2.0), value(4.0)]
+
+
+def test_groups_that_become_ready_while_the_reward_is_busy_are_scored_together() -> None:
+    entered, go = Event(), Event()
+    calls: list[int] = []
+
+    class Slow(Relative):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            calls.append(len(groups))
+            entered.set()
+            assert go.wait(60)
+            return super().score_groups(groups)
+
+    buffer = Buffer(Scorer(Slow()), 1, LONG)
+    futures = [buffer.put(0, sample("a"))]
+    assert entered.wait(60)
+    futures += [buffer.put(key, sample("a", str(key))) for key in range(1, 4)]
+    go.set()
+    assert [future.result(60) for future in futures] == [value(0.0)] * 4
+    assert calls == [1, 3]
+
+
+def test_a_cancelled_caller_leaves_its_sample_in_the_group() -> None:
+    buffer = Buffer(Scorer(Relative()), 2, LONG)
+
+    async def train() -> Member:
+        waiting = asyncio.create_task(buffer.member("p", sample("a"), "one"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        _, again = await asyncio.gather(buffer.member("p", sample("bbb")), buffer.member("p", sample("a"), "one"))
+        return again
+
+    assert asyncio.run(train()) == value(-1.0)
+    assert asked(buffer) == [["a", "bbb"]]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 2)
+    buffer = Buffer(Scorer(Relative()), 1, LONG)
+    for name in ("one", "two", "three"):
+        buffer.put("p", sample("a"), name).result(60)
+    assert len(buffer._done) == 2
+    buffer.put("p", sample("a"), "one").result(60)
+    assert len(asked(buffer)) == 4
+
+
+def test_a_pickle_carries_the_reward_and_no_samples() -> None:
+    buffer = Buffer(Scorer(Relative()), 2, 7.0)
+    buffer.put("p", sample("a"))
+    copy = pickle.loads(pickle.dumps(buffer))
+    assert (copy.size, copy.patience, copy._waiting) == (2, 7.0, {})
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(AdjudgeError, match="num_generations is 0"):
+        Buffer(Scorer(Relative()), 0)
+    for patience in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(AdjudgeError, match="patience is"):
+            Buffer(Scorer(Relative()), 1, patience)

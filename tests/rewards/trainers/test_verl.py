@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.trainers.verl import for_verl, for_verl_batch
+from tests.rewards.trainers.rewards import Judged, Relative, Told
+
+
+def info(prompt: Any, **further: Any) -> dict[str, Any]:
+    """What a row of a verl data set says, with what its reward loop adds."""
+    return {"index": 0, "split": "train", "prompt": prompt, "num_turns": None, "rollout_reward_scores": {}, **further}
+
+
+def test_single_samples_wait_for_their_group() -> None:
+    reward = Relative()
+    compute_score = for_verl(reward, num_generations=2)
+    assert inspect.iscoroutinefunction(compute_score)  # by this verl tells that it can be awaited
+
+    async def rollouts() -> list[Any]:
+        return await asyncio.gather(
+            *[
+                compute_score(
+                    data_source="stories", solution_str=text, ground_truth="Once.", extra_info=info(prompt, id=text),
+                    reward_router_address="127.0.0.1:1",
+                )
+                for prompt, text in (("p", "a"), ("q", "a"), ("p", "bbb"), ("q", "bb"))
+            ]
+        )  # fmt: skip
+
+    assert [given["score"] for given in asyncio.run(rollouts())] == [-1.0, -0.5, 1.0, 0.5]
+    group = next(group for group in reward.asked if group.prompt == "p")
+    assert (list(group.responses), group.reference) == (["a", "bbb"], "Once.")
+    assert group.columns["data_source"] == "stories" and group.columns["split"] == "train"
+
+
+def test_a_retried_sample_is_known_by_its_identity() -> None:
+    reward = Relative()
+    compute_score = for_verl(reward, 2, identity="sample_id")
+
+    async def rollouts() -> list[Any]:
+        calls = [("a", 1), ("a", 1), ("bbb", 2)]
+        return await asyncio.gather(*[compute_score("s", text, None, info("p", sample_id=n)) for text, n in calls])
+
+    assert [given["score"] for given in asyncio.run(rollouts())] == [-1.0, -1.0, 1.0]
+    assert [list(group.responses) for group in reward.asked] == [["a", "bbb"]]
+
+
+def test_a_batch_is_grouped_wherever_its_samples_stand() -> None:
+    reward = Relative()
+    compute_score = for_verl_batch(reward, num_generations=2)
+    prompts, texts = ["p", "q", "p", "q", "p", "p"], ["a", "a", "bbb", "bb", "c", "cc"]
+    scores = compute_score(
+        data_sources=["s"] * 6, solution_strs=texts, ground_truths=[None] * 6, extra_infos=[info(p) for p in prompts]
+    )
+    assert [score["score"] for score in scores] == [-1.0, -0.5, 1.0, 0.5, -0.5, 0.5]
+    assert [list(group.responses) for group in reward.asked] == [["a", "bbb"], ["c", "cc"], ["a", "bb"]]
+
+
+def test_one_prompt_of_different_sources_or_truths_is_different_groups() -> None:
+    reward = Relative()
+    for_verl_batch(reward)(["s", "t", "s"], ["a", "b", "c"], ["1", "1", "2"], [info("p")] * 3)
+    assert [group.reference for group in reward.asked] == ["1", "1", "2"]
+
+
+def test_an_abstention_is_the_mean_of_its_group_and_marked_and_all_samples_have_the_same_keys() -> None:
+    compute_score = for_verl_batch(Told(lambda text: None if text == "a" else float(len(text))))
+    scores = compute_score(["s"] * 3, ["a", "bb", "cccc"], [None] * 3, [info("p")] * 3)
+    assert scores == [
+        {"score": 3.0, "abstained": 1.0},
+        {"score": 2.0, "abstained": 0.0},
+        {"score": 4.0, "abstained": 0.0},
+    ]
+
+
+def test_prompts_may_be_messages_as_parquet_gives_them() -> None:
+    import numpy as np
+
+    reward = Relative()
+    messages = np.array([{"role": "user", "content": "Tell one."}], dtype=object)
+    for_verl_batch(reward, prompt="chat")(["s"], ["a"], [None], [{"chat": messages}])
+    assert reward.asked[0] == Group("Tell one.", ["a"], columns={"data_source": "s", "ground_truth": None})
+
+
+def test_a_missing_prompt_and_groups_that_are_not_whole_are_named() -> None:
+    with pytest.raises(AdjudgeError, match='extra_info has no "prompt" \\(it has: index\\): write it when'):
+        asyncio.run(for_verl(Relative(), 1)("s", "a", None, {"index": 0}))
+    with pytest.raises(AdjudgeError, match='extra_info has no "prompt" \\(it has: NoneType\\)'):
+        asyncio.run(for_verl(Relative(), 1)("s", "a", None))
+    with pytest.raises(AdjudgeError, match="no whole groups of 2: check num_generations"):
+        for_verl_batch(Relative(), 2)(["s"], ["a"], [None], [info("p")])
+
+
+def test_a_judge_scores_them() -> None:
+    scores = for_verl_batch(Judged())(["s"] * 2, ["A story.", ""], ["", None], [info("p")] * 2)
+    assert all(0 < score["score"] < 1 and score["abstained"] == 0 for score in scores)
