@@ -17,6 +17,8 @@ from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward
 from adjudge.training.grpo import train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.run_folder import RunFolder
@@ -133,6 +135,28 @@ def test_without_the_standard_deviation_the_advantage_is_the_difference_to_the_m
     assert norms[8.0] == pytest.approx(8 * norms[1.0], rel=1e-3) and norms[1.0] > 0
 
 
+def test_guards_are_among_the_metrics_and_one_that_is_told_to_stops_the_run(tmp_path: Path) -> None:
+    guards = {"use": ["length", "degenerate"]}
+    run = train_grpo(tiny_recipe(tmp_path / "watched", guards=guards, optimiser={"steps": 1}), reward=Vowels())
+    names = {name for line in curve(run.folder) for name in line}
+    assert {"vowels/guards/over", "vowels/guards/failed"} <= names
+    assert any(name.startswith("vowels/guards/degenerate/") for name in names)
+    assert not any(name.startswith("vowels/guards/canary/") for name in names)
+
+    class Fooled(Vowels):
+        """Pays most for a text that says nothing."""
+
+        def _group(self, group: Group) -> GroupReward:
+            values = tuple(-float(len(set(text))) for text in group.responses)
+            return GroupReward(values, (None,) * len(values))
+
+    stopping = tiny_recipe(tmp_path / "stopped", guards=guards | {"stop_on": ["degenerate"]})
+    with pytest.raises(AdjudgeError, match="degenerate"):
+        train_grpo(stopping, reward=Fooled())
+    with pytest.raises(AdjudgeError, match=r'\[guards\] stop_on names "canary": choose from length, degenerate'):
+        train_grpo(tiny_recipe(tmp_path, guards=guards | {"stop_on": ["canary"]}))
+
+
 def test_an_adapter_is_trained_and_its_base_stays(tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="needs the extra train")
     tables = {"policy": {"method": "lora", "lora": {"rank": 2}}, "optimiser": {"beta": 0.1, "lr": 0.1}}
@@ -162,6 +186,7 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
         data.prompts = ["one", "two", "three", "four", "five", "six", "seven"]
         data.held_out = 1
         reward.parts.ends = {kind = "check", ends_with = ["a", "e", "i", "o", "u", "0", "1", "2", "3", "4", "5"]}
+        guards.every = 1000
         generation = {group = 2, max_tokens = 6}
         optimiser = {lr = 0.01, prompts_per_step = 3, steps = 2, micro_batch = 3, beta = 0.1}
         """
