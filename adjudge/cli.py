@@ -512,6 +512,9 @@ def train_grpo(
     recipe: Annotated[Path, typer.Argument(help="TOML: policy, prompts, reward, and how to train.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
     overwrite: Overwrite = False,
+    stop_on: Annotated[
+        str | None, typer.Option(help="Guards that end the run, after commas: length, canary, degenerate, ...")
+    ] = None,
 ) -> None:
     """Train a policy with GRPO on a reward of judges and checks.
 
@@ -520,12 +523,14 @@ def train_grpo(
     `preset = "qurl"` it is laid over the recipe of a paper (see `adjudge train presets`). The output folder gets
     metrics.jsonl, curves.png, checkpoints and the policy.
 
+    Guards watch the reward and warn when it is being fooled; those named by --stop-on end the run.
+
     Several processes train together with `accelerate launch -m adjudge train grpo recipe.toml`. A run that was stopped
     goes on with --resume as if it had not been.
     """
     from adjudge.commands.train import train_grpo_file
 
-    train_grpo_file(recipe, resume=resume, overwrite=overwrite)
+    train_grpo_file(recipe, resume=resume, overwrite=overwrite, stop_on=stop_on)
 
 
 @train.command("sft")

@@ -45,12 +45,12 @@ def train_grpo(
     The same call in each process of `accelerate launch` trains one policy together. `reward` stands in for the
     recipe's own. A resumed run goes on as if it had never stopped, to the last bit on the same machine with the same
     number of processes: order of prompts, optimiser, schedule and random states are restored, and what was logged
-    after the checkpoint is logged anew. Raises AdjudgeError for what can be mended, before the policy is loaded where
-    possible.
+    after the checkpoint is logged anew; only what guards remember of earlier steps begins anew. Raises AdjudgeError
+    for what can be mended, before the policy is loaded where possible.
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(prompts)}
-    reward = reward or recipe.reward.open(recipe.policy.model, str(folder.journal))
+    reward = recipe.guards.watching(reward or recipe.reward.open(recipe.policy.model, str(folder.journal)))
     state = processes()
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)

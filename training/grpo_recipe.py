@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.guards.guarded import Guarded, standard_guards
+from adjudge.rewards.reward import Reward
 from adjudge.training.recipe import NotNegative, Positive, Recipe, Share, Whole, beside, read_recipe
 from adjudge.training.reward_recipe import RewardRecipe
+
+GuardName = Literal["length", "canary", "degenerate", "injection", "collapse"]
+GUARDS: tuple[GuardName, ...] = get_args(GuardName)
 
 MICRO_BATCH = 8
 """Completions that go through the policy at once, where a recipe does not say."""
@@ -75,10 +80,42 @@ class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(1, int(prompts * (self.epochs or 1.0)) // self.prompts_per_step) * self.iterations
 
 
+class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What watches the reward (see `Guarded`): the guards in `use`, [] for none.
+
+    At the first call and every `every`-th after it they put texts of their own to the reward, which costs as much as
+    rewarding those: 336 texts with all guards. A guard named in `stop_on` ends the run when it finds what it looks for;
+    the others warn, and all are among the metrics.
+    """
+
+    use: tuple[GuardName, ...] = GUARDS
+    every: Whole = 100
+    stop_on: tuple[GuardName, ...] = ()
+
+    def stopping_on(self, names: str) -> Guards:
+        """The same with other guards to stop on, named after commas; raises AdjudgeError for one that is none."""
+        given = [name.strip() for name in names.split(",") if name.strip()]
+        chosen = tuple(name for name in GUARDS if name in given)
+        if unknown := [name for name in given if name not in GUARDS]:
+            raise AdjudgeError(f'there is no guard "{unknown[0]}" to stop on: choose from {", ".join(GUARDS)}')
+        return msgspec.structs.replace(self, stop_on=chosen)
+
+    def watching(self, reward: Reward) -> Reward:
+        """The reward with its guards; raises AdjudgeError for a `stop_on` that is not in use."""
+        if not self.use and not self.stop_on:
+            return reward
+        guards = [guard for guard in standard_guards() if guard.name in self.use]
+        try:
+            return Guarded(reward, guards, every=self.every, stop_on=self.stop_on)
+        except AdjudgeError as error:
+            raise AdjudgeError(f"[guards] {error}") from error
+
+
 class GrpoRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train grpo` reads."""
 
     reward: RewardRecipe
+    guards: Guards = Guards()
     generation: Generation = Generation()
     optimiser: Optimiser = Optimiser()
 

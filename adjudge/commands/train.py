@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 NEEDED = ("trl", "peft", "datasets", "accelerate")
 
 
-def train_grpo_file(path: Path, *, resume: bool, overwrite: bool) -> None:
+def train_grpo_file(path: Path, *, resume: bool, overwrite: bool, stop_on: str | None = None) -> None:
     """Train the policy of a GRPO recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = read_grpo_recipe(path)
+    if stop_on is not None:
+        recipe = msgspec.structs.replace(recipe, guards=recipe.guards.stopping_on(stop_on))
     _need_extras()
     from adjudge.training.grpo import train_grpo
 

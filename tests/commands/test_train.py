@@ -29,6 +29,8 @@ kind = "judge"
 judge = "pointwise"
 options = {aspects = "coherence", min_mass = 0.0}
 engine = {model = "dummy:tiny-llama"}
+[guards]
+use = []
 [generation]
 group = 2
 max_tokens = 4
@@ -56,6 +58,8 @@ def test_a_recipe_is_trained_on_a_judge_and_its_results_are_named(tmp_path: Path
     assert (tmp_path / "out" / "policy" / "tokenizer.json").is_file()
     with pytest.raises(AdjudgeError, match="holds an earlier run"):
         run("train", "grpo", recipe)
+    with pytest.raises(AdjudgeError, match='there is no guard "vibes" to stop on: choose from length, canary'):
+        run("train", "grpo", recipe, "--stop-on", "length,vibes")
 
 
 def test_a_judge_that_lacks_its_column_stops_the_run_with_one_sentence(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def tiny_recipe(folder: Path, **tables: Any) -> GrpoRecipe:
         "policy": {"model": "dummy:tiny-llama"},
         "data": {"prompts": PROMPTS},
         "reward": {"parts": {"ends": {"kind": "check", "ends_with": list("aeiou")}}},
+        "guards": {"use": []},
         "generation": {"group": 2, "max_tokens": 6},
         "optimiser": {"lr": 0.01, "prompts_per_step": 2, "steps": 4},
         "logging": {"save_every": 2},

@@ -17,11 +17,14 @@ from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward
 from adjudge.training.grpo import train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import PROMPTS, Vowels, tiny_recipe
 
+TWO = Path(__file__).parents[2] / "examples" / "recipes" / "two-processes.yaml"
 CLOCKS = ("step_time", "runtime", "samples_per_second", "steps_per_second", "vowels/seconds")
 
 
@@ -132,6 +135,28 @@ def test_without_the_standard_deviation_the_advantage_is_the_difference_to_the_m
     assert norms[8.0] == pytest.approx(8 * norms[1.0], rel=1e-3) and norms[1.0] > 0
 
 
+def test_guards_are_among_the_metrics_and_one_that_is_told_to_stops_the_run(tmp_path: Path) -> None:
+    guards = {"use": ["length", "degenerate"]}
+    run = train_grpo(tiny_recipe(tmp_path / "watched", guards=guards, optimiser={"steps": 1}), reward=Vowels())
+    names = {name for line in curve(run.folder) for name in line}
+    assert {"vowels/guards/over", "vowels/guards/failed"} <= names
+    assert any(name.startswith("vowels/guards/degenerate/") for name in names)
+    assert not any(name.startswith("vowels/guards/canary/") for name in names)
+
+    class Fooled(Vowels):
+        """Pays most for a text that says nothing."""
+
+        def _group(self, group: Group) -> GroupReward:
+            values = tuple(-float(len(set(text))) for text in group.responses)
+            return GroupReward(values, (None,) * len(values))
+
+    stopping = tiny_recipe(tmp_path / "stopped", guards=guards | {"stop_on": ["degenerate"]})
+    with pytest.raises(AdjudgeError, match="degenerate"):
+        train_grpo(stopping, reward=Fooled())
+    with pytest.raises(AdjudgeError, match=r'\[guards\] stop_on names "canary": choose from length, degenerate'):
+        train_grpo(tiny_recipe(tmp_path, guards=guards | {"stop_on": ["canary"]}))
+
+
 def test_an_adapter_is_trained_and_its_base_stays(tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="needs the extra train")
     tables = {"policy": {"method": "lora", "lora": {"rank": 2}}, "optimiser": {"beta": 0.1, "lr": 0.1}}
@@ -151,9 +176,8 @@ def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
     assert [line["step"] for line in curve(anew.folder)] == [1, 2, 3, 4]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="starts processes that find each other by environment variables")
 def test_two_processes_train_one_policy(tmp_path: Path) -> None:
-    """As `accelerate launch --cpu --num_processes 2` starts them; a local batch of three cuts a group of two."""
+    """As accelerate starts them from the example's configuration; a local batch of three cuts a group of two."""
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
         """
@@ -162,6 +186,7 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
         data.prompts = ["one", "two", "three", "four", "five", "six", "seven"]
         data.held_out = 1
         reward.parts.ends = {kind = "check", ends_with = ["a", "e", "i", "o", "u", "0", "1", "2", "3", "4", "5"]}
+        guards.every = 1000
         generation = {group = 2, max_tokens = 6}
         optimiser = {lr = 0.01, prompts_per_step = 3, steps = 2, micro_batch = 3, beta = 0.1}
         """
@@ -169,22 +194,21 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    shared |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "adjudge", "train", "grpo", str(recipe)]
-    processes = [
-        subprocess.Popen(
-            command,
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in (0, 1)
+    launch = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        str(TWO),
+        "--main_process_port",
+        port,
     ]
-    said = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    assert "in 2 processes" in said[0] and "policy:" in said[0] and not said[1].strip()
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [*launch, "-m", "adjudge", "train", "grpo", str(recipe)], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert "3 at once, 1 times, in 2 processes" in result.stderr and result.stdout.count("policy: ") == 1
     lines = read_metrics(RunFolder(tmp_path / "out").metrics)
     assert [(line["split"], line["step"]) for line in lines] == [
         ("held_out", 0),
