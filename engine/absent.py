@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
 from adjudge.engine.prompt import Message, Prompt, mark_data, place_data
@@ -93,6 +94,12 @@ class AbsentEngine(EngineFace):
         timeout: float | None = None,
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
+        """Raises ModelNeeded, unless nothing is asked."""
+        return iter(()) if not prompts else self._refuse(prompts)
+
+    def embed_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, Embedding]]:
         """Raises ModelNeeded, unless nothing is asked."""
         return iter(()) if not prompts else self._refuse(prompts)
 

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -50,7 +49,7 @@ class EngineEmbedder:
     """
 
     def __init__(self, engine: EngineFace, language: str = "en") -> None:
-        if not _has_hidden_states(engine):
+        if type(engine).embed_iter is EngineFace.embed_iter:  # which hands out nothing
             raise AdjudgeError(
                 f"{engine.name} hands out no hidden states here, by which examples would be found: run the model"
                 " locally as one engine, give an Index with an embedder of its own, or leave the examples out"
@@ -76,11 +75,6 @@ class EngineEmbedder:
             fitted, _ = self.engine.fit([self.engine.chat(*self.template.render(data={"text": text}))])
             prompts += fitted
         return self.engine.embed(prompts)
-
-
-def _has_hidden_states(engine: EngineFace) -> bool:
-    """Whether an engine has an `embed` of its own; an absent one stands for one that may."""
-    return type(engine).embed_iter is not EngineFace.embed_iter or isinstance(engine, AbsentEngine)
 
 
 class Index:

@@ -53,6 +53,12 @@ def test_every_judge_that_asks_in_words_shows_its_example_with_slots_marked(run:
     assert "--- " in result.stdout and "[user]" in result.stdout
 
 
+def test_a_debate_with_examples_shows_how_they_are_found(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "good.jsonl").write_text('{"prompt": "Greet a friend.", "response": "Hello you."}\n')
+    result = shown(run("show", "debate", "--examples", "good.jsonl", "--all"))
+    assert "⟦Greet a friend.⟧" in result and "⟦prompt⟧" in result and "In one word" in result
+
+
 def test_the_judges_options_decide_what_is_shown(run: Run) -> None:
     direct = shown(run("show", "pairwise", "--aspects", "wit=Is it funny?"))
     assert "Aspect: wit. Is it funny?" in direct and direct.startswith("--- ab wit 1 → 1 2 3 4 5\n")
