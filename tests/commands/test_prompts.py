@@ -56,7 +56,7 @@ def test_every_judge_that_asks_in_words_shows_its_example_with_slots_marked(run:
 def test_a_debate_with_examples_shows_how_they_are_found(run: Run, tmp_path: Path) -> None:
     (tmp_path / "good.jsonl").write_text('{"prompt": "Greet a friend.", "response": "Hello you."}\n')
     result = shown(run("show", "debate", "--examples", "good.jsonl", "--all"))
-    assert "⟦Greet a friend.⟧" in result and "⟦prompt⟧" in result and "In one word" in result
+    assert "⟦Greet a friend.⟧" in result and "In one word" in result
 
 
 def test_the_judges_options_decide_what_is_shown(run: Run) -> None:
