@@ -41,10 +41,11 @@ class Colocated(Reward):
         """The rewards of each group, in order."""
         with self._changing:
             self._calls += 1
-            for engine in self.engines:
-                if hasattr(engine, "wake"):
-                    engine.wake()
         try:
+            with self._changing:
+                for engine in self.engines:
+                    if hasattr(engine, "wake"):
+                        engine.wake()
             return self.reward.score_groups(groups)
         finally:
             with self._changing:

@@ -9,10 +9,11 @@ import unicodedata
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
@@ -45,11 +46,13 @@ class TextReward(Reward):
         return [together([self._rewarded(response) for response in group.responses]) for group in groups]
 
     @abstractmethod
-    def value(self, text: str) -> float:
-        """The reward of a text, in [0, 1]."""
+    def value(self, text: str) -> float | None:
+        """The reward of a text, in [0, 1]; None where it cannot be told."""
 
     def _rewarded(self, text: str) -> ResponseReward:
-        return ResponseReward(self.value(text), measures={"words": float(count_words(text))})
+        value = self.value(text)
+        reason: Reason | None = "unsupported" if value is None else None
+        return ResponseReward(value, reason, measures={"words": float(count_words(text))})
 
 
 class FormatReward(TextReward):
@@ -95,7 +98,7 @@ class PatternReward(TextReward):
 
     `pattern` is in the syntax of Rust's `regex` crate without look-around, as llguidance reads it; `.` matches no line
     break unless `(?s:.)`. It is matched by an automaton: no pattern takes more than linear time on any text. Raises
-    AdjudgeError for a pattern that cannot be read.
+    AdjudgeError for a pattern that cannot be read. A text on which the automaton grows beyond its limit abstains.
     """
 
     name = "pattern"
@@ -105,10 +108,11 @@ class PatternReward(TextReward):
         if (matcher := _matcher(pattern)).is_error():
             raise AdjudgeError(f'pattern "{pattern[:60]}" cannot be read: {matcher.get_error().splitlines()[0]}')
 
-    def value(self, text: str) -> float:
-        """The reward of a text, in [0, 1]."""
-        matcher, tokens = _matcher(self.pattern).deep_copy(), list(well_formed(text).encode())
-        return float(matcher.try_consume_tokens(tokens) == len(tokens) and bool(matcher.is_accepting()))
+    def value(self, text: str) -> float | None:
+        """The reward of a text, in [0, 1]; None where it cannot be told."""
+        matcher, tokens = _matcher(self.pattern), list(well_formed(text).encode())
+        matched = matcher.try_consume_tokens(tokens) == len(tokens) and bool(matcher.is_accepting())
+        return None if matcher.is_error() else float(matched)
 
 
 class LanguageReward(TextReward):
@@ -168,12 +172,19 @@ class LengthReward(TextReward):
         return self.window.reward(count_words(text))
 
 
-@lru_cache(maxsize=64)
 def _matcher(pattern: str) -> Any:
-    """Where matching begins; of texts whose tokens are bytes."""
-    from llguidance import LLMatcher, LLTokenizer
+    """A matcher that has seen no text: copies share an automaton that grows, and one text can spoil it for all."""
+    from llguidance import LLMatcher
 
-    return LLMatcher(LLTokenizer("byte"), LLMatcher.grammar_from_regex(pattern), log_level=0)
+    return LLMatcher(_bytes(), LLMatcher.grammar_from_regex(pattern), log_level=0)
+
+
+@cache
+def _bytes() -> Any:
+    """The tokenizer whose tokens are bytes."""
+    from llguidance import LLTokenizer
+
+    return LLTokenizer("byte")
 
 
 @lru_cache(maxsize=1 << 16)

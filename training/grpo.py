@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import FILES
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training.callbacks import Watch
@@ -29,6 +31,23 @@ from adjudge.training.run_folder import RunFolder
 
 HELD_OUT_BATCH = 16
 """Completions of held-out prompts that are written at once."""
+
+
+def _record(recipe: GrpoRecipe, prompts: Prompts) -> dict[str, Any]:
+    """What a resumed run must have in common with the one it continues: all but what decides no reward."""
+    told: dict[str, Any] = msgspec.to_builtins(recipe)
+    told["guards"].pop("stop_on")
+    return {**told, "prompts": fingerprint(prompts), "files": _digests(told)}
+
+
+def _digests(told: Any) -> list[str]:
+    """Of the rubrics, principles and examples that judges are given as files, in order: paths do not tell a change."""
+    found: list[str] = []
+    for name, value in told.items() if isinstance(told, dict) else ():
+        if name in FILES and isinstance(value, str) and Path(value).is_file():
+            found.append(hashlib.sha256(Path(value).read_bytes()).hexdigest())
+        found += _digests(value)
+    return found
 
 
 def train_grpo(
@@ -49,7 +68,7 @@ def train_grpo(
     for what can be mended, before the policy is loaded where possible.
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
-    record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(prompts)}
+    record = _record(recipe, prompts)
     reward = recipe.guards.watching(reward or recipe.reward.open(recipe.policy.model, str(folder.journal)))
     state = processes()
     batch = batch_of(recipe, state.num_processes)

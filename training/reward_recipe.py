@@ -244,14 +244,17 @@ AnyPart = (
 class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the policy is paid for: the weighted sum of its `parts`, or with `combine` "product" their product.
 
-    `gates` are parts too: where one gives less than 0.5, the reward is 0 and nothing else is asked. `engine` is the
-    model of all judges that name none. A judge that does not answer within `deadline` seconds abstains; one that fails
-    stops the run, or abstains with `on_failure` "abstain". `journal` keeps every verdict in the output folder.
+    `gates` are parts too: where one gives less than 0.5, the reward is `shut` (0) and nothing else is asked. That must
+    be less than the parts can come to, or a policy is paid for shutting the gate: beside a tournament, a reward model
+    or a negative weight, whose rewards go below 0, it has to be given. `engine` is the model of all judges that name
+    none. A judge that does not answer within `deadline` seconds abstains; one that fails stops the run, or abstains
+    with `on_failure` "abstain". `journal` keeps every verdict in the output folder.
     """
 
     parts: dict[str, AnyPart]
     combine: Literal["sum", "product"] = "sum"
     gates: dict[str, AnyPart] = {}
+    shut: float | None = None
     engine: Engine = Engine()
     deadline: Annotated[float, Meta(gt=0)] | None = None
     on_failure: Literal["stop", "abstain"] = "stop"
@@ -268,9 +271,24 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise AdjudgeError('a product has no weights: leave them out, or set combine = "sum"')
             product = self.combine == "product"
             whole = Product(parts, "reward") if product else WeightedSum(parts, weights, "reward")
-            return Gated(whole, gates, name="reward") if gates else whole
+            if gates and self.shut is None and (name := self._below_zero()):
+                raise AdjudgeError(
+                    f'the part "{name}" can pay less than 0, what a shut gate pays: give shut, below that'
+                )
+            return Gated(whole, gates, shut=self.shut or 0.0, name="reward") if gates else whole
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
+
+    def _below_zero(self) -> str | None:
+        """The first part whose share of the reward may be negative."""
+        return next(
+            (
+                name
+                for name, part in self.parts.items()
+                if part.weight < 0 or isinstance(part, TournamentPart) or getattr(part, "judge", None) == "scalar"
+            ),
+            None,
+        )
 
     def placed(self, place: Place) -> RewardRecipe:
         """The same with its paths made absolute."""

@@ -9,7 +9,7 @@ import pytest
 from adjudge.bench.perse import Chosen, Rated, Rating, ratings, read_chosen, read_rated, write_rows
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
-from adjudge.rewards.wire import item_of, pair_of, read_rows
+from adjudge.rewards.wire import read_rows, reviewed_item_of, reviewed_pair_of
 
 DATA = Path(__file__).parents[2].parent / "shared/data/perse"
 
@@ -102,8 +102,8 @@ def test_written_rows_are_what_the_judge_reads(tmp_path: Path) -> None:
     write_rows(rated, tmp_path / "items.jsonl")
     write_rows(chosen, tmp_path / "pairs.jsonl")
     [item], [pair] = (read_rows(tmp_path / name) for name in ("items.jsonl", "pairs.jsonl"))
-    assert item_of(item, 1) == rated[0].item and item.columns["expected"] == 8
-    assert pair_of(pair, 1) == chosen[0].pair and pair.columns["expected"] == "a"
+    assert reviewed_item_of(item, 1) == rated[0].item and item.columns["expected"] == 8
+    assert reviewed_pair_of(pair, 1) == chosen[0].pair and pair.columns["expected"] == "a"
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"PerSE's samples are not at {DATA}")

@@ -98,3 +98,19 @@ def test_it_is_opened_where_it_is_used() -> None:
     assert reward.engines == () and reward.name == "pointwise"
     first = reward.score_groups(GROUPS)
     assert reward.engines[0].asleep and reward.score_groups(GROUPS) == first
+
+
+def test_after_an_engine_that_could_not_be_woken_the_next_call_ends_asleep(
+    tiny: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    reward = Colocated(Watched(tiny))
+    with monkeypatch.context() as patch:
+        patch.setattr(tiny, "wake", fail)
+        with pytest.raises(MemoryError):
+            reward.score_groups(GROUPS)
+    reward.score_groups(GROUPS)
+    assert tiny.asleep
+    tiny.wake()

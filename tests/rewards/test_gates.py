@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+import re
 from typing import Any
 
 import pytest
@@ -147,6 +149,43 @@ def test_every_text_has_a_reward_between_0_and_1_and_always_the_same(text: str) 
 def test_hostile_megabytes_are_scored(gate: TextReward) -> None:
     for text in MEGABYTES:
         assert 0 <= gate.value(text) <= 1
+
+
+def test_a_pattern_gives_every_text_what_it_gives_it_alone() -> None:
+    pattern, drawn = r"(?s:.*)\d{1,3}(?s:.{0,200})", random.Random(3)
+    words = [
+        "the",
+        "lamp",
+        "was",
+        "7",
+        "years",
+        "dark",
+        "when",
+        "12",
+        "moths",
+        "came",
+        "back",
+        "and",
+        "she",
+        "let",
+        "them",
+        "in",
+        ".",
+        "!",
+        "304",
+    ]
+    texts = [" ".join(drawn.choices(words, k=drawn.randrange(1, 300))) for _ in range(80)]
+    reward = PatternReward(pattern)
+    assert [reward.value(text) for text in texts] == [float(bool(re.fullmatch(pattern, text))) for text in texts]
+
+
+def test_a_text_that_overstrains_the_automaton_abstains_and_spoils_no_other() -> None:
+    reward = PatternReward("[ab]*a[ab]{17}")
+    drawn = random.Random(0)
+    hostile = "".join(drawn.choices("ab", k=100_000))
+    scored = reward.score_groups([Group("p", (hostile, "a" * 25))])[0]
+    assert scored.rewards == (None, 1.0) and scored.abstained == ("unsupported", None)
+    assert reward.value("a" * 25) == 1.0 and reward.value("b" * 25) == 0.0
 
 
 def test_a_pattern_that_would_backtrack_for_ages_does_not() -> None:

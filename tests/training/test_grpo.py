@@ -19,8 +19,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
-from adjudge.training.grpo import train_grpo
+from adjudge.rewards.wire import Row
+from adjudge.training.grpo import _record, train_grpo
 from adjudge.training.metrics import read_metrics
+from adjudge.training.prompts import Prompts
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import PROMPTS, Vowels, tiny_recipe
 
@@ -174,6 +176,21 @@ def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
         train_grpo(other, resume=True, reward=Vowels())
     anew = train_grpo(other, overwrite=True, reward=Vowels())
     assert [line["step"] for line in curve(anew.folder)] == [1, 2, 3, 4]
+
+
+def test_what_decides_a_reward_is_the_same_in_a_resumed_run_and_guards_may_change(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text('{"criteria": [{"name": "a", "text": "?", "points": 10}]}')
+    judge = {"kind": "judge", "judge": "rubric", "options": {"rubric": str(tmp_path / "r.json")}}
+    prompts = Prompts((Row("row 1", {"prompt": "p"}),), ())
+
+    def told(**guards: Any) -> dict[str, Any]:
+        recipe = tiny_recipe(tmp_path, reward={"parts": {"judge": judge}}, guards=guards)
+        return _record(recipe, prompts)
+
+    before = told()
+    assert told(stop_on=["length"]) == before != told(every=7)
+    (tmp_path / "r.json").write_text('{"criteria": [{"name": "b", "text": "?", "points": 10}]}')
+    assert told() != before
 
 
 def test_two_processes_train_one_policy(tmp_path: Path) -> None:

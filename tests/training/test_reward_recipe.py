@@ -64,6 +64,14 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
         ({"parts": {"x": {"kind": "judge", "judge": "tree", "options": {"k": 2}}}}, r"\[reward.parts.x\] --k is for"),
         ({"parts": {"x": {"kind": "length", "words": [9, 5]}}}, r"\[reward.parts.x\] a window of 9 to 5 words holds"),
         ({"gates": {"x": {"kind": "check"}}}, r"\[reward.gates.x\] a check checks nothing: give ends_with"),
+        (
+            {"parts": {"x": ENDS | {"weight": -1.0}}, "gates": {"y": ENDS}},
+            r'\[reward\] the part "x" can pay less than 0, what a shut gate pays: give shut',
+        ),
+        (
+            {"parts": {"x": {"kind": "tournament"}}, "gates": {"y": ENDS}},
+            r'\[reward\] the part "x" can pay less than 0',
+        ),
         ({"combine": "product", "parts": {"x": ENDS | {"weight": 2.0}}}, r"\[reward\] a product has no weights: leave"),
         ({"parts": {"ends": {"weight": 0.0}}}, r"\[reward\] all weights are 0"),
     ],
@@ -71,3 +79,8 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
 def test_a_mistake_is_found_before_any_model_is_opened(reward: dict[str, Any], message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
         opened(**reward)
+
+
+def test_a_shut_gate_pays_what_the_recipe_says() -> None:
+    reward = opened(parts={"sea": SEA | {"weight": -1.0}}, gates={"ends": ENDS}, shut=-3.0)
+    assert rewards(reward, "no end", "The sea.", "No.") == (-3.0, -1.0, 0.0)

@@ -298,7 +298,11 @@ def test_options_that_make_no_sense_are_mistakes(how: dict[str, Any], said: str)
 
 def test_a_judge_on_a_real_engine_goes_through_all_of_it() -> None:
     reward = JudgeReward(
-        JudgeSpec("pointwise", {"aspects": HANNA[:1]}, EngineSpec("dummy:tiny-llama", kv_cache_gb=0.2))
+        JudgeSpec(
+            "pointwise",
+            {"aspects": HANNA[:1]},
+            EngineSpec("dummy:tiny-llama", kv_cache_gb=0.21),  # an engine of its own, whose prompts are counted
+        )
     )
     guarded = pickle.loads(pickle.dumps(Guarded(reward, small_guards(read_canaries()[8:10]))))
     assert guarded.engines == ()
