@@ -14,6 +14,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.filling import filled
 from adjudge.rewards.trainers.samples import Sample, group_of
@@ -36,7 +37,7 @@ class Buffer:
 
     A group that is not whole `patience` seconds after its first member came is scored as it is, so that a sample that
     was lost on its way costs the others their time and not the run. Groups that are ready while the reward is busy are
-    scored together.
+    scored together; a mistake in one of them is raised to its own members, and the others get their rewards.
 
     A sample that comes again, by its identity, counts once: it gets what it got, also when its group has been done for
     a while, and its text is the later one where the group still waits. (The same identity with another text after that
@@ -120,15 +121,24 @@ class Buffer:
             return []
 
     def _score(self, ready: Sequence[_Waiting]) -> None:
+        """Score the groups at one go; a mistake in one of them is told to its own members only."""
+        whole: list[tuple[_Waiting, Group]] = []
+        for waiting in ready:
+            try:
+                whole.append((waiting, group_of(waiting.samples, self.reference)))
+            except AdjudgeError as error:
+                waiting.fail(error)
         try:
-            groups = [group_of(waiting.samples, self.reference) for waiting in ready]
-            rewards = self.scorer.score(groups).rewards
+            answers = self.scorer.score_apart([group for _, group in whole])
         except BaseException as error:
-            for waiting in ready:
+            for waiting, _ in whole:
                 waiting.fail(error)
         else:
-            for waiting, reward in zip(ready, rewards, strict=True):
-                waiting.settle(reward)
+            for (waiting, _), answer in zip(whole, answers, strict=True):
+                if isinstance(answer, AdjudgeError):
+                    waiting.fail(answer)
+                else:
+                    waiting.settle(answer)
 
 
 class _Waiting:

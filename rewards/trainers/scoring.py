@@ -13,9 +13,13 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull, RemoteError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.reward import GroupReward, Reward
 
 OnFailure = Literal["stop", "abstain"]
+
+Answer = GroupReward | AdjudgeError
+"""What a group got: its rewards, or what was wrong with it."""
 
 LARGEST = 1.7e38
 """A reward beyond this counts as not finite: trainers keep rewards in float32, and subtract them."""
@@ -44,13 +48,14 @@ class Scorer:
     """Asks `reward` for groups, one call at a time, from any thread.
 
     A call that is not done within `deadline` seconds abstains with "timeout". It goes on in a thread of its own; until
-    it is done, if ever, later calls wait for it and abstain at their own deadlines. None: a call lasts as long as it
-    lasts.
+    it is done, if ever, later calls wait for it and abstain at their own deadlines. An error it ends with is logged.
+    None: a call lasts as long as it lasts.
 
     With `on_failure` "abstain" a judge that fails (a server that is gone, an exception in a user's reward) is a
     warning, and the groups it fails on abstain with "cancelled"; with "stop" it ends the run. Mistakes, such as a
     missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains
-    with "non_finite".
+    with "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
+    around the reward (`Layer`).
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
@@ -71,57 +76,76 @@ class Scorer:
         self._busy = Lock()
 
     def score(self, groups: Sequence[Group]) -> Scored:
-        """The rewards of each group, in order."""
+        """The rewards of each group, in order; raises what ends the run, wherever it is."""
         began = time.monotonic()
         before = _tokens(self.reward)
-        rewards = self._within(groups, self.deadline) if groups else []
+        rewards = _all_rewards(self._within(groups, apart=False)) if groups else []
         after = _tokens(self.reward)
         computed, saved = after[0] - before[0], after[1] - before[1]
         return Scored(rewards, time.monotonic() - began, computed, saved, dict(getattr(self.reward, "metrics", {})))
 
-    def _within(self, groups: Sequence[Group], deadline: float | None) -> list[GroupReward]:
-        """The rewards, or abstentions where there is a deadline and it passes."""
-        if deadline is None:
+    def score_apart(self, groups: Sequence[Group]) -> list[Answer]:
+        """The same for groups that only happen to be asked for together: an error is that of its own group."""
+        return self._within(groups, apart=True) if groups else []
+
+    def _within(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
+        """The answers, or abstentions where there is a deadline and it passes."""
+        if self.deadline is None:
             with self._busy:
-                return self._asked(groups)
-        ends = time.monotonic() + deadline
-        if self._busy.acquire(timeout=deadline):
-            call = _Call(lambda: self._asked(groups), self._busy)
+                return self._asked(groups, apart)
+        ends = time.monotonic() + self.deadline
+        if self._busy.acquire(timeout=self.deadline):
+            call = _Call(lambda: self._asked(groups, apart), self._busy, self.name)
             call.start()
-            call.join(max(0.0, ends - time.monotonic()))
-            if call.error is not None:
-                raise call.error
-            if call.rewards is not None:
-                return call.rewards
-        _log.warning('reward "%s" took longer than %g s: %d groups abstain', self.name, deadline, len(groups))
+            if (answers := call.answers_by(ends)) is not None:
+                return answers
+        _log.warning('reward "%s" took longer than %g s: %d groups abstain', self.name, self.deadline, len(groups))
         return [_abstaining(group, "timeout") for group in groups]
 
-    def _asked(self, groups: Sequence[Group]) -> list[GroupReward]:
-        try:
-            return self._checked(groups)
-        except Exception as error:
-            self._check(error)
-            return [self._alone(group) for group in groups]  # those that do not fail keep their rewards
+    def _asked(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
+        inside, layers = layers_of(self.reward)
+        answers = self._answers(inside, groups, apart)
+        if not apart:
+            _all_rewards(answers)
+        pairs = [(group, one) for group, one in zip(groups, answers, strict=True) if isinstance(one, GroupReward)]
+        if not layers or not pairs:
+            return answers
+        known, rewards = [group for group, _ in pairs], [reward for _, reward in pairs]
+        for layer in layers:
+            rewards = layer.after(known, rewards)
+        left = iter(checked(rewards, known, self.name))
+        return [next(left) if isinstance(one, GroupReward) else one for one in answers]
 
-    def _alone(self, group: Group) -> GroupReward:
-        """The rewards of one group, which abstains where the reward fails and that is to be lived with."""
+    def _answers(self, inside: Reward, groups: Sequence[Group], apart: bool) -> list[Answer]:
+        """The answers of the reward inside all layers."""
         try:
-            return self._checked([group])[0]
+            return list(checked(inside.score_groups(groups), groups, self.name))
         except Exception as error:
-            self._check(error)
+            ending = self._ending(error)
+            if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
+                return [ending] * len(groups)  # no group of its own is to blame
+            return [self._alone(inside, group) for group in groups]  # those that do not fail keep their rewards
+
+    def _alone(self, inside: Reward, group: Group) -> Answer:
+        """The answer to one group, which abstains where the reward fails and that is to be lived with."""
+        try:
+            return checked(inside.score_groups([group]), [group], self.name)[0]
+        except Exception as error:
+            if (ending := self._ending(error)) is not None:
+                return ending
             text = f"{type(error).__name__}: {error}"
             _log.warning('reward "%s" failed on prompt "%s", which abstains: %s', self.name, group.prompt[:40], text)
             return _abstaining(group, "cancelled")
 
-    def _checked(self, groups: Sequence[Group]) -> list[GroupReward]:
-        return checked(self.reward.score_groups(groups), groups, self.name)
-
-    def _check(self, error: Exception) -> None:
-        """Raise what ends the run."""
-        if isinstance(error, AdjudgeError) and (self.on_failure == "stop" or not isinstance(error, _PASSING)):
-            raise error
-        if self.on_failure == "stop":
-            raise AdjudgeError(f'reward "{self.name}" failed: {type(error).__name__}: {error}') from error
+    def _ending(self, error: Exception) -> AdjudgeError | None:
+        """The error as it ends the run, None for one that does not."""
+        if isinstance(error, AdjudgeError):
+            return error if self.on_failure == "stop" or not isinstance(error, _PASSING) else None
+        if self.on_failure == "abstain":
+            return None
+        ending = AdjudgeError(f'reward "{self.name}" failed: {type(error).__name__}: {error}')
+        ending.__cause__ = error
+        return ending
 
     @property
     def name(self) -> str:
@@ -132,12 +156,22 @@ class Scorer:
 class _Call(Thread):
     """A call under way, which keeps the scorer `busy` until it is over, whether anybody waits for it or not."""
 
-    def __init__(self, ask: Callable[[], list[GroupReward]], busy: Lock) -> None:
+    def __init__(self, ask: Callable[[], list[Answer]], busy: Lock, reward: str) -> None:
         super().__init__(name="adjudge-reward", daemon=True)  # a dead judge must not keep the process
-        self.rewards: list[GroupReward] | None = None
-        self.error: BaseException | None = None
-        self._ask, self._busy = ask, busy
+        self._answers: list[Answer] | None = None
+        self._error: BaseException | None = None
+        self._ask, self._busy, self._reward = ask, busy, reward
+        self._late, self._ending = False, Lock()
         self._device = _cuda_device()
+
+    def answers_by(self, ends: float) -> list[Answer] | None:
+        """What came of it, None where it is not done at that time; raises what it failed of."""
+        self.join(max(0.0, ends - time.monotonic()))
+        with self._ending:
+            if self._error is not None:
+                raise self._error
+            self._late = self._answers is None
+            return self._answers
 
     def run(self) -> None:
         """Ask."""
@@ -146,11 +180,23 @@ class _Call(Thread):
                 import torch
 
                 torch.cuda.set_device(self._device)  # a new thread begins on the first device
-            self.rewards = self._ask()
+            answers = self._ask()
+            with self._ending:
+                self._answers = answers
+            if error := next((one for one in answers if isinstance(one, AdjudgeError)), None):
+                self._log_if_late(error)
         except BaseException as error:
-            self.error = error
+            with self._ending:
+                self._error = error
+            self._log_if_late(error)
         finally:
             self._busy.release()
+
+    def _log_if_late(self, error: BaseException) -> None:
+        """Nobody waits any more for what ended the call: the log is the only place for it."""
+        if self._late:
+            what = f"{type(error).__name__}: {error}"
+            _log.error('reward "%s" failed after its deadline had passed: %s', self._reward, what)
 
 
 def checked(rewards: Any, groups: Sequence[Group], name: str) -> list[GroupReward]:
@@ -194,6 +240,14 @@ def _finite(value: Any, place: str) -> float | None:
     except (TypeError, ValueError) as error:
         raise AdjudgeError(f"{place}: a reward is {type(value).__name__} ({reason(error)}): give a number") from error
     return number if abs(number) <= LARGEST else None  # false for NaN too
+
+
+def _all_rewards(answers: Sequence[Answer]) -> list[GroupReward]:
+    """The answers, if they are all rewards; raises the first that is not."""
+    for answer in answers:
+        if isinstance(answer, AdjudgeError):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, GroupReward)]
 
 
 def _abstaining(group: Group, why: Reason) -> GroupReward:
