@@ -84,6 +84,9 @@ class _Trl:
             columns = {name: values for name, values in columns.items() if name not in NO_COLUMNS}
         return samples_of(prompts, completions, columns, self.columns)
 
+    def _cut(self, samples: Sequence[Sample], size: int | None) -> list[Sequence[Sample]]:
+        return cut(samples, size, self.reference)
+
     def _groups(self, cuts: Sequence[Sequence[Sample]]) -> list[Group]:
         return [group_of(samples, self.reference) for samples in cuts]
 
@@ -173,7 +176,7 @@ class TrlReward(_Trl):
         done = values_of(share(attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))))
 
         slices = [outcome.value or [] for outcome in gathered]
-        groups = self._groups(cut([sample for samples in slices for sample in samples], self._size(log_metric)))
+        groups = self._groups(self._cut([sample for samples in slices for sample in samples], self._size(log_metric)))
         placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
         rewards = [placed[place] for place in range(len(groups))]
         rank, _ = place_among_processes()
@@ -186,7 +189,7 @@ class TrlReward(_Trl):
     ) -> tuple[tuple[int, ...], Scored]:
         """The places of this process's groups among all, and what came of them."""
         samples = [sample for slice_ in values_of(gathered) for sample in slice_]
-        groups = self._groups(cut(samples, size))
+        groups = self._groups(self._cut(samples, size))
         rank, count = place_among_processes()
         places = shares(groups, count)[rank]
         return places, self.scorer.score([groups[place] for place in places])
@@ -216,7 +219,7 @@ class AsyncTrlReward(_Trl):
         """The rewards of the completions, None for an abstention."""
         samples = self._samples(prompts, completions, columns)
         rank, _ = place_among_processes()
-        groups = self._groups(pieces(samples, self._size(log_metric), rank * len(samples)))
+        groups = self._groups(pieces(samples, self._size(log_metric), rank * len(samples), self.reference))
         scored = await asyncio.to_thread(self.scorer.score, groups)
         return self._report(groups, scored, slice(None), log_metric, log_extra)
 
