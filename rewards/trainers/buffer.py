@@ -61,8 +61,13 @@ class Buffer:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
-    def put(self, group: Hashable, sample: Sample, identity: Hashable = None) -> Future[Member]:
-        """What the sample gets, once its group is scored; `group` tells which samples belong together."""
+    def put(
+        self, group: Hashable, sample: Sample, identity: Hashable = None, size: int | None = None
+    ) -> Future[Member]:
+        """What the sample gets, once its group is scored; `group` tells which samples belong together.
+
+        `size` is the group's, where it is not the one of all (in an evaluation).
+        """
         with self._changed:
             if (known := self._again(group, sample, identity)) is not None:
                 return known
@@ -70,7 +75,7 @@ class Buffer:
             if waiting is None:
                 waiting = self._waiting[group] = _Waiting(time.monotonic() + self.patience)
             future = waiting.add(sample, identity)
-            if len(waiting.samples) == self.size:
+            if len(waiting.samples) >= (self.size if size is None else size):
                 del self._waiting[group]
                 self._waiting[object()] = waiting  # the next sample begins another group
                 waiting.until = 0.0
@@ -82,9 +87,11 @@ class Buffer:
             self._changed.notify()
             return future
 
-    async def member(self, group: Hashable, sample: Sample, identity: Hashable = None) -> Member:
+    async def member(
+        self, group: Hashable, sample: Sample, identity: Hashable = None, size: int | None = None
+    ) -> Member:
         """The same for event loops; a caller that is cancelled leaves its sample in the group."""
-        return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity)))
+        return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity, size)))
 
     def _again(self, group: Hashable, sample: Sample, identity: Hashable) -> Future[Member] | None:
         """What a sample that has come before gets; the text of one whose group still waits is the new one."""
