@@ -49,9 +49,7 @@ def samples_of(
     ]
 
 
-def cut(
-    samples: Sequence[Sample], size: int | None = None, reference: str = "reference"
-) -> list[Sequence[Sample]]:
+def cut(samples: Sequence[Sample], size: int | None = None, reference: str = "reference") -> list[Sequence[Sample]]:
     """The groups among completions that stand group by group: of `size` each, or the runs of equal prompts.
 
     A run ends where the prompt changes, or the `id` or the reference that the data set has for it. Two groups that are

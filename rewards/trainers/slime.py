@@ -48,7 +48,9 @@ def for_slime(
             return (await custom_rm(args, [samples]))[0]
         for place, sample in enumerate(samples):
             if isinstance(sample, list):
-                raise AdjudgeError(f"samples[{place}] is list: a rollout split into several is scored without --group-rm")
+                raise AdjudgeError(
+                    f"samples[{place}] is list: a rollout split into several is scored without --group-rm"
+                )
             _forget(sample)
         read = [_sample(sample, place) for place, sample in enumerate(samples)]
         places = collected([_group(sample, one) for sample, one in zip(samples, read, strict=True)])

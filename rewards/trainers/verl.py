@@ -12,7 +12,7 @@ default, has none.
 Source: https://verl.readthedocs.io/en/latest/preparation/reward_function.html, section "Customized",
 verl/experimental/reward_loop/reward_manager/naive.py, and for the batch verl/workers/reward_manager/batch.py.
 
-Put this into the file that `reward.custom_reward_function.path` names (`custom_reward_function.path` before 0.8):
+Put this into the file that `reward.custom_reward_function.path` names (without `reward.` in older releases):
 
     compute_score = for_verl(reward, num_generations={"train": 8, "test": 1})
 """
@@ -69,7 +69,7 @@ def for_verl(
         sample = _sample(data_source, solution_str, ground_truth, extra_info, prompt)
         name = None if identity is None else _known(extra_info, identity)
         size = _size(sizes, extra_info) if sizes else None
-        return _score(await buffer.member(_group(sample), sample, name, size))
+        return _score(await buffer.member((_group(sample), size), sample, name, size))
 
     return compute_score
 
