@@ -1,4 +1,4 @@
-"""Rewards for slime, for a group or for single samples (written against its main branch of September 2026).
+"""Rewards for slime, for a group or for single samples (written against slime 0.4).
 
 slime loads the function that `--custom-rm-path` names and awaits `custom_rm(args, samples)` with the samples of one
 prompt when `--group-rm` is set, `custom_rm(args, sample)` otherwise. It evaluates without `--group-rm` only: name the
@@ -26,7 +26,6 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.filling import filled
 from adjudge.rewards.trainers.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
-
 
 _NOTES = ("abstained", "removed_before")
 

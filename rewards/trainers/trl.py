@@ -6,7 +6,11 @@ over all processes, and `num_generations` completions in a row are a group, whic
 standard deviation of a group leave NaN out, and where every reward function returned None the advantage is exactly 0:
 an abstention moves nothing, and the group's mean is that of the others. With several reward functions, though, NaN is
 left out of a sum: a lone None counts as 0, which is a reward like any other. Metrics are averaged over the processes.
-AsyncGRPOTrainer calls it in a process of its own, group by group, without the last three arguments.
+AsyncGRPOTrainer calls it in a process of its own that sees no GPU (so give it a judge on a server), group by group,
+several groups at a time, without the last three arguments; it awaits the asynchronous form and runs the other one in
+threads. An error ends the run. Its rows without a reward have an advantage of exactly 0, too.
+RLOOTrainer calls as GRPOTrainer does. SDPOTrainer and OnlineDPOTrainer leave the last two arguments out, and take an
+abstention for a 0: they are no place for rewards that abstain.
 """
 
 from __future__ import annotations
@@ -48,11 +52,12 @@ def for_trl(
     """The reward as a reward function of GRPOTrainer: `GRPOTrainer(reward_funcs=[for_trl(reward)], …)`.
 
     The group size is the trainer's own; where that cannot be seen (AsyncGRPOTrainer, calls by hand) it is
-    `num_generations`, or groups are the runs of equal prompts. `columns` names what the reward reads of the data set
-    (default: everything), `reference` the column with the text that completions are held against. `deadline` (seconds)
-    and `on_failure` are those of `Scorer`: give a deadline below the process group's timeout, so that a judge that does
-    not answer costs a step's rewards and not the run. `asynchronous` gives the form that TRL awaits: see
-    `AsyncTrlReward`.
+    `num_generations`, or groups are the runs of equal prompts: see `cut`. (AsyncGRPOTrainer's are not equal where an
+    environment adds to them: give `num_generations` and the asynchronous form.) `columns` names what the reward reads
+    of the data set (default: everything), `reference` the column with the text that completions are held against.
+    `deadline` (seconds) and `on_failure` are those of `Scorer`: give a deadline below the process group's timeout, so
+    that a judge that does not answer costs a step's rewards and not the run. `asynchronous` gives the form that TRL
+    awaits: see `AsyncTrlReward`.
     """
     kind = AsyncTrlReward if asynchronous else TrlReward
     return kind(Scorer(reward, deadline, on_failure), num_generations, columns, reference)

@@ -1,11 +1,11 @@
 """Rewards for verl, one sample at a time (written against verl 0.9.1) or a batch at a time (verl 0.6).
 
-verl calls `compute_score(data_source=, solution_str=, ground_truth=, extra_info=)` for each sample, awaiting it if it is
-a coroutine function; with a reward model of its own it adds `reward_router_address` and `reward_model_tokenizer`. What
-it wants back is a number, or a dictionary with the number as "score" and the same further keys for every sample. The
-managers `naive`, `dapo` and `gdpo` of its reward loop do so. `remote` takes no coroutine function. `rate_limited` turns
-errors, and what takes longer than its own `timeout`, into a reward of 0, which is a reward like any other, and lets
-`max_concurrent` samples in at a time, of which there must be at least a group.
+verl calls `compute_score(data_source=, solution_str=, ground_truth=, extra_info=)` for each sample, awaiting it if it
+is a coroutine function; with a reward model of its own it adds `reward_router_address` and `reward_model_tokenizer`.
+What it wants back is a number, or a dictionary with the number as "score" and the same further keys for every sample.
+The managers `naive`, `dapo` and `gdpo` of its reward loop do so. `remote` takes no coroutine function. `rate_limited`
+turns errors, and what takes longer than its own `timeout`, into a reward of 0, which is a reward like any other, and
+lets `max_concurrent` samples in at a time (1 by default), too few for a group.
 verl 0.6 had batch managers besides, which call
 `compute_score(data_sources=, solution_strs=, ground_truths=, extra_infos=)`; the reward loop, which verl 0.7 made the
 default, has none.
@@ -49,9 +49,9 @@ def for_verl(
     """`compute_score` for single samples, which waits until the group of the sample's prompt is whole: see `Buffer`.
 
     `prompt` is the key of `extra_info` that holds the prompt (a text or messages); where it is not there verl's own
-    "raw_prompt" is taken, which its naive manager adds. `identity` is the key of a name for the sample, if there is one,
-    by which a retried sample is known. `ground_truth`, where it is a text, is the reference; the rest of `extra_info`
-    are the group's columns.
+    "raw_prompt" is taken, which its naive manager adds. `identity` is the key of a name for the sample, if there is
+    one, by which a retried sample is known. `ground_truth`, where it is a text, is the reference; the rest of
+    `extra_info` are the group's columns.
 
     `num_generations` is verl's `rollout.n`; 1 scores every sample by itself. Validation has groups of its own size
     (`rollout.val_kwargs.n`), and members that never come are waited for: give the sizes by what the data set has as
@@ -82,10 +82,10 @@ def for_verl_batch(
     deadline: float | None = None,
     on_failure: OnFailure = "stop",
 ) -> Callable[..., list[Score]]:
-    """`compute_score` for the batch managers of verl 0.6: groups are the samples of one prompt, wherever in the batch they stand.
+    """`compute_score` for the batch managers of verl 0.6: groups are the samples of one prompt.
 
-    verl balances its batches, which scatters a group. With `num_generations` a prompt that is there several times
-    over is so many groups. Everything else is as in `for_verl`.
+    They may stand anywhere in a batch: verl balances it, which scatters a group. With `num_generations` a prompt that
+    is there several times over is so many groups. Everything else is as in `for_verl`.
     """
     scorer = Scorer(reward, deadline, on_failure)
 
