@@ -191,7 +191,7 @@ def test_nan_of_a_part_abstains_is_named_in_the_log_and_leaves_the_others_a_grou
     log = trainer.state.log_history[0]
     assert log["both/abstained/non_finite"] == pytest.approx(2 / 8)
     assert log["both/mean/judge/non_finite"] == pytest.approx(2 / 8)  # the part's share
-    assert 'part "judge" gave 2 of 8 rewards that are not finite: they abstain' in caplog.text
+    assert 'part "judge" gave 1 of 4 rewards that are not finite: they abstain' in caplog.text
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "abstain"])
