@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -24,6 +25,9 @@ REMEMBERED = 4096
 """Members of groups that are done, kept for samples that come again."""
 
 
+_log = logging.getLogger("adjudge")
+
+
 class Member(msgspec.Struct, frozen=True):
     """What a sample got as a member of its group; `filled` is a number also where there is no reward."""
 
@@ -35,9 +39,10 @@ class Member(msgspec.Struct, frozen=True):
 class Buffer:
     """Waits for the `size` members of a group, then scores them as one; any thread may `put`.
 
-    A group that is not whole `patience` seconds after its first member came is scored as it is, so that a sample that
-    was lost on its way costs the others their time and not the run. Groups that are ready while the reward is busy are
-    scored together; a mistake in one of them is raised to its own members, and the others get their rewards.
+    A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning in the
+    log, so that a sample that was lost on its way costs the others their time and not the run. Groups that are ready
+    while the reward is busy are scored together; a mistake in one of them is raised to its own members, and the others
+    get their rewards.
 
     A sample that comes again, by its identity, counts once: it gets what it got, also when its group has been done for
     a while, and its text is the later one where the group still waits. (The same identity with another text after that
@@ -122,10 +127,20 @@ class Buffer:
                 now = time.monotonic()
                 ready = [key for key, waiting in self._waiting.items() if waiting.until <= now]
                 if ready:
-                    return [self._waiting.pop(key) for key in ready]
+                    return [self._taken(key) for key in ready]
                 self._changed.wait(min(waiting.until for waiting in self._waiting.values()) - now)
             self._thread = None
             return []
+
+    def _taken(self, key: Hashable) -> _Waiting:
+        waiting = self._waiting.pop(key)
+        if waiting.until:
+            _log.warning(
+                'reward "%s": a group is scored with %d members, as no more came within %g s (prompt "%s"): check'
+                " num_generations, and that all its samples are sent to one process",
+                self.scorer.name, len(waiting.samples), self.patience, waiting.samples[0].prompt[:40],
+            )  # fmt: skip
+        return waiting
 
     def _score(self, ready: Sequence[_Waiting]) -> None:
         """Score the groups at one go; a mistake in one of them is told to its own members only."""

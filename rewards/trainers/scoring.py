@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from threading import TIMEOUT_MAX, Lock, Thread
+from collections.abc import Sequence
+from threading import TIMEOUT_MAX, Lock
 from typing import Any, Literal
 
 import msgspec
@@ -15,11 +15,9 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.trainers.call import Answer, Call
 
 OnFailure = Literal["stop", "abstain"]
-
-Answer = GroupReward | AdjudgeError
-"""What a group got: its rewards, or what was wrong with it."""
 
 LARGEST = 1.7e38
 """A reward beyond this counts as not finite: trainers keep rewards in float32, and subtract them."""
@@ -95,7 +93,7 @@ class Scorer:
                 return self._asked(groups, apart)
         ends = time.monotonic() + self.deadline
         if self._busy.acquire(timeout=self.deadline):
-            call = _Call(lambda: self._asked(groups, apart), self._busy, self.name)
+            call = Call(lambda: self._asked(groups, apart), self._busy, self.name)
             call.start()
             if (answers := call.answers_by(ends)) is not None:
                 return answers
@@ -151,52 +149,6 @@ class Scorer:
     def name(self) -> str:
         """The reward's own."""
         return self.reward.name
-
-
-class _Call(Thread):
-    """A call under way, which keeps the scorer `busy` until it is over, whether anybody waits for it or not."""
-
-    def __init__(self, ask: Callable[[], list[Answer]], busy: Lock, reward: str) -> None:
-        super().__init__(name="adjudge-reward", daemon=True)  # a dead judge must not keep the process
-        self._answers: list[Answer] | None = None
-        self._error: BaseException | None = None
-        self._ask, self._busy, self._reward = ask, busy, reward
-        self._late, self._ending = False, Lock()
-        self._device = _cuda_device()
-
-    def answers_by(self, ends: float) -> list[Answer] | None:
-        """What came of it, None where it is not done at that time; raises what it failed of."""
-        self.join(max(0.0, ends - time.monotonic()))
-        with self._ending:
-            if self._error is not None:
-                raise self._error
-            self._late = self._answers is None
-            return self._answers
-
-    def run(self) -> None:
-        """Ask."""
-        try:
-            if self._device is not None:
-                import torch
-
-                torch.cuda.set_device(self._device)  # a new thread begins on the first device
-            answers = self._ask()
-            with self._ending:
-                self._answers = answers
-            if error := next((one for one in answers if isinstance(one, AdjudgeError)), None):
-                self._log_if_late(error)
-        except BaseException as error:
-            with self._ending:
-                self._error = error
-            self._log_if_late(error)
-        finally:
-            self._busy.release()
-
-    def _log_if_late(self, error: BaseException) -> None:
-        """Nobody waits any more for what ended the call: the log is the only place for it."""
-        if self._late:
-            what = f"{type(error).__name__}: {error}"
-            _log.error('reward "%s" failed after its deadline had passed: %s', self._reward, what)
 
 
 def checked(rewards: Any, groups: Sequence[Group], name: str) -> list[GroupReward]:
@@ -260,10 +212,3 @@ def _tokens(reward: Reward) -> tuple[int, int]:
     stats = [engine.stats for engine in reward.engines]
     computed = sum(one.tokens_computed for one in stats)
     return computed, sum(one.prompt_tokens for one in stats) - computed
-
-
-def _cuda_device() -> int | None:
-    """The device that this thread works on, if it works on any."""
-    import torch
-
-    return torch.cuda.current_device() if torch.cuda.is_available() else None

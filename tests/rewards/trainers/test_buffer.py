@@ -63,9 +63,22 @@ def test_the_next_sample_of_a_prompt_whose_group_is_whole_begins_another_group()
     assert sorted(asked(buffer)) == [["a", "bb"], ["c", "ddd"]]
 
 
-def test_a_group_that_does_not_become_whole_is_scored_as_it_is() -> None:
+def test_a_group_that_does_not_become_whole_is_scored_as_it_is_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     buffer = Buffer(Scorer(Relative()), 2, 0.0)
     assert buffer.put("p", sample("a")).result(60) == value(0.0)
+    [record] = caplog.records
+    assert record.getMessage().startswith(
+        'reward "relative": a group is scored with 1 members, as no more came within 0'
+    )
+
+
+def test_a_group_that_is_whole_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    buffer = Buffer(Scorer(Relative()), 2, LONG)
+    small = buffer.put("q", sample("a", "q"), size=1)
+    assert small.result(60) == value(0.0)
+    futures = [buffer.put("p", sample("a")) for _ in range(2)]
+    assert [future.result(60) for future in futures] == [value(0.0)] * 2
+    assert not caplog.records
 
 
 def test_a_retried_sample_counts_once() -> None:
