@@ -11,8 +11,8 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt, mark_data, place_data
-from adjudge.engine.reward import Reward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.tokenizer import Tokenizer
@@ -111,7 +111,7 @@ class AbsentEngine(EngineFace):
 
     def reward_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Reward]]:
+    ) -> Iterator[tuple[int, ModelReward]]:
         """Raises ModelNeeded, unless nothing is asked."""
         return iter(()) if not prompts else self._refuse(prompts)
 

@@ -17,7 +17,7 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
-from adjudge.engine.reward import Reward
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
@@ -121,7 +121,7 @@ class AsyncFace(ABC):
 
     async def reward(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> list[Reward]:
+    ) -> list[ModelReward]:
         """`EngineFace.reward` without blocking the event loop."""
         head, read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
         return [head.read(embedding) for embedding in await self.embed(read, priority=priority, timeout=timeout)]

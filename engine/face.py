@@ -15,8 +15,8 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.fitting import fit
 from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_labels
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt
-from adjudge.engine.reward import Reward
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
@@ -118,7 +118,7 @@ class EngineFace(ABC):
 
     def reward_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Reward]]:
+    ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
         head, read = self.read_for_rewards(prompts)
         for place, embedding in self.embed_iter(read, priority=priority, timeout=timeout):
@@ -175,7 +175,9 @@ class EngineFace(ABC):
         embeddings = sorted(self.embed_iter(prompts, priority=priority, timeout=timeout), key=_place)
         return [embedding for _, embedding in embeddings]
 
-    def reward(self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None) -> list[Reward]:
+    def reward(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> list[ModelReward]:
         """The reward that the model gives to each prompt, at the last token that its head reads.
 
         Reasons for having none are those of `embed`. Raises AdjudgeError for a model that is no reward model, and

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from adjudge.engine.embedding import Embedding
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.radix import Tokens
-from adjudge.engine.reward import Reward
 
 NAMES = ("score", "classifier")
 """What transformers calls it."""
@@ -47,14 +47,14 @@ class RewardHead:
             return math.nan
         return math.fsum([*products, self.bias])
 
-    def read(self, embedding: Embedding) -> Reward:
+    def read(self, embedding: Embedding) -> ModelReward:
         """The reward of the prompt whose hidden state that is; one that is not finite is none."""
         if embedding.values is None:
-            return Reward(None, embedding.reason, embedding.prompt_tokens)
+            return ModelReward(None, embedding.reason, embedding.prompt_tokens)
         reward = self.reward(embedding.values.tolist())
         if not math.isfinite(reward):
-            return Reward(None, "non_finite", embedding.prompt_tokens)
-        return Reward(reward, None, embedding.prompt_tokens)
+            return ModelReward(None, "non_finite", embedding.prompt_tokens)
+        return ModelReward(reward, None, embedding.prompt_tokens)
 
     def read_part(self, tokens: Tokens) -> Tokens:
         """The tokens up to the one whose hidden state is read: the last that is not padding, as in transformers."""

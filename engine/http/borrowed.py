@@ -11,7 +11,7 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
-from adjudge.engine.reward import Reward
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
@@ -88,7 +88,7 @@ class BorrowedEngine(EngineFace):
 
     def reward_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Reward]]:
+    ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
         how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
         yield from self._until_end(self._engine.reward_iter(prompts, **how))

@@ -19,7 +19,7 @@ from litestar.params import JSONBody
 from adjudge.engine.http.inputs import InputRequest, embedded
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import Usage, refuse_all_but
-from adjudge.engine.reward import Reward
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.score import Reason
 
 LABEL = "LABEL_0"
@@ -63,7 +63,7 @@ async def classify(
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
     head, _ = service.engine.face.read_for_rewards([])  # a 400 where there is none
-    found: list[Reward]
+    found: list[ModelReward]
     found, computed = await embedded(
         service, request, data, lambda tokens: [head.read_part(one) for one in tokens], head.read
     )

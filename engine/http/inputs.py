@@ -12,7 +12,7 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import HttpError, blame
 from adjudge.engine.http.service import AnyRequest, Service
-from adjudge.engine.reward import Reward
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.tokenizer import Tokenizer, Tokens
 from adjudge.engine.worker import Piece
 
@@ -47,7 +47,7 @@ class InputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 tokens.append(tokenizer.prompt(prompt))
         return tokens
 
-    def check_answered(self, answers: Sequence[Embedding | Reward], longest: int) -> None:
+    def check_answered(self, answers: Sequence[Embedding | ModelReward], longest: int) -> None:
         """Raise for the first input without an answer, unless it may abstain; the model holds `longest` tokens."""
         for place, answer in enumerate(answers):
             if answer.reason is not None and not self.abstain:
@@ -93,7 +93,7 @@ def prompts_of(given: Given, field: str) -> list[AnyPrompt]:
     return [given] if kinds == {int} else list(given)  # type: ignore[list-item, arg-type]
 
 
-def _error(name: str, answer: Embedding | Reward, longest: int) -> HttpError:
+def _error(name: str, answer: Embedding | ModelReward, longest: int) -> HttpError:
     match answer.reason:
         case "too_long":
             said = f"{name} has {answer.prompt_tokens} tokens: this model holds {longest}"

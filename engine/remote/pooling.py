@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import RemoteError
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.remote.card import Kind
 from adjudge.engine.remote.protocols import Usage, hurry
 from adjudge.engine.remote.transport import BadReply
-from adjudge.engine.reward import Reward
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import Tokens
 
@@ -89,11 +89,11 @@ class Pooling(ABC):
         """The request for some prompts."""
 
     @abstractmethod
-    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding] | list[Reward], int]:
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding] | list[ModelReward], int]:
         """The answers in a reply, and how many tokens were computed; raises BadReply and RemoteError."""
 
     @abstractmethod
-    def abstained(self, reason: Reason, tokens: Tokens) -> Embedding | Reward:
+    def abstained(self, reason: Reason, tokens: Tokens) -> Embedding | ModelReward:
         """An answer without a value."""
 
 
@@ -165,18 +165,18 @@ class VllmRewards(Pooling):
         """The logit, not its sigmoid; every release that takes token ids here knows the field."""
         return {"model": self.model, "input": prompts, "use_activation": False} | hurry(priority)
 
-    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Reward], int]:
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[ModelReward], int]:
         """The one number of each prompt."""
         reply = msgspec.json.decode(raw, type=Classes)
         rewards = [
-            _reward(one.probs, len(tokens)) if one.reason is None else Reward(None, one.reason, len(tokens))
+            _reward(one.probs, len(tokens)) if one.reason is None else ModelReward(None, one.reason, len(tokens))
             for one, tokens in zip(_in_order(reply.data, len(prompts)), prompts, strict=True)
         ]
         return rewards, reply.usage.computed if reply.usage else 0
 
-    def abstained(self, reason: Reason, tokens: Tokens) -> Reward:
+    def abstained(self, reason: Reason, tokens: Tokens) -> ModelReward:
         """No reward."""
-        return Reward(None, reason, len(tokens))
+        return ModelReward(None, reason, len(tokens))
 
 
 class AdjudgeRewards(VllmRewards):
@@ -196,7 +196,7 @@ class SglangRewards(VllmRewards):
         """Its native fields."""
         return {"input_ids": prompts}
 
-    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Reward], int]:
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[ModelReward], int]:
         """The logit stands where embedding models have their embedding."""
         reply = msgspec.json.decode(raw, type=list[Output] | Output)
         outputs = reply if isinstance(reply, list) else [reply]
@@ -239,7 +239,7 @@ def _numbers(written: list[float | None] | str | None) -> npt.NDArray[np.float32
         raise BadReply("an embedding that is no base64 of float32") from error
 
 
-def _reward(numbers: Sequence[float | None], length: int) -> Reward:
+def _reward(numbers: Sequence[float | None], length: int) -> ModelReward:
     """The one number of a reward model; raises RemoteError where the server's model has several."""
     if len(numbers) > 1:
         raise RemoteError(
@@ -250,5 +250,5 @@ def _reward(numbers: Sequence[float | None], length: int) -> Reward:
         raise BadReply("a prompt without a reward")
     [value] = numbers
     if value is None or not math.isfinite(value):
-        return Reward(None, "non_finite", length)
-    return Reward(value, None, length)
+        return ModelReward(None, "non_finite", length)
+    return ModelReward(value, None, length)

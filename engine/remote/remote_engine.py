@@ -11,6 +11,7 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
 from adjudge.engine.fingerprints import digest
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.remote.asker import Asker
 from adjudge.engine.remote.batches import batches
 from adjudge.engine.remote.card import Kind, ModelCard, read_card
@@ -20,7 +21,6 @@ from adjudge.engine.remote.protocols import Ask, Protocol
 from adjudge.engine.remote.questions import PoolQuestion, Question, ReadJob, ReadQuestion, TextQuestion
 from adjudge.engine.remote.sglang import SglangProtocol
 from adjudge.engine.remote.transport import Transport, mend
-from adjudge.engine.reward import Reward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.sources import tokenizer_named
@@ -184,7 +184,7 @@ class RemoteEngine(EngineFace):
 
     def reward_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Reward]]:
+    ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
         if self._rewards is None:
             self.require_rewards()

@@ -54,7 +54,7 @@ def test_a_server_of_a_reward_model_scores_items_and_its_run_is_replayed_without
     assert Path("again.jsonl").read_bytes() == expected
 
 
-def test_a_server_that_only_writes_is_refused_before_anything_is_written(
+def test_a_server_that_only_writes_is_refused_before_anything_is_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -64,4 +64,4 @@ def test_a_server_that_only_writes_is_refused_before_anything_is_written(
         result = CliRunner().invoke(app, ["judge", "items.jsonl", "--judge", "scalar", "--url", site.url])
     engine.worker.close(drain=False)
     assert isinstance(result.exception, RemoteError) and "needs a reward model" in str(result.exception)
-    assert not Path("items.verdicts.jsonl").exists()
+    assert Path("items.verdicts.jsonl").read_bytes() == b""

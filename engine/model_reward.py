@@ -7,7 +7,7 @@ import msgspec
 from adjudge.engine.score import Reason
 
 
-class Reward(msgspec.Struct, frozen=True):
+class ModelReward(msgspec.Struct, frozen=True):
     """The reward that a model was trained to give: a logit, without bounds. With a `reason` the `value` is None."""
 
     value: float | None = None
