@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from adjudge.cli.options import (
-    DEFAULT_MODEL,
     Adapter,
+    Attempts,
     Device,
     Dtype,
     EarlierReviews,
@@ -18,9 +18,11 @@ from adjudge.cli.options import (
     JournalFile,
     JudgeAspects,
     JudgeCut,
+    JudgeModel,
     JudgeOrders,
     Language,
     Layout,
+    MaxTokens,
     MinMass,
     Mode,
     Overwrite,
@@ -29,14 +31,16 @@ from adjudge.cli.options import (
     Report,
     Resume,
     Rubric,
+    Samples,
     Scheme,
+    Temperature,
     TreeWeights,
+    Url,
     Without,
     earlier_of,
     judge_options,
+    source_of,
 )
-from adjudge.cli.rank import rank
-from adjudge.engine.errors import AdjudgeError
 
 
 def judge_command(
@@ -48,14 +52,9 @@ def judge_command(
         Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar", "tournament"],
         typer.Option(help="Which judge; see below for the columns each reads."),
     ] = "pairwise",
-    model: Annotated[
-        str | None,
-        typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
-    ] = None,
+    model: JudgeModel = None,
     adapter: Adapter = None,
-    url: Annotated[
-        str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")
-    ] = None,
+    url: Url = None,
     aspects: JudgeAspects = None,
     orders: JudgeOrders = None,
     rubric: Rubric = None,
@@ -67,12 +66,10 @@ def judge_command(
     k: EarlierReviews = None,
     form: Form = None,
     mode: Mode = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)] = None,
-    temperature: Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)] = None,
-    samples: Annotated[int | None, typer.Option(help="Analyses of each question, averaged (1).", min=1)] = None,
-    attempts: Annotated[
-        int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
-    ] = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    samples: Samples = None,
+    attempts: Attempts = None,
     seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses (0).")] = None,
     language: Language = None,
     layout: Layout = None,
@@ -117,36 +114,36 @@ def judge_command(
     `--without texts` shows plots and scores only.
 
     **scalar** gives the reward of a model with a Bradley-Terry head: `prompt` and `response` in, `score` (a logit) out.
-    **tournament** is `adjudge rank` with all pairs.
+    **tournament** is `adjudge rank` with all pairs, and takes the options of pairwise.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice. Its
     journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew.
     """
+    options, source = judge_options(locals()), source_of(locals())
+    from adjudge.commands.contest import Contest
     from adjudge.commands.judge import judge_file
+    from adjudge.commands.rank import rank_file
 
-    options = judge_options(locals())
-    if url is not None and (adapter is not None or replicas > 1):
-        raise AdjudgeError("--url asks a server: --adapter and --replicas are its own matter, leave them out")
+    earlier = earlier_of(resume, overwrite)
     if judge == "tournament":
-        how = {name: value for name, value in options.items() if name in ("aspects", "orders", "cut")}
-        if url is not None or replicas > 1 or how.keys() != options.keys():
-            raise AdjudgeError("--judge tournament takes --aspects, --orders and --cut: see `adjudge rank` for its own")
-        files: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "report": report, "journal": journal}
-        where: dict[str, Any] = {"model": model or DEFAULT_MODEL, "adapter": adapter, "device": device, "dtype": dtype}
-        rank(texts, output, **how, **files, **where)
+        rank_file(
+            texts,
+            output or texts.with_suffix(".ranks.jsonl"),
+            contest=Contest(seed=options.pop("seed", 0)),
+            options=options,
+            source=source,
+            earlier=earlier,
+            report=report,
+            journal=journal,
+        )
         return
     judge_file(
         texts,
         output or texts.with_suffix(".verdicts.jsonl"),
         judge=judge,
         options=options,
-        model=model if url is not None else model or DEFAULT_MODEL,
-        adapter=adapter,
-        url=url,
-        earlier=earlier_of(resume, overwrite),
+        source=source,
+        earlier=earlier,
         report=report,
         journal=journal,
-        device=device,
-        dtype=dtype,
-        replicas=replicas,
     )

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from adjudge.commands.source import Source
 
 DEFAULT_MODEL = "smollm2-135m"
 
 Model = Annotated[
     str,
-    typer.Option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or dummy:<config>."),
+    typer.Option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or `dummy:<config>`."),
+]
+JudgeModel = Annotated[
+    str | None,
+    typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
 ]
 Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
+Url = Annotated[str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]
-Aspects = Annotated[
-    str, typer.Option(help="hanna, storyer, or names after commas; your own as name=what it means; name*3 weighs.")
-]
-Orders = Annotated[
-    Literal["both", "ab"], typer.Option(help="Both orders cancel position bias; ab shows the first story first only.")
-]
-CutTexts = Annotated[
-    Literal["middle", "head", "tail", "never"],
-    typer.Option(help="What goes of texts too long for the model; never: abstain instead."),
-]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an earlier run of the same output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Forget an earlier run of the same output.")]
 JournalFile = Annotated[
@@ -89,6 +87,12 @@ Mode = Annotated[
     Literal["direct", "reasoned"] | None,
     typer.Option(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
 ]
+MaxTokens = Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)]
+Temperature = Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)]
+Samples = Annotated[int | None, typer.Option(help="Analyses of each question, averaged (1).", min=1)]
+Attempts = Annotated[
+    int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
+]
 Language = Annotated[str | None, typer.Option(help="Language of the prompts (en); see `adjudge prompts`.")]
 Layout = Annotated[
     Literal["shared", "paper"] | None,
@@ -109,6 +113,16 @@ def judge_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     names = {name for kind in KINDS.values() for name in kind.options}
     return {name: value for name, value in parameters.items() if name in names and value is not None}
+
+
+def source_of(parameters: Mapping[str, Any]) -> Source:
+    """The engine that a command is to ask, of all its parameters."""
+    from adjudge.commands.source import Source
+
+    named = {name: parameters[name] for name in Source.__struct_fields__}
+    if named["url"] is None and named["model"] is None:
+        named["model"] = DEFAULT_MODEL
+    return Source(**named)
 
 
 def earlier_of(resume: bool, overwrite: bool) -> Literal["resume", "overwrite", "refuse"]:

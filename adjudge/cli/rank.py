@@ -8,19 +8,30 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.options import (
-    DEFAULT_MODEL,
     Adapter,
-    Aspects,
-    CutTexts,
+    Attempts,
     Device,
     Dtype,
     JournalFile,
-    Model,
-    Orders,
+    JudgeAspects,
+    JudgeCut,
+    JudgeModel,
+    JudgeOrders,
+    Language,
+    Layout,
+    MaxTokens,
+    MinMass,
+    Mode,
     Overwrite,
+    Replicas,
     Report,
     Resume,
+    Samples,
+    Temperature,
+    Url,
     earlier_of,
+    judge_options,
+    source_of,
 )
 
 
@@ -38,18 +49,28 @@ def rank(
     ranking: Annotated[
         Literal["bradley_terry", "borda"], typer.Option(help="How preferences become strengths.")
     ] = "bradley_terry",
-    seed: Annotated[int, typer.Option(help="Decides who meets whom.")] = 0,
-    model: Model = DEFAULT_MODEL,
+    seed: Annotated[int, typer.Option(help="Decides who meets whom, and which analyses are drawn.")] = 0,
+    model: JudgeModel = None,
     adapter: Adapter = None,
-    aspects: Aspects = "hanna",
-    orders: Orders = "both",
-    cut: CutTexts = "middle",
+    url: Url = None,
+    aspects: JudgeAspects = None,
+    orders: JudgeOrders = None,
+    mode: Mode = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    samples: Samples = None,
+    attempts: Attempts = None,
+    language: Language = None,
+    layout: Layout = None,
+    min_mass: MinMass = None,
+    cut: JudgeCut = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     report: Report = None,
     journal: JournalFile = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
+    replicas: Replicas = 1,
 ) -> None:
     """Rank the responses to each prompt by comparing pairs of them.
 
@@ -60,24 +81,17 @@ def rank(
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; no pair is lost or judged twice.
     """
+    options, source = judge_options(locals()), source_of(locals())
+    from adjudge.commands.contest import Contest, without_contest
     from adjudge.commands.rank import rank_file
 
     rank_file(
         groups,
         output or groups.with_suffix(".ranks.jsonl"),
-        pairing=pairing,
-        k=k,
-        budget=budget,
-        ranking=ranking,
-        seed=seed,
-        model=model,
-        adapter=adapter,
-        aspects=aspects,
-        orders=orders,
-        cut=cut,
+        contest=Contest(pairing, k, budget, ranking, seed),
+        options=without_contest(options),
+        source=source,
         earlier=earlier_of(resume, overwrite),
         report=report,
         journal=journal,
-        device=device,
-        dtype=dtype,
     )

@@ -66,6 +66,7 @@ def mistake(result: Result) -> str:
     return str(result.exception)
 
 
+WRITTEN = ("--mode", "reasoned", "--max-tokens", "2", "--attempts", "1")
 RUNS = {
     "pairs": ("judge", "pairs.jsonl", "--aspects", "coherence,ending"),
     "items": ("judge", "items.jsonl", "--judge", "pointwise", "--aspects", "coherence"),
@@ -73,6 +74,7 @@ RUNS = {
     "rubric": ("judge", "items.jsonl", "--judge", "rubric", "--rubric", "six"),
     "reader": ("judge", "pairs.jsonl", "--judge", "personal", "--k", "0", "--aspects", "ending"),
     "groups": ("rank", "groups.jsonl", "--aspects", "coherence", "--pairing", "uncertain", "--k", "3"),
+    "written groups": ("rank", "groups.jsonl", "--aspects", "coherence", "--orders", "ab", *WRITTEN, "--seed", "3"),
 }
 
 
