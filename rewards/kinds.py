@@ -226,7 +226,7 @@ def _principle(options: Options) -> Open:
 
 
 def _debate(options: Options) -> Open:
-    from adjudge.rewards.debate import DebateJudge, agents_without
+    from adjudge.rewards.debate import DebateJudge, agents_without, checked_override, checked_retrieved
 
     # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
     how_of({name: options[name] for name in ("mode", "samples") if name in options})
@@ -234,8 +234,13 @@ def _debate(options: Options) -> Open:
     without = [name.strip() for name in options.get("without", "").split(",") if name.strip()]
     agents_without(without)
     file = options.get("examples")
+    if file is None and "k" in options:
+        raise AdjudgeError("--k is how many examples a debate retrieves: add --examples")
     examples = [] if file is None else [example_of(row) for row in read_rows(Path(file))]
-    return lambda engine, journal: DebateJudge(engine, examples, without=without, **how, journal=journal)
+    k, override = checked_retrieved(options.get("k", 3)), checked_override(options.get("override", 0.75))
+    return lambda engine, journal: DebateJudge(
+        engine, examples, k=k, without=without, override=override, **how, journal=journal
+    )
 
 
 KINDS: dict[str, Kind] = {
@@ -247,5 +252,5 @@ KINDS: dict[str, Kind] = {
     "personal": Kind("items", _personal, ("k", "without", *ASKING), _read_personal),
     "personal of pairs": Kind("pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), _read_personal_pair),
     "principle": Kind("items", _principle, ("principles", *ASKING), labels=True),
-    "debate": Kind("items", _debate, ("examples", "without", *ASKING), labels=True),
+    "debate": Kind("items", _debate, ("examples", "k", "override", "without", *ASKING), labels=True),
 }

@@ -76,8 +76,18 @@ TreeWeights = Annotated[
         " commas (tree)."
     ),
 ]
-EarlierReviews = Annotated[
-    int | None, typer.Option(help="Earlier reviews of the reader to show (personal: 3, of pairs 1).", min=0, max=5)
+HowMany = Annotated[
+    int | None,
+    typer.Option(
+        help="Earlier reviews of the reader to show (personal: 3, of pairs 1), or good texts to find for each text"
+        " (debate: 3)."
+    ),
+]
+Override = Annotated[
+    float | None,
+    typer.Option(
+        help="Probability that the review must give to another ruling to override the judge's (debate: 0.75)."
+    ),
 ]
 Form = Annotated[
     Literal["fixed", "parity"] | None,

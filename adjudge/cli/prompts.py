@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.options import (
-    EarlierReviews,
     Examples,
     Form,
+    HowMany,
     JudgeAspects,
     JudgeCut,
     JudgeOrders,
@@ -55,7 +55,7 @@ def show_prompts(
     examples: Examples = None,
     without: Without = None,
     weights: TreeWeights = None,
-    k: EarlierReviews = None,
+    k: HowMany = None,
     form: Form = None,
     mode: Mode = None,
     language: Language = None,
