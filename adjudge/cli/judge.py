@@ -27,6 +27,7 @@ from adjudge.cli.options import (
     Mode,
     Override,
     Overwrite,
+    Partners,
     Principles,
     Replicas,
     Report,
@@ -50,7 +51,18 @@ def judge_command(
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
     judge: Annotated[
-        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar", "tournament"],
+        Literal[
+            "pairwise",
+            "pointwise",
+            "ensemble",
+            "rubric",
+            "tree",
+            "principle",
+            "debate",
+            "personal",
+            "scalar",
+            "tournament",
+        ],
         typer.Option(help="Which judge; see below for the columns each reads."),
     ] = "pairwise",
     model: JudgeModel = None,
@@ -66,13 +78,14 @@ def judge_command(
     weights: TreeWeights = None,
     k: HowMany = None,
     override: Override = None,
+    partners: Partners = None,
     form: Form = None,
     mode: Mode = None,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     samples: Samples = None,
     attempts: Attempts = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses (0).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses, and other partners (0).")] = None,
     language: Language = None,
     layout: Layout = None,
     min_mass: MinMass = None,
@@ -91,7 +104,8 @@ def judge_command(
     `prompt_b`), optionally `id`; further columns pass through, and `expected` (a, b or tie) is compared with the
     verdicts. Each line of the output has `preference`, the probability that story_a is better (null when the judge
     abstains, with the reason in `abstained`), and per-aspect scores. **pointwise** scores one text by aspects: a row
-    has `prompt` and `response`, a line `score` and `breakdown`.
+    has `prompt` and `response`, a line `score` and `breakdown`. **ensemble** reads and writes the same, but compares
+    each text with --partners others of the file in both orders, as pairwise does, and takes the mean of its scores.
 
     **rubric** grades one text by criteria. A row has `prompt` and `response`, optionally its own `rubric` (an object;
     in CSV its JSON text) or `checklist` (WritingBench's five levels); other rows take --rubric. A line has `score` in

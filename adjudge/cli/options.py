@@ -76,6 +76,9 @@ TreeWeights = Annotated[
         " commas (tree)."
     ),
 ]
+Partners = Annotated[
+    int | None, typer.Option(help="Other texts of the file that each is shown beside (ensemble: 4).", min=0)
+]
 HowMany = Annotated[
     int | None,
     typer.Option(
