@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +21,7 @@ from adjudge.cli.options import (
     Scheme,
     judge_options,
 )
+from adjudge.engine.errors import AdjudgeError
 
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
@@ -159,6 +161,8 @@ def bench_kernels(
 @bench.command("compile")
 def bench_compile() -> None:
     """Compile every Triton kernel for GPUs that are not here: registers, spilled bytes, shared memory."""
+    if importlib.util.find_spec("triton") is None:
+        raise AdjudgeError("compiling kernels needs triton: pip install triton")
     from adjudge.bench.compile import bench_compile as run
 
     run()
