@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.slime import for_slime
-from tests.rewards.trainers.rewards import Relative, Told
+from tests.rewards.trainers.rewards import Patient, Relative, Told
 
 ARGS = SimpleNamespace(group_rm=True, custom_rm_path="rewards.custom_rm")
 
@@ -56,21 +53,9 @@ def test_an_abstention_is_neutral_and_masked_out_of_the_loss() -> None:
 
 
 def test_other_samples_are_generated_while_the_judge_works() -> None:
-    asked, generated = Event(), Event()
-
-    class Patient(Relative):
-        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-            asked.set()
-            assert generated.wait(60)
-            return super().score_groups(groups)
-
-    async def generate() -> None:
-        while not asked.is_set():
-            await asyncio.sleep(0)
-        generated.set()
-
     async def rollout() -> Any:
-        custom_rm = for_slime(Patient())
-        return (await asyncio.gather(custom_rm(ARGS, [SlimeSample("a"), SlimeSample("bbb")]), generate()))[0]
+        reward = Patient()
+        samples = [SlimeSample("a"), SlimeSample("bbb")]
+        return (await asyncio.gather(for_slime(reward)(ARGS, samples), reward.others()))[0]
 
     assert asyncio.run(rollout()) == [-1.0, 1.0]
