@@ -124,7 +124,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         if "judge" not in self.agents:
             return
         for key, answer in self._ask("judge", debates, held):
-            part = part_of(answer.scores[0], self.min_mass, weight=0.0)
+            part = part_of(answer, self.min_mass, weight=0.0)
             if debates[key].rule("judge", held, part, answer, decides="reflect" not in self.agents):
                 yield key
 
@@ -133,7 +133,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         if "reflect" not in self.agents:
             return
         for key, answer in self._ask("reflect", debates, held):
-            debate, part = debates[key], part_of(answer.scores[0], self.min_mass, weight=0.0)
+            debate, part = debates[key], part_of(answer, self.min_mass, weight=0.0)
             against = debate.against(part)
             overrides = against is None or against >= self.override
             if debate.rule("reflect", held, part, answer, decides=overrides):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 
 import msgspec
 
@@ -96,4 +96,5 @@ def _part(verdicts: Sequence[tuple[AspectVerdict, bool]], weight: float) -> Part
     read = [(verdict, first) for verdict, first in verdicts if not verdict.abstained]
     scores = [(verdict.score_a if first else verdict.score_b) or 0.0 for verdict, first in read]
     columns = [(verdict.distribution_a if first else verdict.distribution_b) or () for verdict, first in read]
-    return Part(fmean(scores), weight, tuple(map(fmean, zip(*columns, strict=True))), mass)
+    spread = stdev(scores) if len(scores) > 1 else msgspec.UNSET
+    return Part(fmean(scores), weight, tuple(map(fmean, zip(*columns, strict=True))), mass, spread=spread)

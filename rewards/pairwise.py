@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import product
+from statistics import fmean
 from typing import Any, Unpack
 
 import msgspec
@@ -105,12 +107,21 @@ class PairwiseJudge(ComparingJudge):
 
     def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
         scores = [score for answer in answers.values() for score in answer.scores]
-        analyses: dict[str, tuple[str, ...]] = {}
-        if self.asking.mode == "reasoned":
-            for order, aspect in product(self.orders, self.aspects):
-                texts = answers[f"{order} {aspect.name}"].analyses or ()
-                analyses[aspect.name] = analyses.get(aspect.name, ()) + texts
-        return self.verdict(scores, key, truncated, analyses)
+        if self.asking.mode != "reasoned":
+            return self.verdict(scores, key, truncated)
+        given = {aspect.name: [answers[f"{order} {aspect.name}"] for order in self.orders] for aspect in self.aspects}
+        analyses = {name: tuple(text for one in asked for text in one.analyses or ()) for name, asked in given.items()}
+        verdict = self.verdict(scores, key, truncated, analyses)
+        aspects = {name: self._with_spreads(aspect, given[name]) for name, aspect in verdict.aspects.items()}
+        return msgspec.structs.replace(verdict, aspects=aspects)
+
+    def _with_spreads(self, verdict: AspectVerdict, answers: Sequence[Answer]) -> AspectVerdict:
+        """With the spread of each story's scores, where several analyses in each order could be read."""
+        if verdict.abstained or not all(answer.spreads for answer in answers):
+            return verdict
+        shown = [answer.spreads or () for answer in answers]  # of the story shown first, and of the other
+        a, b = zip(*(spreads[::-1] if place else spreads for place, spreads in enumerate(shown)), strict=True)
+        return msgspec.structs.replace(verdict, spread_a=_root_mean_square(a), spread_b=_root_mean_square(b))
 
     def _aspect(self, name: str, scores: dict[Slot, Score]) -> tuple[AspectVerdict, float]:
         """One aspect's verdict, and the log-odds that a is better (0 where it abstains)."""
@@ -130,6 +141,11 @@ class PairwiseJudge(ComparingJudge):
             better, bias = log_odds(a, b, values), None
         score_a, score_b = (sum(p * v for p, v in zip(story, values, strict=True)) for story in (a, b))
         return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, a, b), better
+
+
+def _root_mean_square(values: Sequence[float | None]) -> float | msgspec.UnsetType:
+    known = [value for value in values if value is not None]
+    return math.sqrt(fmean(value**2 for value in known)) if len(known) == len(values) else msgspec.UNSET
 
 
 def _mean(left: Sequence[float], right: Sequence[float]) -> tuple[float, ...]:

@@ -69,7 +69,7 @@ class PersonalJudge(ItemJudge):
         return [Question("rating", self._prompt(data, scores=scores, has_prompt=bool(item.prompt)), RATINGS)]
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
-        part = self._part(answers["rating"].scores[0])
+        part = self._part(answers["rating"])
         return self._verdict(part.score, {"rating": part}, answers, key, truncated)
 
 

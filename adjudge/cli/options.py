@@ -102,7 +102,7 @@ Mode = Annotated[
 ]
 MaxTokens = Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)]
 Temperature = Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)]
-Samples = Annotated[int | None, typer.Option(help="Analyses of each question, averaged (1).", min=1)]
+Samples = Annotated[int | None, typer.Option(help="Analyses of each question, averaged, with their spread (1).", min=1)]
 Attempts = Annotated[
     int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
 ]

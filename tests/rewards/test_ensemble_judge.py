@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import stdev
 
 import pytest
 
@@ -33,6 +34,9 @@ def test_a_verdict_is_the_mean_of_the_ensembles_scores_in_any_company(tiny: Engi
         means = {name: aspect.mean for name, aspect in found.aspects.items()}
         assert verdict.id == found.id and {name: part.score for name, part in verdict.breakdown.items()} == means
         assert verdict.score == pytest.approx((3 * (means["wit"] or 0) + (means["end"] or 0)) / 4)
+        assert verdict.breakdown["wit"].spread == pytest.approx(
+            stdev(score or 0 for score in found.aspects["wit"].scores)
+        )
         wit = verdict.breakdown["wit"].distribution or ()
         assert sum(p * label for label, p in enumerate(wit, 1)) == pytest.approx(means["wit"])
     assert list(judge.judge_iter(subjects[::-1], window=2)) == verdicts[::-1]
