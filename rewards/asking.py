@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -50,11 +50,13 @@ class Question(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """The scores of a question, in order, and the texts they were read from (None where nothing was written).
 
-    With several analyses a score is the mean of their distributions, of those that could be read.
+    With several analyses a score is the mean of their distributions, of those that could be read, and `spreads` has
+    the standard deviation of their expected scores (None where fewer than two were read, or labels are no numbers).
     """
 
     scores: tuple[Score, ...]
     analyses: tuple[str, ...] | None = None
+    spreads: tuple[float | None, ...] | None = None
 
 
 class Asking(ABC):
@@ -209,8 +211,18 @@ def open_asking(
 
 def _mean(samples: Sequence[Answer], labels: Labels) -> Answer:
     """One answer of several analyses."""
-    scores = [_mean_score(column, labels) for column in zip(*(answer.scores for answer in samples), strict=True)]
-    return Answer(tuple(scores), tuple(text for answer in samples for text in answer.analyses or ()))
+    columns = list(zip(*(answer.scores for answer in samples), strict=True))
+    return Answer(
+        tuple(_mean_score(column, labels) for column in columns),
+        tuple(text for answer in samples for text in answer.analyses or ()),
+        tuple(map(_spread, columns)) if len(samples) > 1 else None,
+    )
+
+
+def _spread(scores: Sequence[Score]) -> float | None:
+    """The standard deviation of what the analyses expect."""
+    expected = [score.expected for score in scores if score.reason is None and score.expected is not None]
+    return stdev(expected) if len(expected) > 1 else None
 
 
 def _mean_score(scores: Sequence[Score], labels: Labels) -> Score:

@@ -71,12 +71,8 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         super().__init__(engine, **how)
         self.statements = Statements(engine, sampling, attempts=how.get("attempts", 3), seed=how.get("seed", 0))
         self.agents = agents_without(without)
-        if k < 1:
-            raise AdjudgeError(f'k is {k}: give at least 1, or leave out "retrieval"')
-        if not 0.5 <= override <= 1:
-            raise AdjudgeError(f"override is {override}: give a probability from 0.5 to 1")
-        self.k = k
-        self.override = override
+        self.k = checked_retrieved(k)
+        self.override = checked_override(override)
         if "retrieval" not in self.agents or not examples:
             self.index = None
         elif isinstance(examples, Index):
@@ -128,7 +124,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         if "judge" not in self.agents:
             return
         for key, answer in self._ask("judge", debates, held):
-            part = part_of(answer.scores[0], self.min_mass, weight=0.0)
+            part = part_of(answer, self.min_mass, weight=0.0)
             if debates[key].rule("judge", held, part, answer, decides="reflect" not in self.agents):
                 yield key
 
@@ -137,7 +133,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         if "reflect" not in self.agents:
             return
         for key, answer in self._ask("reflect", debates, held):
-            debate, part = debates[key], part_of(answer.scores[0], self.min_mass, weight=0.0)
+            debate, part = debates[key], part_of(answer, self.min_mass, weight=0.0)
             against = debate.against(part)
             overrides = against is None or against >= self.override
             if debate.rule("reflect", held, part, answer, decides=overrides):
@@ -227,6 +223,20 @@ def _reasons(analyses: Sequence[str], ruling: str) -> str:
     """The first of several analyses that wrote that ruling: another one's reasons would speak for the other ruling."""
     written = ((text, _WRITTEN.fullmatch(text)) for text in analyses)
     return next((text for text, found in written if found and found[1] == ruling), analyses[0])
+
+
+def checked_retrieved(k: int) -> int:
+    """How many examples are shown; raises AdjudgeError for none."""
+    if k < 1:
+        raise AdjudgeError(f'k is {k}: give at least 1, or leave out "retrieval"')
+    return k
+
+
+def checked_override(probability: float) -> float:
+    """How sure a review must be to override a ruling; raises AdjudgeError for less than even."""
+    if not 0.5 <= probability <= 1:
+        raise AdjudgeError(f"override is {probability}: give a probability from 0.5 to 1")
+    return probability
 
 
 def agents_without(names: Sequence[str]) -> tuple[Agent, ...]:

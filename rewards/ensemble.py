@@ -55,7 +55,7 @@ def ensemble(
     drawn = draw_partners([item.id for item in items], partners, seed)
     by_id = {item.id: item for item in items}
     shown = {
-        item.id: list(_shown(item, [by_id[other] for other in drawn[item.id]])) for item in items
+        item.id: list(shown_beside(item, [by_id[other] for other in drawn[item.id]])) for item in items
     }  # (pair, whether the story is its first)
     pairs = list(dict.fromkeys(pair for asked in shown.values() for pair, _ in asked))
     judged = dict(zip(pairs, judge.compare_iter(pairs, window), strict=True))
@@ -115,7 +115,7 @@ def _lot(seed: int, name: str, other: str) -> bytes:
     return hashlib.blake2b(repr((seed, name, other)).encode(), digest_size=16).digest()
 
 
-def _shown(item: Item, partners: Sequence[Item]) -> Iterator[tuple[Pair, bool]]:
+def shown_beside(item: Item, partners: Sequence[Item]) -> Iterator[tuple[Pair, bool]]:
     """The pairs that score a story, and whether it stands first; beside itself it has both places."""
     if not partners:
         yield from ((_pair(item, item), first) for first in (True, False))

@@ -14,7 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Reason, Score
+from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
 from adjudge.rewards.asking import ANSWER, Answer, Mode, Question, open_asking
@@ -200,9 +200,9 @@ class ItemJudge(AskingJudge[Item, Verdict]):
 
     verdict_type = Verdict
 
-    def _part(self, score: Score, weight: float = 1.0) -> Part:
-        """A part that rests on one score: its expected value."""
-        return part_of(score, self.min_mass, weight)
+    def _part(self, answer: Answer, weight: float = 1.0) -> Part:
+        """A part that rests on an answer of one score: its expected value."""
+        return part_of(answer, self.min_mass, weight)
 
     def _verdict(
         self,
@@ -226,14 +226,21 @@ class ItemJudge(AskingJudge[Item, Verdict]):
         )
 
 
-def part_of(score: Score, min_mass: float, weight: float = 1.0) -> Part:
-    """A part that rests on one score: its expected value; it abstains as the score does, and with too little mass."""
+def part_of(answer: Answer, min_mass: float, weight: float = 1.0) -> Part:
+    """A part that rests on an answer of one score: its expected value.
+
+    It abstains as the score does, and with too little mass.
+    """
+    [score] = answer.scores
     reason: Reason | None = score.reason
     if reason is None and score.mass is not None and score.mass < min_mass:
         reason = "low_mass"
     if reason:
         return Part(None, weight, mass=score.mass, abstained=reason)
-    return Part(score.expected, weight, score.probabilities, score.mass)
+    spread = answer.spreads[0] if answer.spreads else None
+    return Part(
+        score.expected, weight, score.probabilities, score.mass, spread=msgspec.UNSET if spread is None else spread
+    )
 
 
 def clean(subject: Subject) -> Subject:

@@ -21,8 +21,9 @@ from adjudge.engine.prompt import Cut
 from adjudge.engine.score import Reason
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, PERSE, Aspect, aspects_of
+from adjudge.rewards.comparing import Orders
 from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, named, prepare, takers
-from adjudge.rewards.pairwise import Orders, PairwiseJudge
+from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.template import Layout
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import Row, encodable, verdict_record

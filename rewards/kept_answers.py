@@ -26,14 +26,15 @@ class KeptScore(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KeptAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """The scores of one question, and the texts they were read from."""
+    """The scores of one question, the texts they were read from, and how far several analyses lie apart."""
 
     scores: tuple[KeptScore, ...]
     analyses: tuple[str, ...] | None
+    spreads: tuple[float | None, ...] | None = None  # journals of earlier versions have none
 
     def answer(self, labels: Labels) -> Answer:
         """The answer it was."""
-        return Answer(tuple(score.score(labels) for score in self.scores), self.analyses)
+        return Answer(tuple(score.score(labels) for score in self.scores), self.analyses, self.spreads)
 
 
 class KeptAnswers(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +51,7 @@ class KeptAnswers(msgspec.Struct, frozen=True, array_like=True):
                 name: KeptAnswer(
                     tuple(KeptScore(score.full_logprobs, score.reason, score.prompt_tokens) for score in answer.scores),
                     answer.analyses,
+                    answer.spreads,
                 )
                 for name, answer in answers.items()
             },

@@ -53,7 +53,8 @@ ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 class Kind(msgspec.Struct, frozen=True):
     """A judge by name: whether it judges `what`, the options it takes, and how it reads a row if not as most do.
 
-    `labels` says that its scores are probabilities of good, which people's labels are compared with.
+    `labels` says that its scores are probabilities of good, which people's labels are compared with; `gather` puts
+    the subjects of a file together where each is judged beside others.
     """
 
     what: Literal["pairs", "items"]
@@ -61,6 +62,7 @@ class Kind(msgspec.Struct, frozen=True):
     options: tuple[str, ...]
     read: Read | None = None
     labels: bool = False
+    gather: Callable[[list[Any], Options], list[Any]] | None = None
 
     def subject(self, row: Row, number: int, options: Options) -> Any:
         """The pair or item of a row; raises AdjudgeError naming the row's place."""
@@ -69,7 +71,8 @@ class Kind(msgspec.Struct, frozen=True):
 
     def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
         """The same of all rows of a file."""
-        return [self.subject(row, number, options) for number, row in enumerate(rows, 1)]
+        subjects = [self.subject(row, number, options) for number, row in enumerate(rows, 1)]
+        return subjects if self.gather is None else self.gather(subjects, options)
 
 
 def _by_itself(read: Callable[[Row, int], Any]) -> Read:
@@ -145,6 +148,22 @@ def _pointwise(options: Options) -> Open:
 
     aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
     return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
+
+
+def _ensemble(options: Options) -> Open:
+    from adjudge.rewards.ensemble_judge import EnsembleJudge
+    from adjudge.rewards.pairwise import PairwiseJudge
+
+    aspects = aspects_of(options.get("aspects", "hanna"))
+    writes = options.get("mode", "direct") == "reasoned"  # else the seed is the partners' alone
+    how = how_of({name: value for name, value in options.items() if writes or name != "seed"})
+    return lambda engine, journal: EnsembleJudge(PairwiseJudge(engine, aspects, orders="ab", **how, journal=journal))
+
+
+def _accompanied(items: list[Item], options: Options) -> list[Any]:
+    from adjudge.rewards.ensemble_judge import accompanied
+
+    return list(accompanied(items, options.get("partners", 4), options.get("seed", 0)))
 
 
 def _scalar(options: Options) -> Open:
@@ -226,7 +245,7 @@ def _principle(options: Options) -> Open:
 
 
 def _debate(options: Options) -> Open:
-    from adjudge.rewards.debate import DebateJudge, agents_without
+    from adjudge.rewards.debate import DebateJudge, agents_without, checked_override, checked_retrieved
 
     # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
     how_of({name: options[name] for name in ("mode", "samples") if name in options})
@@ -234,18 +253,24 @@ def _debate(options: Options) -> Open:
     without = [name.strip() for name in options.get("without", "").split(",") if name.strip()]
     agents_without(without)
     file = options.get("examples")
+    if file is None and "k" in options:
+        raise AdjudgeError("--k is how many examples a debate retrieves: add --examples")
     examples = [] if file is None else [example_of(row) for row in read_rows(Path(file))]
-    return lambda engine, journal: DebateJudge(engine, examples, without=without, **how, journal=journal)
+    k, override = checked_retrieved(options.get("k", 3)), checked_override(options.get("override", 0.75))
+    return lambda engine, journal: DebateJudge(
+        engine, examples, k=k, without=without, override=override, **how, journal=journal
+    )
 
 
 KINDS: dict[str, Kind] = {
     "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
     "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
+    "ensemble": Kind("items", _ensemble, ("aspects", "partners", *ASKING), gather=_accompanied),
     "scalar": Kind("items", _scalar, ("cut",)),
     "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), _by_itself(rubric_item_of)),
     "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), _by_itself(writing_of)),
     "personal": Kind("items", _personal, ("k", "without", *ASKING), _read_personal),
     "personal of pairs": Kind("pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), _read_personal_pair),
     "principle": Kind("items", _principle, ("principles", *ASKING), labels=True),
-    "debate": Kind("items", _debate, ("examples", "without", *ASKING), labels=True),
+    "debate": Kind("items", _debate, ("examples", "k", "override", "without", *ASKING), labels=True),
 }

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, Unpack
+from statistics import fmean
+from typing import Any, Unpack
 
 import msgspec
 
-from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
-from adjudge.engine.score import Reason, Score
+from adjudge.engine.score import Score
 from adjudge.rewards.asking import Answer, Question
-from adjudge.rewards.aspects import HANNA, Aspect, checked
-from adjudge.rewards.judge import AskingJudge, How
+from adjudge.rewards.aspects import HANNA, Aspect
+from adjudge.rewards.comparing import ComparingJudge, Orders
+from adjudge.rewards.judge import How
 from adjudge.rewards.preference import debiased, log_odds, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
-
-Orders = Literal["both", "ab"]
 
 SCALE = Labels(("1", "2", "3", "4", "5"), terminator=" </ANSWER>")
 """EvolvR's scale and the mark that ends an answer."""
@@ -33,7 +33,7 @@ class Slot(msgspec.Struct, frozen=True):
     asked: int
 
 
-class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
+class PairwiseJudge(ComparingJudge):
     """Compares stories aspect by aspect.
 
     In direct mode two sibling questions for each aspect and order end at an answer slot, one for each story; neither
@@ -43,7 +43,6 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
     """
 
     kind = "pairwise"
-    verdict_type = PairVerdict
 
     def __init__(
         self,
@@ -53,22 +52,10 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
         orders: Orders = "both",
         **how: Unpack[How],
     ) -> None:
-        if orders not in ("both", "ab"):
-            raise AdjudgeError(f'orders is "{orders}": choose both or ab')
-        super().__init__(engine, **how)
-        self.aspects = checked(aspects)
-        self.orders: tuple[str, ...] = ("ab", "ba") if orders == "both" else ("ab",)
+        super().__init__(engine, aspects, orders, **how)
         self.questions = tuple(
             Slot(aspect.name, order, asked) for order, aspect, asked in product(self.orders, self.aspects, (0, 1))
         )
-
-    def compare(self, pairs: Iterable[Pair]) -> list[PairVerdict]:
-        """A verdict for every pair, in order."""
-        return self.judge(pairs)
-
-    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
-        """Verdicts in order as they come, each journaled first; `window` pairs are in the engine at a time."""
-        return self.judge_iter(pairs, window)
 
     def prompts(self, pair: Pair) -> tuple[list[Prompt], bool]:
         """The prompts of a pair, and whether texts had to be shortened.
@@ -92,16 +79,7 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
         for aspect in self.aspects:
             verdict, better[aspect.name] = self._aspect(aspect.name, by_slot)
             aspects[aspect.name] = msgspec.structs.replace(verdict, analyses=(analyses or {}).get(aspect.name))
-        preference, abstained = overall(self.aspects, aspects, better)
-        return PairVerdict(
-            id="",
-            preference=preference,
-            aspects=aspects,
-            abstained=abstained,
-            truncated=truncated,
-            model=self.engine.name,
-            key=key,
-        )
+        return self._pair_verdict(aspects, better, key, truncated)
 
     def _content(self, pair: Pair) -> dict[str, Any]:
         return {
@@ -129,21 +107,26 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
 
     def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
         scores = [score for answer in answers.values() for score in answer.scores]
-        analyses: dict[str, tuple[str, ...]] = {}
-        if self.asking.mode == "reasoned":
-            for order, aspect in product(self.orders, self.aspects):
-                texts = answers[f"{order} {aspect.name}"].analyses or ()
-                analyses[aspect.name] = analyses.get(aspect.name, ()) + texts
-        return self.verdict(scores, key, truncated, analyses)
+        if self.asking.mode != "reasoned":
+            return self.verdict(scores, key, truncated)
+        given = {aspect.name: [answers[f"{order} {aspect.name}"] for order in self.orders] for aspect in self.aspects}
+        analyses = {name: tuple(text for one in asked for text in one.analyses or ()) for name, asked in given.items()}
+        verdict = self.verdict(scores, key, truncated, analyses)
+        aspects = {name: self._with_spreads(aspect, given[name]) for name, aspect in verdict.aspects.items()}
+        return msgspec.structs.replace(verdict, aspects=aspects)
+
+    def _with_spreads(self, verdict: AspectVerdict, answers: Sequence[Answer]) -> AspectVerdict:
+        """With the spread of each story's scores, where several analyses in each order could be read."""
+        if verdict.abstained or not all(answer.spreads for answer in answers):
+            return verdict
+        shown = [answer.spreads or () for answer in answers]  # of the story shown first, and of the other
+        a, b = zip(*(spreads[::-1] if place else spreads for place, spreads in enumerate(shown)), strict=True)
+        return msgspec.structs.replace(verdict, spread_a=_root_mean_square(a), spread_b=_root_mean_square(b))
 
     def _aspect(self, name: str, scores: dict[Slot, Score]) -> tuple[AspectVerdict, float]:
         """One aspect's verdict, and the log-odds that a is better (0 where it abstains)."""
         asked = [scores[Slot(name, order, place)] for order in self.orders for place in (0, 1)]
-        masses = [score.mass for score in asked if score.mass is not None]
-        mass = min(masses, default=None)
-        reason = next((score.reason for score in asked if score.reason), None)
-        if reason is None and mass is not None and mass < self.min_mass:
-            reason = "low_mass"
+        mass, reason = self._weakest(asked)
         if reason:
             return AspectVerdict(None, None, None, None, mass, abstained=reason), 0.0
         distributions = [score.probabilities or () for score in asked]
@@ -160,14 +143,9 @@ class PairwiseJudge(AskingJudge[Pair, PairVerdict]):
         return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, a, b), better
 
 
-def overall(
-    aspects: Sequence[Aspect], verdicts: Mapping[str, AspectVerdict], better: Mapping[str, float]
-) -> tuple[float | None, Reason | None]:
-    """The preference of a pair, σ of the weighted mean of the aspects' log-odds (`better`), or why it has none."""
-    counted = [aspect for aspect in aspects if aspect.weight > 0]
-    abstained = next((reason for aspect in counted if (reason := verdicts[aspect.name].abstained)), None)
-    total = sum(aspect.weight * better[aspect.name] for aspect in counted)
-    return None if abstained else sigmoid(total / sum(aspect.weight for aspect in counted)), abstained
+def _root_mean_square(values: Sequence[float | None]) -> float | msgspec.UnsetType:
+    known = [value for value in values if value is not None]
+    return math.sqrt(fmean(value**2 for value in known)) if len(known) == len(values) else msgspec.UNSET
 
 
 def _mean(left: Sequence[float], right: Sequence[float]) -> tuple[float, ...]:

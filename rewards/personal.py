@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Unpack
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
-from adjudge.engine.score import Reason, Score
+from adjudge.engine.score import Score
 from adjudge.rewards.asking import Answer, Question
-from adjudge.rewards.aspects import PERSE, Aspect, checked
-from adjudge.rewards.judge import AskingJudge, How, ItemJudge
-from adjudge.rewards.pairwise import Orders, overall
+from adjudge.rewards.aspects import PERSE, Aspect
+from adjudge.rewards.comparing import ComparingJudge, Orders
+from adjudge.rewards.judge import How, ItemJudge
 from adjudge.rewards.preference import debiased, sigmoid
 from adjudge.rewards.template import Data
 from adjudge.rewards.verdict import AspectVerdict, Comparison, Item, Pair, PairVerdict, Review, Verdict
@@ -69,11 +69,11 @@ class PersonalJudge(ItemJudge):
         return [Question("rating", self._prompt(data, scores=scores, has_prompt=bool(item.prompt)), RATINGS)]
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
-        part = self._part(answers["rating"].scores[0])
+        part = self._part(answers["rating"])
         return self._verdict(part.score, {"rating": part}, answers, key, truncated)
 
 
-class PersonalPairJudge(AskingJudge[Pair, PairVerdict]):
+class PersonalPairJudge(ComparingJudge):
     """Foresees which of two plots one reader prefers, aspect by aspect, by that reader's earlier choices.
 
     `Pair.reviews` are those choices. Choices between the same two plots belong together; the last `k` such pairs are
@@ -89,7 +89,6 @@ class PersonalPairJudge(AskingJudge[Pair, PairVerdict]):
     """
 
     kind = "personal_pair"
-    verdict_type = PairVerdict
 
     def __init__(
         self,
@@ -100,20 +99,8 @@ class PersonalPairJudge(AskingJudge[Pair, PairVerdict]):
         orders: Orders = "both",
         **how: Unpack[How],
     ) -> None:
-        if orders not in ("both", "ab"):
-            raise AdjudgeError(f'orders is "{orders}": choose both or ab')
-        super().__init__(engine, **how)
-        self.aspects = checked(aspects)
+        super().__init__(engine, aspects, orders, **how)
         self.k = checked_k(k)
-        self.orders: tuple[str, ...] = ("ab", "ba") if orders == "both" else ("ab",)
-
-    def compare(self, pairs: Iterable[Pair]) -> list[PairVerdict]:
-        """A verdict for every pair, in order."""
-        return self.judge(pairs)
-
-    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
-        """Verdicts in order as they come, each journaled first; `window` pairs are in the engine at a time."""
-        return self.judge_iter(pairs, window)
 
     def _content(self, pair: Pair) -> dict[str, Any]:
         return {
@@ -158,15 +145,11 @@ class PersonalPairJudge(AskingJudge[Pair, PairVerdict]):
             given = [answers[f"{order} {aspect.name}"] for order in self.orders]
             texts = tuple(text for answer in given for text in answer.analyses or ()) or None
             verdicts[aspect.name], better[aspect.name] = self._aspect([answer.scores[0] for answer in given], texts)
-        preference, abstained = overall(self.aspects, verdicts, better)
-        return PairVerdict("", preference, verdicts, abstained, truncated, self.engine.name, key)
+        return self._pair_verdict(verdicts, better, key, truncated)
 
     def _aspect(self, scores: Sequence[Score], analyses: tuple[str, ...] | None) -> tuple[AspectVerdict, float]:
         """One aspect's verdict from its score in each order, and the log-odds that a is preferred."""
-        mass = min((score.mass for score in scores if score.mass is not None), default=None)
-        reason: Reason | None = next((score.reason for score in scores if score.reason), None)
-        if reason is None and mass is not None and mass < self.min_mass:
-            reason = "low_mass"
+        mass, reason = self._weakest(scores)
         if reason:
             return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=analyses), 0.0
         chances = [score.probabilities or () for score in scores]

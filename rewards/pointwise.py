@@ -36,6 +36,6 @@ class PointwiseJudge(ItemJudge):
         ]
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
-        parts = {aspect.name: self._part(answers[aspect.name].scores[0], aspect.weight) for aspect in self.aspects}
+        parts = {aspect.name: self._part(answers[aspect.name], aspect.weight) for aspect in self.aspects}
         score = None if abstention(parts) else weighted_mean(parts)
         return self._verdict(score, parts, answers, key, truncated)

@@ -48,7 +48,7 @@ class PrincipleJudge(ItemJudge):
         return [Question("judge", self._prompt(data, principles=self.principles), GOOD)]
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
-        parts = {"judge": self._part(answers["judge"].scores[0])}
+        parts = {"judge": self._part(answers["judge"])}
         return self._verdict(parts["judge"].score, parts, answers, key, truncated)
 
 

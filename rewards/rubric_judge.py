@@ -77,7 +77,7 @@ class RubricJudge(ItemJudge):
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
         rubric, scheme, marks = self._marking(item)
-        parts = {mark.criterion.name: self._part(answers[mark.criterion.name].scores[0], mark.weight) for mark in marks}
+        parts = {mark.criterion.name: self._part(answers[mark.criterion.name], mark.weight) for mark in marks}
         decisive = [parts[mark.criterion.name] for mark in marks if mark.weight or mark.bound is not None]
         abstained = next((part.abstained for part in decisive if part.abstained), None)
         counted = [mark for mark in marks if parts[mark.criterion.name].distribution is not None]

@@ -81,6 +81,8 @@ class JudgeSpec(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.judge not in KINDS:
             raise AdjudgeError(f'no judge is called "{self.judge}": choose {", ".join(KINDS)}')
+        if KINDS[self.judge].gather is not None:
+            raise AdjudgeError(f"{self.judge} judges the texts of a file beside each other: choose another judge")
         prepare(self.judge, self.options)
 
     def open(self) -> Judge[Any, Any]:

@@ -201,7 +201,7 @@ class TreeJudge(ItemJudge):
     def _leaf(self, path: str, item: Item, answers: Mapping[str, Answer], weight: float) -> Part:
         if path == BY_RULE:
             return Part(formatting_score(item.response, fiction=self._tells(item)), weight)
-        return self._part(answers[path].scores[0], weight)
+        return self._part(answers[path], weight)
 
     def _missing(self, leaves: Mapping[str, Part]) -> Reason | None:
         """Why a node has no score; in "parity" only for what lies in the moment, and would be another one later."""

@@ -57,8 +57,9 @@ class AspectVerdict(msgspec.Struct, frozen=True):
     `score_a` and `score_b` are expected scores averaged over the orders; `preference` is the probability that a is
     better; `bias` the log-odds for whichever story is shown first (None with one order); `mass` the least label mass
     of its questions; the distributions are over the scale's labels, averaged over the orders. `analyses` are the texts
-    that the scores were read from, order by order (None where nothing was written). With `abstained` the values are
-    None.
+    that the scores were read from, order by order (None where nothing was written). Where each question had several,
+    `spread_a` and `spread_b` are the standard deviations of their scores, as root mean squares over the orders. With
+    `abstained` the values are None.
     """
 
     score_a: float | None
@@ -70,6 +71,8 @@ class AspectVerdict(msgspec.Struct, frozen=True):
     distribution_b: tuple[float, ...] | None = None
     abstained: Reason | None = None
     analyses: tuple[str, ...] | None = None
+    spread_a: float | msgspec.UnsetType = msgspec.UNSET
+    spread_b: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class PairVerdict(msgspec.Struct, frozen=True):
@@ -131,7 +134,8 @@ class Part(msgspec.Struct, frozen=True):
     """One part of an item's verdict: an aspect, a criterion, a leaf.
 
     `score` is the expected value of `distribution`, which is over the labels asked for; `mass` their probability under
-    the whole vocabulary; `weight` how the part counts in the verdict's score. With `abstained` the score is None.
+    the whole vocabulary; `weight` how the part counts in the verdict's score. Where the score is the mean of several,
+    `spread` is their standard deviation. With `abstained` the score is None.
     """
 
     score: float | None
@@ -139,6 +143,7 @@ class Part(msgspec.Struct, frozen=True):
     distribution: tuple[float, ...] | None = None
     mass: float | None = None
     abstained: Reason | None = None
+    spread: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from adjudge.commands.output import open_output
 from adjudge.commands.results import Work, intentions, show_results
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.commands.rows import rows_of
+from adjudge.commands.source import Source
 from adjudge.engine.absent import Card
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import KINDS, Options, named, prepare
@@ -23,7 +23,6 @@ from adjudge.rewards.run import record_run
 from adjudge.rewards.wire import label_of, verdict_line
 
 if TYPE_CHECKING:
-    from adjudge.engine.face import EngineFace
     from adjudge.rewards.judge import Judge
 
 
@@ -33,15 +32,10 @@ def judge_file(
     *,
     judge: str,
     options: Options,
-    model: str | None,
-    adapter: Path | None,
-    url: str | None,
+    source: Source,
     earlier: Earlier,
     report: Path | None,
     journal: Path | None,
-    device: str,
-    dtype: str,
-    replicas: int,
 ) -> None:
     """Judge every row of `path`; mistakes in the file or the options are found before the model is loaded."""
     rows = rows_of(path)
@@ -55,7 +49,7 @@ def judge_file(
     check_paths(f"the {kind.what}", path, output, journal, report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
-        engine = closing.enter_context(_engine(model, adapter, url, replicas, device, dtype))
+        engine = closing.enter_context(source.open())
         opened = open_judge(engine, book)
         keys = [
             opened.key(subject) for subject in subjects
@@ -87,28 +81,6 @@ def judge_file(
     title = f"Verdicts on {path.name}"
     show_results(kind.what, rows, subjects, verdicts, work, title=title, report=report, labels=labels)
     print(f"verdicts: {output}")
-
-
-@contextmanager
-def _engine(
-    model: str | None, adapter: Path | None, url: str | None, replicas: int, device: str, dtype: str
-) -> Iterator[EngineFace]:
-    if url is not None:
-        from adjudge.engine.remote.remote_engine import RemoteEngine
-
-        with RemoteEngine(url, model, api_key=os.environ.get("ADJUDGE_API_KEY")) as remote:
-            yield remote
-        return
-    assert model is not None
-    if replicas == 1:
-        from adjudge.engine.engine import Engine
-
-        yield Engine(model, adapter=adapter, device=device, dtype=dtype)
-    else:
-        from adjudge.engine.cluster.cluster_engine import ClusterEngine
-
-        with ClusterEngine(model, replicas, adapter=adapter, device=device, dtype=dtype) as cluster:
-            yield cluster
 
 
 def _watched(judge: Judge[Any, Any], subjects: Sequence[Any]) -> Iterator[Any]:

@@ -75,7 +75,7 @@ def show_prompts(
     chosen = _row(rows, row) if rows is not None else Row("the example", EXAMPLES[KINDS[name].what])
     name = named(name, [chosen])
     kind, open_judge = KINDS[name], prepare(name, options)
-    [subject] = kind.subjects([chosen], options)
+    subject = kind.subject(chosen, 1, options)
     engine = _engine(model)
     questions = first_round(open_judge(engine, None), subject)
     console = Console(width=None if sys.stdout.isatty() else 1 << 16, highlight=False)

@@ -4,74 +4,54 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from adjudge.commands.contest import Contest
 from adjudge.commands.output import open_output
 from adjudge.commands.results import Work, show_rankings
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.commands.rows import rows_of
+from adjudge.commands.source import Source
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.pairing import Kind, Pairing
+from adjudge.rewards.kinds import Options, prepare
+from adjudge.rewards.pairing import Pairing
 from adjudge.rewards.run import record_run
-from adjudge.rewards.tournament import PairJudge, Ranking, Tournament, members_of
+from adjudge.rewards.tournament import PairJudge, members_of
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import Row, group_line, group_of
-
-
-class Contest(TypedDict):
-    """How a tournament goes: its options by name."""
-
-    pairing: Kind
-    k: int
-    budget: int | None
-    ranking: Ranking
-    seed: int
 
 
 def rank_file(
     path: Path,
     output: Path,
     *,
-    pairing: Kind,
-    k: int,
-    budget: int | None,
-    ranking: Ranking,
-    seed: int,
-    model: str,
-    adapter: Path | None,
-    aspects: str,
-    orders: Literal["both", "ab"],
-    cut: Literal["middle", "head", "tail", "never"],
+    contest: Contest,
+    options: Options,
+    source: Source,
     earlier: Earlier,
     report: Path | None,
     journal: Path | None,
-    device: str,
-    dtype: str,
 ) -> None:
     """Rank every group of `path`; mistakes in the file or the options are found before the model is loaded."""
-    chosen = parse_aspects(aspects)
-    rules = Pairing(pairing, k, budget)
-    contest: Contest = {"pairing": pairing, "k": k, "budget": budget, "ranking": ranking, "seed": seed}
+    open_judge, rules = prepare("pairwise", contest.judges_options(options)), contest.rules
     rows = rows_of(path)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
-    total = sum(_size(row, group, rules, seed) for row, group in zip(rows, groups, strict=True))
+    total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     journal = journal or output.with_name(output.name + ".journal")
     check_paths("the groups", path, output, journal, report)
-    with alone(journal), Journal(journal) as book:
+    with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
-        from adjudge.engine.engine import Engine
-        from adjudge.rewards.pairwise import PairwiseJudge
-
-        engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
-        judge = PairwiseJudge(engine, chosen, orders=orders, cut=cut, journal=book)
+        engine = closing.enter_context(source.open())
+        judge: Any = open_judge(engine, book)
         if earlier == "overwrite":
             book.clear()
         verdicts: list[GroupVerdict] = []
@@ -83,13 +63,13 @@ def rank_file(
             keeping(output, lambda: f"{progress.tasks[0].completed:.0f} of {total} comparisons are kept"),
             progress,
         ):
-            tournament = Tournament(_Watched(judge, lambda: progress.advance(task)), **contest)
+            tournament = contest.open(_Watched(judge, lambda: progress.advance(task)))
             record_run(
                 book,
                 what="groups",
                 judge="pairwise",
                 source=path,
-                options={**contest, "aspects": aspects, "orders": orders, "cut": cut},
+                options={**options, **msgspec.structs.asdict(contest)},
                 card=Card.of(engine),
                 rows=rows,
                 keys=None,

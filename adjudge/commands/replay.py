@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from adjudge.commands.contest import CONTEST, contest_of, without_contest
 from adjudge.commands.output import check_writable, make_folder_of, open_output
 from adjudge.commands.results import Work, show_rankings, show_results
 from adjudge.engine.absent import AbsentEngine
@@ -23,12 +24,8 @@ from adjudge.rewards.judge import AskingJudge, clean
 from adjudge.rewards.kinds import Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.run import Run, run_of, runs_of
-from adjudge.rewards.tournament import Tournament
 from adjudge.rewards.verdict import PairVerdict, Verdict
 from adjudge.rewards.wire import Row, group_line, group_of, read_rows, verdict_line
-
-CONTEST = ("pairing", "k", "budget", "ranking", "seed")
-"""The options of a tournament; the rest are its judge's."""
 
 
 def list_runs(source: Path) -> None:
@@ -137,13 +134,11 @@ def _replay_groups(
     book: Journal, run: Run, options: Options, changes: Options, rows: Sequence[Row], results: Results
 ) -> None:
     """The rankings: what the journal holds are the pairs."""
-    now = {**options, **changes}
-    contest = {name: now[name] for name in CONTEST if name in now}
-    asked = {name: value for name, value in options.items() if name not in CONTEST}
-    changed = {name: value for name, value in changes.items() if name not in CONTEST}
+    asked = contest_of(options).judges_options(without_contest(options))
+    changed = without_contest(changes)
     judge: Any = _rescoring(book, run, asked, changed) if changed else prepare(run.judge, asked)(_engine(run), book)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
-    ranked = Tournament(judge, **contest).rank_iter(groups)
+    ranked = contest_of({**options, **changes}).open(judge).rank_iter(groups)
     verdicts = results.write(zip(rows, ranked, strict=True), group_line)
     if results.are_told:
         show_rankings(groups, verdicts, results.work, **results.how)

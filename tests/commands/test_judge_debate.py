@@ -18,6 +18,7 @@ from tests.engine.http.serving import served
 
 Run = Callable[..., Result]
 
+GREETING = "1. A greeting\nHello 0"
 TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "20")
 
 EXAMPLES = [{"prompt": "A wish", "response": "Sleep well."}, {"prompt": "A greeting", "response": "Hello 0"}]
@@ -53,6 +54,17 @@ def test_a_debate_is_held_about_each_text_with_examples_found_by_the_engine_itse
     assert second["analysis"]["retrieval"] == ["1. A greeting\nHello 0\n\n2. A wish\nSleep well."]
 
 
+def test_how_many_examples_are_found_and_how_sure_a_review_must_be_are_the_users(run: Run) -> None:
+    retrieval = ("--examples", "good.jsonl", "--without", "positive,negative,reflect", "--overwrite", *TINY)
+    keys = set()
+    for more in ((), ("--override", "1"), ("--k", "1")):
+        result = run(*retrieval, *more)
+        assert result.exit_code == 0, result.output
+        keys.add(str(lines()[1]["key"]))
+    assert len(keys) == 3
+    assert [line["analysis"]["retrieval"] for line in lines()] == [["1. A wish\nSleep well."], [GREETING]]
+
+
 def test_agents_can_be_left_out(run: Run) -> None:
     assert run("--without", "positive, negative,reflect", *TINY).exit_code == 0
     assert [list(verdict["breakdown"]) for verdict in lines()] == [["judge"], ["judge"]]
@@ -71,6 +83,9 @@ def test_rulings_in_writing_are_averaged_over_samples(run: Run) -> None:
     [
         (("--examples", "none.jsonl"), r"cannot read none\.jsonl"),
         (("--examples", "bad.jsonl"), r'line 1 of bad\.jsonl: "response" is missing'),
+        (("--k", "2"), "add --examples"),
+        (("--examples", "good.jsonl", "--k", "0"), "k is 0: give at least 1"),
+        (("--override", "0.2"), "override is 0.2: give a probability from 0.5 to 1"),
         (("--without", "critic"), 'no agent "critic"'),
         (("--without", "judge,reflect"), "nobody rules"),
         (("--samples", "3"), "--samples is for judges that write: add --mode reasoned"),

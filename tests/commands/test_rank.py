@@ -6,14 +6,17 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from tests.engine.remote.peer import Peer
 
 Run = Callable[..., Result]
 
@@ -120,5 +123,34 @@ def test_a_tournament_is_a_judge_like_others(tmp_path: Path) -> None:
         assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
     ranked, same = ((tmp_path / name).read_bytes() for name in ("g.ranks.jsonl", "j.jsonl"))
     assert ranked == same and json.loads(ranked)["id"] == "g"
-    with pytest.raises(AdjudgeError, match="--judge tournament takes --aspects"):
-        CliRunner().invoke(app, [*judged, "--mode", "reasoned"], catch_exceptions=False)
+    for other in (("--rubric", "six"), ("--k", "3")):
+        with pytest.raises(AdjudgeError, match=f"{other[0]} is for --judge"):
+            CliRunner().invoke(app, [*judged, *other], catch_exceptions=False)
+
+
+def test_mode_and_seed_of_a_writing_judge_decide_its_keys(run: Run) -> None:
+    keys = []
+    write_groups(Path("g.jsonl"), GROUPS[1:2])
+    for how in ((), ("--mode", "reasoned"), ("--mode", "reasoned", "--seed", "1")):
+        result = run("g.jsonl", *SHORT, "--overwrite", *(how and (*how, "--max-tokens", "2", "--attempts", "1")))
+        assert result.exit_code == 0, result.output
+        outcomes: Any = [outcome for line in lines("g.ranks.jsonl") for outcome in line["outcomes"]]  # type: ignore[attr-defined]
+        keys.append({outcome["key"] for outcome in outcomes})
+        assert {outcome["abstained"] for outcome in outcomes} == ({"unparsable"} if how else {None})
+    assert not (keys[0] & keys[1] or keys[0] & keys[2] or keys[1] & keys[2])
+    with pytest.raises(AdjudgeError, match="--samples is for judges that write"):
+        raise run("g.jsonl", *SHORT, "--samples", "2", "--overwrite").exception  # type: ignore[misc]
+
+
+def test_an_engine_behind_a_server_ranks_as_the_same_engine_here(run: Run) -> None:
+    assert run("g.jsonl", *SHORT).exit_code == 0
+    peer = Peer("adjudge", Engine("dummy:tiny-llama", kv_cache_gb=0.2))
+    try:
+        result = run("g.jsonl", *SHORT[:4], "--url", peer.url, "-o", "far.jsonl")
+    finally:
+        peer.close()
+    assert result.exit_code == 0 and peer.bodies, result.output
+    for near, far in zip(lines("g.ranks.jsonl"), lines("far.jsonl"), strict=True):
+        assert near["strengths"] == far["strengths"]
+    with pytest.raises(AdjudgeError, match="--adapter and --replicas are its own matter"):
+        raise run("g.jsonl", "--url", peer.url, "--replicas", "2").exception  # type: ignore[misc]

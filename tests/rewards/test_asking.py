@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -227,8 +228,10 @@ def test_several_analyses_are_averaged_over_those_that_could_be_read(tiny: Engin
         assert score.probabilities == pytest.approx(means)
         assert score.expected == pytest.approx(sum(score.expected or math.nan for score in scores) / 3)
         assert score.mass == pytest.approx(sum(score.mass or math.nan for score in scores) / 3)
+        assert answer.spreads is not None
+        assert answer.spreads[place] == pytest.approx(stdev(score.expected or math.nan for score in scores))
     none, _ = ask_one(tiny, "no", n=2, attempts=1)
-    assert reasons(none) == ["unparsable"] * 2
+    assert reasons(none) == ["unparsable"] * 2 and none.spreads == (None, None) and alone[0].spreads is None
 
 
 def test_each_analysis_has_its_own_retries(tiny: Engine) -> None:

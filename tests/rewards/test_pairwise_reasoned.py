@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import msgspec
@@ -167,6 +168,25 @@ def test_windows_and_input_order_do_not_change_verdicts(tiny: Engine) -> None:
     assert len(texts) == 2 * len(PAIRS)
     assert list(judge.compare_iter(iter(PAIRS), window=2)) == expected
     assert judge.compare(PAIRS[::-1]) == expected[::-1]
+
+
+def test_how_far_analyses_lie_apart_is_told_for_each_story(tiny: Engine) -> None:
+    texts = ["A. " + GOOD, "Quite different. " + GOOD, "B. " + GOOD]
+    [pair], one = PAIRS[:1], HANNA[:1]
+    swapped = msgspec.structs.replace(pair, a=pair.b, b=pair.a)
+
+    def spread(shown: Pair, story: str) -> float:
+        judges = [scripted(tiny, lambda _, before, text=text: text, aspects=one, orders="ab")[0] for text in texts]  # type: ignore[misc]
+        aspects = [judge.compare([shown])[0].aspects[one[0].name] for judge in judges]
+        return stdev((aspect.score_a if story == "first" else aspect.score_b) or math.nan for aspect in aspects)
+
+    judge, _ = scripted(tiny, lambda shown, before: texts[before], aspects=one, n=3)
+    aspect = judge.compare([pair])[0].aspects[one[0].name]
+    a, b = [spread(pair, "first"), spread(swapped, "second")], [spread(pair, "second"), spread(swapped, "first")]
+    assert aspect.spread_a == pytest.approx(math.sqrt((a[0] ** 2 + a[1] ** 2) / 2))
+    assert aspect.spread_b == pytest.approx(math.sqrt((b[0] ** 2 + b[1] ** 2) / 2))
+    [once] = scripted(tiny, aspects=one)[0].compare([pair])
+    assert not any("spread" in name for name in msgspec.to_builtins(once)["aspects"][one[0].name])
 
 
 FORMED = Sampling(

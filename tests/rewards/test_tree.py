@@ -1,58 +1,25 @@
 from __future__ import annotations
 
-import json
-from bisect import bisect_left
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from adjudge.engine.completion import FinishReason
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.tree import TreeJudge
-from adjudge.rewards.tree_nodes import CONTENT, FORMAT, TREE
+from adjudge.rewards.tree_nodes import CONTENT, TREE
 from adjudge.rewards.verdict import Item, Part, Verdict
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.scripted import ScriptedEngine
-
-TINY = "dummy:tiny-llama"
-SHORT = Sampling(max_tokens=6, temperature=1.0)
-TITLED = "# April\n\nIt rained all day."
-ITEM = Item(prompt="Write about April.", response=TITLED, reference="A lamp.", id="1")
-ITEMS = [msgspec.structs.replace(ITEM, response=f"{TITLED} {n}", id=str(n)) for n in range(5)]
-PATHS = [path for paths in TREE.values() for path in paths]
-WEIGHED = dict(zip(CONTENT, (0.1, 0.3, 0.1, 0.4, 0.1), strict=True))
-FORMATTED = dict(zip(FORMAT, (0.5, 0.2, 0.3), strict=True))
-
-Written = str | tuple[str, FinishReason]
+from tests.rewards.writings import ITEM, ITEMS, PATHS, SHORT, TINY, WEIGHED, review, scores_of, writer
 
 
 @pytest.fixture(scope="module")
 def tiny() -> Engine:
     return Engine(TINY, kv_cache_gb=0.2)
-
-
-def weights_text(shown: str) -> str:
-    """The weights that the prompt asks for, as JSON."""
-    known = WEIGHED | FORMATTED
-    return json.dumps({name: known[name] for name in known if f'"{name}"' in shown})
-
-
-def writer(leaf: Callable[[str], Written], weights: Callable[[str], Written] = weights_text) -> Any:
-    return lambda shown, before: weights(shown) if "JSON object" in shown else leaf(shown)
-
-
-def review(shown: str) -> str:
-    return "Not bad. Score: [[2]]"
-
-
-def scores_of(verdict: Verdict) -> dict[str, float]:
-    return {path: verdict.breakdown[path].score or 0.0 for path in PATHS if path in verdict.breakdown}
 
 
 def test_every_leaf_is_scored_as_plain_transformers_does_at_its_answer_slot(tiny: Engine) -> None:
@@ -109,15 +76,6 @@ def test_a_completion_has_content_and_impression_alone(tiny: Engine) -> None:
     assert verdict.score == pytest.approx(sum(scores_of(verdict).values()) / 6, abs=1e-9)
 
 
-def test_a_genre_decides_the_leaves_of_the_fixed_form_alone(tiny: Engine) -> None:
-    poem = msgspec.structs.replace(ITEM, genre="诗歌")
-    [fixed] = TreeJudge(tiny, min_mass=0).judge([poem])
-    assert "content/instances" not in fixed.breakdown and "format/formatting" not in fixed.breakdown
-    assert fixed.score == pytest.approx(sum(scores_of(fixed).values()) / 7, abs=1e-9)
-    [parity] = TreeJudge(tiny, min_mass=0, form="parity").judge([poem])
-    assert set(PATHS) <= set(parity.breakdown)
-
-
 def test_nodes_and_leaves_can_be_left_out_and_are_not_asked_about(tiny: Engine) -> None:
     judge = TreeJudge(tiny, min_mass=0, without=["emotion", "format"])
     [verdict] = judge.judge([ITEM])
@@ -150,153 +108,6 @@ def test_a_users_weights_are_those_of_the_leaves_that_apply(tiny: Engine) -> Non
     assert verdict.breakdown["content/opening & ending"].weight == pytest.approx(0.4)
     formatted = sum(leaves[path] for path in TREE["format"]) / 3
     assert verdict.score == pytest.approx((4 * content + 3 * formatted + leaves["impression"]) / 8, abs=1e-9)
-
-
-def test_dialogue_with_dashes_is_no_list_in_what_the_genre_says_is_fiction(tiny: Engine) -> None:
-    def formatting(genre: str | None, **how: Any) -> float | None:
-        item = msgspec.structs.replace(ITEM, response="They met.\n- Hello, he said.\n- Hi.", genre=genre)
-        [verdict] = TreeJudge(tiny, without=["content", "impression"], min_mass=0, **how).judge([item])
-        return verdict.breakdown["format/formatting"].score
-
-    assert formatting(" Story ") == 5.0
-    assert formatting(None) == formatting("essay") == formatting("story", form="parity") == 0.0
-
-
-def test_generated_weights_are_written_once_for_an_instruction_and_used(tiny: Engine) -> None:
-    engine = ScriptedEngine(tiny, writer(review))
-    judge = TreeJudge(engine, weights="generated", min_mass=0)
-    verdicts = judge.judge(ITEMS)
-    assert len(engine.asked) == 2  # content and format
-    for verdict in verdicts:
-        leaves = scores_of(verdict)
-        content = sum(WEIGHED[name] * leaves[f"content/{name}"] for name in CONTENT)
-        formatted = sum(FORMATTED[name] * leaves[f"format/{name}"] for name in FORMAT)
-        assert verdict.breakdown["content"].score == pytest.approx(content, abs=1e-9)
-        assert verdict.breakdown["content/argument & logic"].weight == pytest.approx(0.4)
-        assert verdict.score == pytest.approx((5 * content + 3 * formatted + leaves["impression"]) / 9, abs=1e-9)
-    judge.judge([msgspec.structs.replace(ITEM, response="Another.")])
-    assert len(engine.asked) == 2
-
-
-def test_a_resumed_run_asks_for_no_weights_again(tiny: Engine, tmp_path: Path) -> None:
-    engine = ScriptedEngine(tiny, writer(review))
-    with Journal(tmp_path / "j") as journal:
-        first = TreeJudge(engine, weights="generated", min_mass=0, journal=journal).judge(ITEMS[:2])
-        resumed = TreeJudge(engine, weights="generated", min_mass=0, journal=journal)
-        assert resumed.judge(ITEMS[:3])[:2] == first
-        assert len(engine.asked) == 2
-
-
-def test_weights_that_are_known_hold_up_no_item_however_few_its_questions(tiny: Engine, tmp_path: Path) -> None:
-    halves = '{"formatting": 0.5, "paragraphing": 0.5}'
-    engine = ScriptedEngine(tiny, writer(review, lambda shown: halves))
-    others = ["content", "impression", "plots & structure"]  # formatting and paragraphing are left: one question
-    with Journal(tmp_path / "j") as journal:
-        how: Any = {"weights": "generated", "without": others, "min_mass": 0, "journal": journal}
-        for item in ITEMS[:3]:
-            [verdict] = TreeJudge(engine, **how).judge([item])
-            assert verdict.score is not None
-        assert TreeJudge(engine, **how).judge(ITEMS)[-1].score is not None
-    assert len(engine.asked) == 1
-
-
-def test_weights_that_ran_out_of_time_conclude_no_item_of_a_later_window(tiny: Engine) -> None:
-    texts: list[Written] = [("", "timeout"), '{"formatting": 0.5, "paragraphing": 0.5}']
-    engine = ScriptedEngine(tiny, writer(review, lambda shown: texts.pop(0)))
-    others = ["content", "impression", "plots & structure"]  # one question: it may be answered before any weights are
-    judge = TreeJudge(engine, weights="generated", without=others, min_mass=0)
-    first, second = judge.judge_iter(ITEMS[:2], window=1)
-    assert (first.score, first.abstained) == (None, "timeout")
-    assert second.score is not None and texts == []
-
-
-def test_an_instruction_shortened_for_its_weights_alone_is_said_so(tiny: Engine) -> None:
-    judge = TreeJudge(ScriptedEngine(tiny, writer(review)), weights="generated", min_mass=0)
-
-    def item(words: int) -> Item:
-        return Item(prompt="word " * words, response="x")
-
-    longest = bisect_left(range(5000), True, key=lambda words: judge.ask(item(words))[1]) - 1
-    [short, long] = judge.judge([item(longest // 2), item(longest)])
-    assert (short.truncated, long.truncated) == (False, True)
-
-
-def test_parity_is_the_published_formula(tiny: Engine) -> None:
-    four = {"opening & ending": 0.15, "language & rhetoric": 0.3, "argument & logic": 0.5, "emotion": -0.1}
-    engine = ScriptedEngine(tiny, writer(review, lambda shown: json.dumps(four)))
-    judge = TreeJudge(engine, weights="generated", form="parity", min_mass=0)
-    guide, completion = judge.judge([ITEM, msgspec.structs.replace(ITEM, task="completion")])
-    assert len(engine.asked) == 1 and "instances" not in engine.asked[0]
-    for verdict in (guide, completion):
-        leaves = scores_of(verdict)
-        content = (
-            0.15 * leaves["content/opening & ending"]
-            + 0.3 * leaves["content/language & rhetoric"]
-            + 0.15 * leaves["content/instances"]  # 1 - .15 - .3 - .5 + .1
-            + 0.5 * leaves["content/argument & logic"]
-            - 0.1 * leaves["content/emotion"]
-        )
-        assert verdict.breakdown["content"].score == pytest.approx(content, abs=1e-6)
-        expected = (5 * content + leaves["impression"]) / 6
-        if verdict is guide:
-            formatted = (leaves["format/plots & structure"] + 10 + leaves["format/paragraphing"]) / 3
-            expected = (5 * content + 3 * formatted + leaves["impression"]) / 9
-        assert verdict.score == pytest.approx(expected, abs=1e-6)
-
-
-def test_a_missing_score_becomes_five_in_parity_and_abstains_in_fixed(tiny: Engine) -> None:
-    def leaf(shown: str) -> Written:
-        return "none" if "Quality to rate: Emotion" in shown else review(shown)
-
-    for form, abstained in (("parity", None), ("fixed", "unparsable")):
-        engine = ScriptedEngine(tiny, writer(leaf))
-        judge = TreeJudge(engine, form=form, mode="reasoned", sampling=SHORT, min_mass=0)  # type: ignore[arg-type]
-        [verdict] = judge.judge([ITEM])
-        assert verdict.abstained == abstained
-        assert verdict.breakdown["content/emotion"] == Part(None, 0.2, abstained="unparsable")
-        assert verdict.breakdown["content"].abstained == abstained and verdict.breakdown["format"].score is not None
-        if form == "fixed":
-            assert verdict.score is None and verdict.breakdown["content"].score is None
-            continue
-        leaves = scores_of(verdict) | {"content/emotion": 5.0}
-        assert verdict.score == pytest.approx(sum(leaves.values()) / 9, abs=1e-6)
-
-
-def test_a_leaf_that_weighs_nothing_may_abstain(tiny: Engine) -> None:
-    engine = ScriptedEngine(
-        tiny, writer(lambda shown: "none" if "Quality to rate: Emotion" in shown else review(shown))
-    )
-    weights = dict(zip(CONTENT, (1, 1, 1, 1, 0), strict=True))
-    [verdict] = TreeJudge(engine, weights=weights, mode="reasoned", sampling=SHORT, min_mass=0).judge([ITEM])
-    assert verdict.abstained is None and verdict.breakdown["content/emotion"].abstained == "unparsable"
-
-
-def test_what_ran_out_of_time_abstains_in_either_form_and_is_not_kept(tiny: Engine, tmp_path: Path) -> None:
-    for form in ("fixed", "parity"):
-        engine = ScriptedEngine(tiny, writer(lambda shown: ("", "timeout")))
-        with Journal(tmp_path / form) as journal:
-            how: Any = {"form": form, "mode": "reasoned", "sampling": SHORT, "journal": journal}
-            [verdict] = TreeJudge(engine, **how).judge([ITEM])
-            assert (verdict.score, verdict.abstained, len(journal)) == (None, "timeout", 0)
-
-
-def test_weights_that_cannot_be_read_make_the_item_abstain(tiny: Engine) -> None:
-    bad = '{"opening & ending": 1, "language & rhetoric": 1}'
-    engine = ScriptedEngine(tiny, writer(review, lambda shown: bad))
-    [verdict] = TreeJudge(engine, weights="generated", attempts=2, min_mass=0).judge([ITEM])
-    assert (verdict.score, verdict.abstained) == (None, "unparsable")
-    assert verdict.breakdown["content"] == Part(None, 5 / 9, abstained="unparsable")
-    assert verdict.breakdown["content/emotion"].score is not None and verdict.breakdown["impression"].score is not None
-    assert len(engine.asked) == 2 * 2
-
-
-def test_parity_without_a_leaf_refuses_weights_that_sum_to_nothing(tiny: Engine) -> None:
-    four = {"opening & ending": 0.5, "language & rhetoric": -0.5, "argument & logic": 0.0, "emotion": 1.0}
-    engine = ScriptedEngine(tiny, writer(review, lambda shown: json.dumps(four)))
-    how: Any = {"weights": "generated", "form": "parity", "min_mass": 0}
-    [whole] = TreeJudge(engine, **how).judge([ITEM])
-    [without] = TreeJudge(engine, **how, without=["emotion"]).judge([ITEM])
-    assert whole.score is not None and without.abstained == "unparsable"
 
 
 def test_without_a_reference_the_text_is_rated_by_itself(tiny: Engine) -> None:
@@ -346,27 +157,6 @@ def test_all_questions_about_an_instruction_share_what_comes_first(tiny: Engine)
     paper = Engine(TINY, kv_cache_gb=0.2)
     TreeJudge(paper, layout="paper").judge(same)
     assert paper.stats.tokens_computed > 1.5 * shared
-
-
-def test_weights_are_written_while_leaves_are_scored(tiny: Engine) -> None:
-    """Both calls are under way before either has ended."""
-
-    class Watched(ScriptedEngine):
-        events: list[str]
-
-        def score_iter(self, *arguments: Any, **how: Any) -> Any:
-            self.events.append("leaves begin")
-            yield from super().score_iter(*arguments, **how)
-            self.events.append("leaves end")
-
-        def generate_iter(self, *arguments: Any, **how: Any) -> Any:
-            self.events.append("weights begin")
-            yield from super().generate_iter(*arguments, **how)
-
-    engine = Watched(tiny, writer(review))
-    engine.events = []
-    TreeJudge(engine, weights="generated").judge(ITEMS[:2])
-    assert engine.events == ["leaves begin", "weights begin", "weights begin", "leaves end"]
 
 
 def test_verdicts_are_journaled_and_do_not_depend_on_order_or_windows(tiny: Engine, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from threading import Event
 from typing import Any
 
 from adjudge.rewards.aspects import STORYER
@@ -29,6 +31,24 @@ class Relative(Reward):
         lengths = [len(response) for response in group.responses]
         values = tuple(length - sum(lengths) / len(lengths) for length in lengths)
         return GroupReward(values, (None,) * len(values), {"length": tuple(map(float, lengths))})
+
+
+class Patient(Relative):
+    """Scores only when something else of the event loop (`others`) has gone on meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.went_on = Event(), Event()
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        self.began.set()
+        assert self.went_on.wait(60)
+        return super().score_groups(groups)
+
+    async def others(self) -> None:
+        while not self.began.is_set():
+            await asyncio.sleep(0)
+        self.went_on.set()
 
 
 class Told(Reward):

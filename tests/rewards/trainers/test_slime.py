@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +9,8 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.slime import for_slime
-from tests.rewards.trainers.rewards import Relative, Told, fails_on_second
+from tests.rewards.trainers.rewards import Patient, Relative, Told, fails_on_second
 
 ARGS = SimpleNamespace(group_rm=True, custom_rm_path="rewards.custom_rm")
 
@@ -106,21 +103,9 @@ def test_samples_whose_rollout_was_split_are_refused_with_group_rm() -> None:
 
 
 def test_other_samples_are_generated_while_the_judge_works() -> None:
-    asked, generated = Event(), Event()
-
-    class Patient(Relative):
-        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-            asked.set()
-            assert generated.wait(60)
-            return super().score_groups(groups)
-
-    async def generate() -> None:
-        while not asked.is_set():
-            await asyncio.sleep(0)
-        generated.set()
-
     async def rollout() -> Any:
-        custom_rm = for_slime(Patient())
-        return (await asyncio.gather(custom_rm(ARGS, [SlimeSample("a"), SlimeSample("bbb")]), generate()))[0]
+        reward = Patient()
+        samples = [SlimeSample("a"), SlimeSample("bbb")]
+        return (await asyncio.gather(for_slime(reward)(ARGS, samples), reward.others()))[0]
 
     assert asyncio.run(rollout()) == [-1.0, 1.0]

@@ -18,7 +18,7 @@ from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
 from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, in_two_processes
-from tests.rewards.trainers.rewards import Judged, Relative, Told, fails_on_second
+from tests.rewards.trainers.rewards import Judged, Patient, Relative, Told, fails_on_second
 
 
 class Trainer:
@@ -261,23 +261,11 @@ def test_the_asynchronous_form_scores_its_own_slice() -> None:
 
 
 def test_the_event_loop_goes_on_while_the_asynchronous_form_scores() -> None:
-    asked, generated = Event(), Event()
-
-    class Patient(Relative):
-        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-            asked.set()
-            assert generated.wait(60)
-            return super().score_groups(groups)
-
-    async def generate() -> None:
-        while not asked.is_set():
-            await asyncio.sleep(0)
-        generated.set()
-
     async def train() -> list[float | None]:
-        function = for_trl(Patient(), asynchronous=True)
+        reward = Patient()
+        function = for_trl(reward, asynchronous=True)
         assert isinstance(function, AsyncTrlReward)
-        rewards, _ = await asyncio.gather(function(["p"] * 2, ["a", "bb"]), generate())
+        rewards, _ = await asyncio.gather(function(["p"] * 2, ["a", "bb"]), reward.others())
         return rewards
 
     assert asyncio.run(train()) == [-0.5, 0.5]

@@ -1,0 +1,143 @@
+"""The options that several commands take, as they are typed and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from adjudge.commands.source import Source
+
+DEFAULT_MODEL = "smollm2-135m"
+
+Model = Annotated[
+    str,
+    typer.Option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or `dummy:<config>`."),
+]
+JudgeModel = Annotated[
+    str | None,
+    typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
+]
+Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
+Url = Annotated[str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
+Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an earlier run of the same output.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Forget an earlier run of the same output.")]
+JournalFile = Annotated[
+    Path | None, typer.Option(help="Where finished verdicts are kept (default: beside the output).")
+]
+
+Report = Annotated[Path | None, typer.Option(help="Also write a self-contained HTML report here.")]
+
+# Options of judges: None where the user says nothing, and the judge's own choice holds.
+JudgeAspects = Annotated[
+    str | None,
+    typer.Option(
+        help="hanna (default), storyer, perse (default of personal), or names after commas;"
+        " your own as name=what it means; name*3 weighs."
+    ),
+]
+JudgeOrders = Annotated[
+    Literal["both", "ab"] | None,
+    typer.Option(help="Both orders (default) cancel position bias; ab shows the first text first only."),
+]
+Rubric = Annotated[
+    Path | None,
+    typer.Option(help="TOML or JSON of criteria, or six or igniting; for rows without one of their own (rubric)."),
+]
+Scheme = Annotated[
+    Literal["fixed", "free", "binary"] | None,
+    typer.Option(
+        help="fixed: points that sum to the total (default where the rubric states one); free: points, levels or"
+        " weights; binary: met or not (rubric)."
+    ),
+]
+Principles = Annotated[Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")]
+Examples = Annotated[
+    Path | None,
+    typer.Option(help="JSONL of good texts to compare with: prompt, response (debate; a --url must embed)."),
+]
+Without = Annotated[
+    str | None,
+    typer.Option(
+        help="Leave out, names after commas: nodes of a tree; retrieval, positive, negative, judge or reflect of a"
+        " debate; texts of earlier reviews (personal)."
+    ),
+]
+TreeWeights = Annotated[
+    str | None,
+    typer.Option(
+        help="equal (default), generated: the model writes them once for an instruction; or leaf=number after"
+        " commas (tree)."
+    ),
+]
+Partners = Annotated[
+    int | None, typer.Option(help="Other texts of the file that each is shown beside (ensemble: 4).", min=0)
+]
+HowMany = Annotated[
+    int | None,
+    typer.Option(
+        help="Earlier reviews of the reader to show (personal: 3, of pairs 1), or good texts to find for each text"
+        " (debate: 3)."
+    ),
+]
+Override = Annotated[
+    float | None,
+    typer.Option(
+        help="Probability that the review must give to another ruling to override the judge's (debate: 0.75)."
+    ),
+]
+Form = Annotated[
+    Literal["fixed", "parity"] | None,
+    typer.Option(help="parity: the formulas as published; fixed (default): without their flaws (tree, rubric)."),
+]
+Mode = Annotated[
+    Literal["direct", "reasoned"] | None,
+    typer.Option(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
+]
+MaxTokens = Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)]
+Temperature = Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)]
+Samples = Annotated[int | None, typer.Option(help="Analyses of each question, averaged, with their spread (1).", min=1)]
+Attempts = Annotated[
+    int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
+]
+Language = Annotated[str | None, typer.Option(help="Language of the prompts (en); see `adjudge prompts`.")]
+Layout = Annotated[
+    Literal["shared", "paper"] | None,
+    typer.Option(help="Order of a prompt's parts: shared (default) computes least, paper is as published."),
+]
+MinMass = Annotated[
+    float | None, typer.Option(help="Probability the labels must have together, or the score abstains (0.01).")
+]
+JudgeCut = Annotated[
+    Literal["middle", "head", "tail", "never"] | None,
+    typer.Option(help="What goes of texts too long for the model (middle); never: abstain instead."),
+]
+
+
+def judge_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a judge that the user gave, of all the parameters of a command (its `locals()` at the start)."""
+    from adjudge.rewards.kinds import KINDS
+
+    names = {name for kind in KINDS.values() for name in kind.options}
+    return {name: value for name, value in parameters.items() if name in names and value is not None}
+
+
+def source_of(parameters: Mapping[str, Any]) -> Source:
+    """The engine that a command is to ask, of all its parameters."""
+    from adjudge.commands.source import Source
+
+    named = {name: parameters[name] for name in Source.__struct_fields__}
+    if named["url"] is None and named["model"] is None:
+        named["model"] = DEFAULT_MODEL
+    return Source(**named)
+
+
+def earlier_of(resume: bool, overwrite: bool) -> Literal["resume", "overwrite", "refuse"]:
+    """What becomes of an earlier run of the same output."""
+    return "resume" if resume else "overwrite" if overwrite else "refuse"

@@ -1,0 +1,97 @@
+"""`adjudge rank`: groups of responses, ranked by comparing pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from adjudge.cli.options import (
+    Adapter,
+    Attempts,
+    Device,
+    Dtype,
+    JournalFile,
+    JudgeAspects,
+    JudgeCut,
+    JudgeModel,
+    JudgeOrders,
+    Language,
+    Layout,
+    MaxTokens,
+    MinMass,
+    Mode,
+    Overwrite,
+    Replicas,
+    Report,
+    Resume,
+    Samples,
+    Temperature,
+    Url,
+    earlier_of,
+    judge_options,
+    source_of,
+)
+
+
+def rank(
+    groups: Annotated[Path, typer.Argument(help="JSONL of groups: the responses to one prompt.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Rankings, JSONL in input order.")] = None,
+    pairing: Annotated[
+        Literal["all", "circular", "uncertain"],
+        typer.Option(help="Every pair; each with k others; or those pairs that tell most, round by round."),
+    ] = "all",
+    k: Annotated[int, typer.Option(help="How many others each text meets (circular; uncertain: on average).")] = 4,
+    budget: Annotated[
+        int | None, typer.Option(help="Pairs a group (uncertain; default: what circular asks).", min=1)
+    ] = None,
+    ranking: Annotated[
+        Literal["bradley_terry", "borda"], typer.Option(help="How preferences become strengths.")
+    ] = "bradley_terry",
+    seed: Annotated[int, typer.Option(help="Decides who meets whom, and which analyses are drawn.")] = 0,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    aspects: JudgeAspects = None,
+    orders: JudgeOrders = None,
+    mode: Mode = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    samples: Samples = None,
+    attempts: Attempts = None,
+    language: Language = None,
+    layout: Layout = None,
+    min_mass: MinMass = None,
+    cut: JudgeCut = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    report: Report = None,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Rank the responses to each prompt by comparing pairs of them.
+
+    Each row has `prompt`, `responses` (a list of texts), optionally `reference` (a text that takes part) and `id`;
+    further columns pass through. Each line of the output has `strengths`, one for each response (log-odds; null where
+    nothing was answered), their standard `errors`, `preferences` (the probability of being better than the reference),
+    and `outcomes`, every pair that was asked.
+
+    A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; no pair is lost or judged twice.
+    """
+    options, source = judge_options(locals()), source_of(locals())
+    from adjudge.commands.contest import Contest, without_contest
+    from adjudge.commands.rank import rank_file
+
+    rank_file(
+        groups,
+        output or groups.with_suffix(".ranks.jsonl"),
+        contest=Contest(pairing, k, budget, ranking, seed),
+        options=without_contest(options),
+        source=source,
+        earlier=earlier_of(resume, overwrite),
+        report=report,
+        journal=journal,
+    )

@@ -1,0 +1,56 @@
+"""The engine that a command asks: in this process, several on Ray, or one behind a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where answers come from; `model` may be None only of a server (`url`), for the one it has.
+
+    Raises AdjudgeError for what is a server's own matter.
+    """
+
+    model: str | None
+    adapter: Path | None
+    url: str | None
+    replicas: int
+    device: str
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.url is not None and (self.adapter is not None or self.replicas > 1):
+            raise AdjudgeError("--url asks a server: --adapter and --replicas are its own matter, leave them out")
+
+    @contextmanager
+    def open(self) -> Iterator[EngineFace]:
+        """The engine, until the block ends."""
+        if self.url is not None:
+            from adjudge.engine.remote.remote_engine import RemoteEngine
+
+            with RemoteEngine(self.url, self.model, api_key=os.environ.get("ADJUDGE_API_KEY")) as remote:
+                yield remote
+            return
+        assert self.model is not None
+        if self.replicas == 1:
+            from adjudge.engine.engine import Engine
+
+            yield Engine(self.model, adapter=self.adapter, device=self.device, dtype=self.dtype)
+        else:
+            from adjudge.engine.cluster.cluster_engine import ClusterEngine
+
+            with ClusterEngine(
+                self.model, self.replicas, adapter=self.adapter, device=self.device, dtype=self.dtype
+            ) as cluster:
+                yield cluster

@@ -1,0 +1,57 @@
+"""What the judges of pairs have in common: aspects, one order or both, and a preference from the aspects' log-odds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, Unpack
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.score import Reason, Score
+from adjudge.rewards.aspects import Aspect, checked
+from adjudge.rewards.judge import AskingJudge, How
+from adjudge.rewards.preference import sigmoid
+from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+
+Orders = Literal["both", "ab"]
+
+
+class ComparingJudge(AskingJudge[Pair, PairVerdict]):
+    """A judge that compares the two texts of pairs aspect by aspect.
+
+    `orders` "both" cancels position bias, "ab" shows a first only; `how` is that of `AskingJudge`. An aspect of weight
+    above 0 that abstains makes the pair abstain. Raises AdjudgeError for other orders.
+    """
+
+    verdict_type = PairVerdict
+
+    def __init__(self, engine: EngineFace, aspects: Sequence[Aspect], orders: Orders, **how: Unpack[How]) -> None:
+        if orders not in ("both", "ab"):
+            raise AdjudgeError(f'orders is "{orders}": choose both or ab')
+        super().__init__(engine, **how)
+        self.aspects = checked(aspects)
+        self.orders: tuple[str, ...] = ("ab", "ba") if orders == "both" else ("ab",)
+
+    def compare(self, pairs: Iterable[Pair]) -> list[PairVerdict]:
+        """A verdict for every pair, in order."""
+        return self.judge(pairs)
+
+    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
+        """Verdicts in order as they come, each journaled first; `window` pairs are in the engine at a time."""
+        return self.judge_iter(pairs, window)
+
+    def _pair_verdict(
+        self, verdicts: dict[str, AspectVerdict], better: Mapping[str, float], key: str, truncated: bool
+    ) -> PairVerdict:
+        """The preference is σ of the weighted mean of the aspects' log-odds (`better`)."""
+        counted = [aspect for aspect in self.aspects if aspect.weight > 0]
+        abstained = next((reason for aspect in counted if (reason := verdicts[aspect.name].abstained)), None)
+        total = sum(aspect.weight * better[aspect.name] for aspect in counted)
+        preference = None if abstained else sigmoid(total / sum(aspect.weight for aspect in counted))
+        return PairVerdict("", preference, verdicts, abstained, truncated, self.engine.name, key)
+
+    def _weakest(self, scores: Sequence[Score]) -> tuple[float | None, Reason | None]:
+        """The least label mass of an aspect's scores, and why they are no verdict if they are none."""
+        mass = min((score.mass for score in scores if score.mass is not None), default=None)
+        reason = next((score.reason for score in scores if score.reason), None)
+        return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason

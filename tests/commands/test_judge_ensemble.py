@@ -1,0 +1,56 @@
+"""`adjudge judge --judge ensemble` as a user meets it, in this process, with a tiny model of random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+
+Run = Callable[..., Result]
+
+SHORT = ("--judge", "ensemble", "--aspects", "wit=Is it funny?", "--model", "dummy:tiny-llama", "-o", "v.jsonl")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": "Tell one.", "response": f"Story {n}.", "genre": "tale"} for n in range(5)]
+    Path("i.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+def test_each_text_is_scored_beside_others_and_resumed_and_replayed(run: Run) -> None:
+    result = run("judge", "i.jsonl", *SHORT, "--report", "r.html")
+    assert result.exit_code == 0, result.output
+    before = Path("v.jsonl").read_bytes()
+    lines = [json.loads(line) for line in before.splitlines()]
+    assert [line["id"] for line in lines] == list("12345") and {line["genre"] for line in lines} == {"tale"}
+    assert len({line["score"] for line in lines}) == 5 and all(1 <= line["score"] <= 5 for line in lines)
+    assert all(line["breakdown"]["wit"]["score"] == line["score"] for line in lines)
+    assert "Story 4." in Path("r.html").read_text()
+    again = run("judge", "i.jsonl", *SHORT, "--resume")
+    assert "computed 0 of 0 tokens" in again.stdout and Path("v.jsonl").read_bytes() == before
+    assert run("replay", "v.jsonl").stdout_bytes == before
+    seeded = run("judge", "i.jsonl", *SHORT, "--partners", "2", "--seed", "1", "--resume")
+    assert seeded.exit_code == 0 and Path("v.jsonl").read_bytes() != before
+    assert "computed 0 of 0 tokens" in seeded.stdout  # all pairs of five texts are in the journal
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--partners", "5"), "5 partners for each of 5 stories: give from 0 to 4"),
+        (("--orders", "both"), "--orders is for --judge pairwise"),
+        (("--samples", "2"), "add --mode reasoned"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, options: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(AdjudgeError, match=reason):
+        raise run("judge", "i.jsonl", *SHORT, *options, "--model", "no/such-model").exception  # type: ignore[misc]
