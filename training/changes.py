@@ -23,7 +23,7 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def mean(self) -> float:
         """By how much it rose, on average over the runs."""
-        return statistics.fmean(self._rises)
+        return statistics.fmean(self.rises)
 
     @property
     def margin(self) -> float | None:
@@ -31,19 +31,20 @@ class Change(msgspec.Struct, frozen=True):
         count = len(self.before)
         if count < 2:
             return None
-        return float(stdtrit(count - 1, 0.975)) * statistics.stdev(self._rises) / math.sqrt(count)
+        return float(stdtrit(count - 1, 0.975)) * statistics.stdev(self.rises) / math.sqrt(count)
 
     @property
     def verdict(self) -> str:
-        """What the interval says: whether the rise differs from none."""
+        """What the interval says: "rose", "fell", or "unclear" where it holds 0; nothing for a single run."""
         if self.margin is None:
             return ""
         if abs(self.mean) <= self.margin:
-            return "cannot be told from none"
+            return "unclear"
         return "rose" if self.mean > 0 else "fell"
 
     @property
-    def _rises(self) -> list[float]:
+    def rises(self) -> list[float]:
+        """By how much it rose in each run."""
         return [after - before for before, after in zip(self.before, self.after, strict=True)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,15 +109,15 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
 
 
 def _held_out(found: Sequence[Change]) -> Table:
-    """The changes on held-out prompts, run by run."""
+    """The changes on held-out prompts: means over the runs, and the rise of each."""
     table = Table(title="on held-out prompts", title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for column in ("", "before → after, run by run", "rise, 95 % of runs", ""):
+    for column in ("", "before", "after", "rise, 95 % of runs", "", "run by run"):
         table.add_column(column)
     for change in found:
-        ends = zip(change.before, change.after, strict=True)
+        before, after = (f"{statistics.fmean(values):.3f}" for values in (change.before, change.after))
         rise = f"{change.mean:+.3f}" + (f" ± {change.margin:.3f}" if change.margin is not None else "")
-        shown = ", ".join(f"{before:.3f} → {after:.3f}" for before, after in ends)
-        table.add_row(change.name.rpartition("/")[2], shown, rise, change.verdict)
+        single = " ".join(f"{one:+.3f}" for one in change.rises)
+        table.add_row(change.name.rpartition("/")[2], before, after, rise, change.verdict, single)
     return table
 
 

@@ -29,7 +29,7 @@ def test_the_interval_over_runs_is_student_s() -> None:
     [
         ((1.0, 1.1, 0.9), "rose"),
         ((-1.0, -1.1, -0.9), "fell"),
-        ((1.0, -1.1, 0.9), "cannot be told from none"),
+        ((1.0, -1.1, 0.9), "unclear"),
         ((1.0,), ""),
     ],
 )
