@@ -11,6 +11,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import KINDS, prepare
+from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 class EngineSpec(msgspec.Struct, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
-    For a server `model` may be None: the one it serves; its key is read from the variable ADJUDGE_API_KEY.
+    For a server `model` may be None: the one it serves; its key is read from the variable ADJUDGE_API_KEY. The model
+    "policy" is the one in training, its base weights without the adapter and no copy of them: see
+    `Reward.during_training`.
     """
 
     model: str | None = "smollm2-135m"
@@ -34,9 +37,18 @@ class EngineSpec(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.url is None and self.model is None:
             raise AdjudgeError("the specification of an engine names neither a model nor the url of a server")
+        if self.of_policy and (self.adapter, self.device, self.dtype) != (None, "auto", "auto"):
+            raise AdjudgeError('the model "policy" is where the policy is, bare: leave out adapter, device and dtype')
+
+    @property
+    def of_policy(self) -> bool:
+        """Whether it is the policy's own base weights."""
+        return self.url is None and self.model == POLICY
 
     def open(self) -> EngineFace:
         """The engine; equal specifications share one for as long as anybody in the process holds it."""
+        if self.of_policy:
+            return policy_engine(self)
         with _OPENING:
             engine = _ENGINES.get(self)
             if engine is None:
