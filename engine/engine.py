@@ -47,11 +47,12 @@ class Engine(EngineFace):
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`, `adapter` a
     PEFT folder of a LoRA adapter for it. A model saved without a language-model head (a reward model, a bare decoder)
-    can only embed. A `Lent` model is one in training, whose base weights are used and not copied; it is where it is, and
-    what it is, and sleeping gives back the cache alone. `device` and `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU.
-    `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache (4 GiB on CPU, most
-    of the memory that is free on a GPU when it opens or wakes), `max_queue` how many requests may wait (default: any number); a call that would exceed
-    it raises QueueFull. `seed` draws the seeds of texts that are given none (None: other ones in each run).
+    can only embed. A `Lent` model is one in training, whose base weights are used and not copied; it is where it is,
+    and what it is, and sleeping gives back the cache alone. `device` and `dtype` "auto" mean CUDA if there is one,
+    float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU),
+    `kv_cache_gb` the cache (4 GiB on CPU, most of the memory that is free on a GPU when it opens or wakes), `max_queue`
+    how many requests may wait (default: any number); a call that would exceed it raises QueueFull. `seed` draws the
+    seeds of texts that are given none (None: other ones in each run).
 
     On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on
     what is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
