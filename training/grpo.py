@@ -176,7 +176,7 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, *, he
 def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState) -> Reward:
     """The recipe's own reward, with no model opened yet."""
     gpus = min(state.num_processes, torch.cuda.device_count()) if state.device.type == "cuda" else 0
-    reward = recipe.reward.open(recipe.policy.model, str(folder.journal))
+    reward = recipe.reward.open(recipe.policy.model, str(folder.journal), chat=recipe.data.chat)
     sleep = recipe.reward.sleeps(gpus)
     return Colocated(reward, sleep=sleep) if sleep or recipe.reward.on_policy else reward
 

@@ -78,11 +78,15 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a part may use besides its own table: the judges' model, the base model, and where verdicts are kept."""
+    """What a part may use besides its own table: the judges' model, the base model, and where verdicts are kept.
+
+    `chat` says whether prompts are turns or beginnings of texts.
+    """
 
     engine: Engine
     base: EngineSpec
     journal: str | None = None
+    chat: bool = True
 
     def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
         """A judge of a part, on the part's own model or the model of all."""
@@ -92,7 +96,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         """What responses are held against: the data's column, or what the policy's first weights write once."""
         if kind is None:
             return None
-        return StaticReference() if kind == "static" else DynamicReference(self.base)
+        return StaticReference() if kind == "static" else DynamicReference(self.base, chat=self.chat)
 
 
 class Judged(Part, frozen=True, kw_only=True):
@@ -294,10 +298,13 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )  # the policy's first weights do, on its device
         return bool(shared) and (writes or any(one.url is None and one.device in shared for one in self.engines))
 
-    def open(self, base: str, journal: str) -> Reward:
-        """The reward, with no model opened yet; `base` is the policy's first model, `journal` a file for verdicts."""
+    def open(self, base: str, journal: str, *, chat: bool = True) -> Reward:
+        """The reward, with no model opened yet; `base` is the policy's first model, `journal` a file for verdicts.
+
+        `chat` is that of the recipe's data.
+        """
         first = EngineSpec(POLICY if self.on_policy else base)  # the same weights, in memory already
-        surroundings = Surroundings(self.engine, first, journal if self.journal else None)
+        surroundings = Surroundings(self.engine, first, journal if self.journal else None, chat)
         parts = {name: _opened("parts", name, part, surroundings) for name, part in self.parts.items()}
         gates = {name: _opened("gates", name, gate, surroundings) for name, gate in self.gates.items()}
         weights = {name: part.weight for name, part in self.parts.items()}

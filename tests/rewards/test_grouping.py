@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
@@ -35,7 +36,9 @@ def test_conversations_are_their_text() -> None:
     assert text_of([], "x") == ""
     prompt = [{"role": "user", "content": "p"}]
     plain = grouped(["p", "p"], ["a", "b"], {})
-    assert grouped([prompt, prompt], [[{"role": "assistant", "content": text}] for text in "ab"], {}) == plain
+    [talked] = grouped([prompt, prompt], [[{"role": "assistant", "content": text}] for text in "ab"], {})
+    assert talked.conversation == (("user", "p"),)
+    assert [msgspec.structs.replace(talked, conversation=())] == plain
 
 
 @pytest.mark.parametrize(
