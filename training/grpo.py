@@ -26,11 +26,12 @@ from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.kinds import FILES
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.trl import for_trl
+from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
+from adjudge.training.reward_log import Recorded
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 
@@ -94,7 +95,7 @@ def train_grpo(
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
-            reward_funcs=[_reward_function(watched, recipe)],
+            reward_funcs=[_reward_function(watched, recipe, folder)],
             args=_arguments(recipe, batch, steps, begun, held_out=bool(prompts.held_out)),
             train_dataset=_order(recipe, prompts, steps),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
@@ -188,8 +189,9 @@ def _lent(recipe: GrpoRecipe, policy: OpenModel) -> PolicyWeights:
     return PolicyWeights(policy.model, tokenizer, name=name, fingerprint=resolve(name).fingerprint)
 
 
-def _reward_function(reward: Reward, recipe: GrpoRecipe) -> Any:
-    return for_trl(reward, deadline=recipe.reward.deadline, on_failure=recipe.reward.on_failure)
+def _reward_function(reward: Reward, recipe: GrpoRecipe, folder: RunFolder) -> Any:
+    function = for_trl(reward, deadline=recipe.reward.deadline, on_failure=recipe.reward.on_failure)
+    return Recorded(function, folder) if recipe.reward.journal and isinstance(function, TrlReward) else function
 
 
 def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> Any:

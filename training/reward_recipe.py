@@ -259,8 +259,9 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     be less than the parts can come to, or a policy is paid for shutting the gate: beside a tournament, a reward model
     or a negative weight, whose rewards go below 0, it has to be given. `engine` is the model of all judges that name
     none. A judge that does not answer within `deadline` seconds abstains; one that fails stops the run, or abstains
-    with `on_failure` "abstain". `journal` keeps every verdict in the output folder. With `sleep` the judges' engines
-    give their memory back between the calls: "auto" where they are on a GPU that the policy trains on.
+    with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output folder, for `adjudge
+    replay`. With `sleep` the judges' engines give their memory back between the calls: "auto" where they are on a GPU
+    that the policy trains on.
     """
 
     parts: dict[str, AnyPart]

@@ -79,6 +79,7 @@ def begin(state: PartialState, folder: RunFolder, record: Mapping[str, Any], *, 
     if state.is_main_process:
         folder.begin(record, resume=resume)
         cut_metrics(folder.metrics, step_of(checkpoint))
+        cut_metrics(folder.rewards, step_of(checkpoint))
     state.wait_for_everyone()
     return Begun(folder, state, checkpoint, last_answered(folder.metrics))
 
