@@ -185,6 +185,7 @@ def test_verdicts_and_references_of_the_policys_first_weights_are_replayed_too(t
     story = {"kind": "judge", "judge": "pairwise", "reference": "dynamic", "options": JUDGE["options"]}
     reward = {"parts": {"story": story}, "engine": {"model": "policy", "kv_cache_gb": 0.2}, "journal": True}
     lora = {"method": "lora", "lora": {"rank": 2}}
-    folder = train_grpo(recipe(tmp_path, reward=reward, policy=lora, optimiser={"steps": 1})).folder
+    data, steps = {"prompts": ["one"]}, {"steps": 1, "prompts_per_step": 1}
+    folder = train_grpo(tiny_recipe(tmp_path, reward=reward, policy=lora, data=data, optimiser=steps)).folder
     replayed = list(replay_rewards(folder.path))
     assert replayed and all(one.equal and one.reward is not None for one in replayed)
