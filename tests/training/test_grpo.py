@@ -25,6 +25,7 @@ from adjudge.rewards.wire import Row
 from adjudge.training.grpo import _record, train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.prompts import Prompts
+from adjudge.training.replay import replay_rewards
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import PROMPTS, Vowels, tiny_recipe
 
@@ -258,6 +259,7 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
         data.prompts = ["one", "two", "three", "four", "five", "six", "seven"]
         data.held_out = 1
         reward.parts.ends = {kind = "check", ends_with = ["a", "e", "i", "o", "u", "0", "1", "2", "3", "4", "5"]}
+        reward.journal = true
         guards.every = 1000
         generation = {group = 2, max_tokens = 6}
         optimiser = {lr = 0.01, prompts_per_step = 3, steps = 2, micro_batch = 3, beta = 0.1}
@@ -289,3 +291,7 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
         ("held_out", 2),
     ]
     assert all("reward/abstained" in line for line in lines)
+    replayed = list(replay_rewards(tmp_path / "out"))
+    places = [(one.rewarded.step, one.rewarded.split, one.rewarded.place) for one in replayed]
+    assert all(one.equal for one in replayed) and len(set(places)) == len(places)
+    assert [place for step, _, place in places if step == 1] == [0, 1, 2, 3, 4, 5]
