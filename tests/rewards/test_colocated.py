@@ -124,7 +124,7 @@ def test_a_judge_on_the_policys_base_weights_gives_what_one_of_its_own_gives_whi
     opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
     policy = peft.get_peft_model(opened.model, peft.LoraConfig(r=2, task_type="CAUSAL_LM"))
     aspects = {"aspects": HANNA[:1], "min_mass": 0.0}
-    own = JudgeReward(JudgeSpec("pointwise", aspects, EngineSpec("dummy:tiny-llama", kv_cache_gb=0.05)))
+    own = JudgeReward(JudgeSpec("pointwise", aspects, EngineSpec("dummy:tiny-llama", kv_cache_gb=0.06)))
     judged = JudgeReward(JudgeSpec("pointwise", aspects, EngineSpec("policy", kv_cache_gb=0.05)))
     reward = judged.during_training(policy=PolicyWeights(policy, opened.tokenizer))
     expected = own.score_groups(GROUPS)
