@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import secrets
@@ -40,6 +41,9 @@ CPU_BATCH_TOKENS = 2048
 """Larger steps are no faster on a CPU: their temporaries leave its caches."""
 ROWS_OF_LOGITS = 64
 """Rows whose logits over the vocabulary are in memory at once."""
+
+
+_log = logging.getLogger("adjudge")
 
 
 class Engine(EngineFace):
@@ -244,8 +248,12 @@ class Engine(EngineFace):
             self.asleep = True
 
     def wake(self) -> None:
-        """Bring the weights back to the device, and size the cache to the memory that is free there now."""
+        """Bring the weights back to the device, and size the cache to the memory that is free there now.
+
+        Where longer prompts fitted before, a warning says so: texts may be shortened that were not.
+        """
         if self.asleep:
+            longest = self.max_prompt_tokens
             try:
                 self.runner.wake()
             except BaseException:
@@ -253,6 +261,11 @@ class Engine(EngineFace):
                 raise
             self.cache.resize(self.runner.blocks)
             self.asleep = False
+            if self.max_prompt_tokens < longest:
+                _log.warning(
+                    "%s wakes with room for prompts of %d tokens, not %d: leave it more memory, or set kv_cache_gb",
+                    self.name, self.max_prompt_tokens, longest,
+                )  # fmt: skip
 
     def _be_awake(self) -> None:
         if self.asleep:

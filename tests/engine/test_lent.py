@@ -17,6 +17,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.lent import Lent, content_fingerprint
 from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.weights import Weights
 
 TINY = "dummy:tiny-llama"
 PROMPTS = ["A lamp.", "Two lamps went out at sea.", "\x00<|im_end|>"]
@@ -118,6 +119,30 @@ def test_sleeping_gives_the_cache_back_and_leaves_the_policys_weights_in_place()
         assert [one.data_ptr() for one in model.parameters()] == places
         engine.wake()
         assert engine.score(PROMPTS, LABELS) == expected
+
+
+def test_only_weights_of_its_own_leave_the_device() -> None:
+    """On torch's meta device, from which nothing can be moved, as there is no GPU here."""
+    elsewhere = torch.nn.Linear(2, 2, device="meta")
+    Weights(elsewhere, lent=True).to_host()
+    with pytest.raises(NotImplementedError):
+        Weights(elsewhere).to_host()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_over_50_cycles_a_gpu_holds_the_weights_once_and_the_cache_only_while_it_scores() -> None:
+    model = policy().to("cuda")
+    engine = Engine(lent(model), kv_cache_gb=1.0)
+    expected, asleep = engine.score(PROMPTS, LABELS), []
+    for _ in range(50):
+        engine.sleep()
+        assert {one.device.type for one in model.parameters()} == {"cuda"}
+        asleep.append(torch.cuda.memory_allocated())
+        engine.wake()
+        assert engine.score(PROMPTS, LABELS) == expected
+    assert len(set(asleep)) == 1
+    assert torch.cuda.memory_allocated() - asleep[0] >= 0.9 * (1 << 30)
 
 
 def test_it_follows_a_policy_that_is_moved_or_wrapped_after_it_was_lent() -> None:

@@ -235,7 +235,7 @@ def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) ->
 
 
 def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_free(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     before, usual = full_logprobs(engine), engine.cache.pool.count
     half = (usual - 1) // 2 * engine.runner._block_bytes
@@ -250,6 +250,10 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
             assert engine.runner.blocks == engine.cache.pool.count == blocks
             assert full_logprobs(engine) == before
             assert {cache.key.shape[0] for cache in engine.runner._layers.values()} == {blocks}
+        patch.setattr(runner, "_cache_bytes", lambda *_: 3 * engine.runner._block_bytes)
+        engine.sleep()
+        engine.wake()
+        assert "room for prompts of 32 tokens, not" in caplog.text and engine.max_prompt_tokens == 32
         patch.setattr(runner, "_cache_bytes", lambda *_: 0)
         engine.sleep()
         with pytest.raises(ModelUnsupported, match="no room for one block of LlamaForCausalLM"):

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import grouped
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.references import DynamicReference, Referenced
+from adjudge.rewards.specification import EngineSpec, engines_open, without_models
 from adjudge.rewards.trainers.samples import group_of, samples_of
 from adjudge.rewards.wire import Row
 from adjudge.training.prompts import asked
@@ -90,3 +93,20 @@ def test_processes_that_write_at_once_all_use_the_text_that_is_kept(tiny: Engine
         reference = DynamicReference(ScriptedEngine(tiny, meanwhile), SHORT)
         assert reference.of([group], journal) == [Referenced("The other's tale.")]
         assert reference.of([group], journal) == [Referenced("The other's tale.")] and len(journal) == 1
+
+
+def test_references_come_again_from_the_journal_without_a_model(tmp_path: Path) -> None:
+    spec = EngineSpec("dummy:tiny-llama", kv_cache_gb=0.07)
+    groups = [Group("Tell one.", ("a",)), Group("Tell two.", ("b",))]
+    with Journal(tmp_path / "j") as journal:
+        reference = DynamicReference(spec, SHORT)
+        texts = reference.of(groups, journal)
+        cards = {known: Card.of(engine) for known, engine in engines_open(reference.engines).items()}
+        with without_models(cards):
+            again = DynamicReference(spec, SHORT)
+            assert again.of(groups, journal) == texts and isinstance(again.engine, AbsentEngine)
+            with pytest.raises(ModelNeeded):
+                DynamicReference(spec, SHORT, seed=1).of(groups, journal)
+            with pytest.raises(AdjudgeError, match="no judge was smollm2-135m in this run"):
+                EngineSpec().open()
+        assert DynamicReference(spec, SHORT).engine is reference.engine

@@ -173,6 +173,9 @@ def test_a_resumed_run_has_written_every_reward_once(tmp_path: Path) -> None:
     found = [(line.step, line.split, line.place) for line in read_rewards(folder.rewards)]
     assert len(set(found)) == len(found) == 6 * 4
     assert all(one.equal for one in replay_rewards(folder.path))
+    folder.engines.write_text("[]")
+    folder.begin({}, resume=False)
+    assert not folder.rewards.exists() and not folder.engines.exists()
 
 
 def test_without_a_journal_no_reward_is_written_down(tmp_path: Path) -> None:
@@ -180,10 +183,9 @@ def test_without_a_journal_no_reward_is_written_down(tmp_path: Path) -> None:
     assert not folder.rewards.exists() and not folder.engines.exists()
 
 
-def test_verdicts_and_references_of_the_policys_first_weights_are_replayed_too(tmp_path: Path) -> None:
+def test_verdicts_of_the_policys_first_weights_are_replayed_too(tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="needs the extra train")
-    story = {"kind": "judge", "judge": "pairwise", "reference": "dynamic", "options": JUDGE["options"]}
-    reward = {"parts": {"story": story}, "engine": {"model": "policy", "kv_cache_gb": 0.2}, "journal": True}
+    reward = {"parts": {"judge": JUDGE}, "engine": {"model": "policy", "kv_cache_gb": 0.05}, "journal": True}
     lora = {"method": "lora", "lora": {"rank": 2}}
     data, steps = {"prompts": ["one"]}, {"steps": 1, "prompts_per_step": 1}
     folder = train_grpo(tiny_recipe(tmp_path, reward=reward, policy=lora, data=data, optimiser=steps)).folder
