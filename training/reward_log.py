@@ -134,7 +134,7 @@ def read_rewards(path: Path) -> list[Rewarded]:
         except msgspec.MsgspecError as error:
             if number < len(lines) or line.endswith(b"\n"):
                 raise AdjudgeError(f"line {number} of {path} is no reward ({reason(error)}): remove it") from error
-    return sorted(found, key=lambda one: (one.step, one.split, one.call, one.place))
+    return sorted(found, key=lambda one: (one.step, one.split != "train", one.call, one.place))
 
 
 def read_engines(path: Path) -> dict[EngineSpec, Card]:

@@ -67,7 +67,7 @@ def test_every_reward_of_a_run_comes_again_bit_for_bit_without_a_model(run: RunF
     replayed = list(replay_rewards(run.path))
     lines = [one.rewarded for one in replayed]
     assert [(line.step, line.split, line.place) for line in lines] == [
-        (step, split, place) for step, split in ((0, "held_out"), (1, "train"), (2, "held_out"), (2, "train"))
+        (step, split, place) for step, split in ((0, "held_out"), (1, "train"), (2, "train"), (2, "held_out"))
         for place in range(4)
     ]  # fmt: skip
     assert all(one.equal and one.kept and one.reward is not None for one in replayed)
