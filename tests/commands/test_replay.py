@@ -16,6 +16,7 @@ from adjudge.engine import engine as engine_module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.tree_nodes import CONTENT, FORMAT
 
 Run = Callable[..., Result]
 
@@ -119,6 +120,15 @@ def test_a_rubric_with_new_weights_counts_old_grades_anew_and_the_old_file_need_
     rescored = done(run("replay", "old.jsonl", "--rubric", "new.json")).stdout_bytes
     assert rescored == Path("new.jsonl").read_bytes() != Path("old.jsonl").read_bytes()
     assert done(run("replay", "old.jsonl")).stdout_bytes == Path("old.jsonl").read_bytes()
+
+
+def test_a_tree_with_other_weights_counts_old_answers_anew(run: Run) -> None:
+    weights = ",".join(f"{leaf}={number}" for number, leaf in enumerate((*CONTENT, *FORMAT), 1))
+    tree = ("judge", "items.jsonl", "--judge", "tree", *TINY)
+    done(run(*tree, "-o", "v.jsonl"))
+    done(run(*tree, "-o", "fresh.jsonl", "--weights", weights))
+    rescored = done(run("replay", "v.jsonl", "--weights", weights)).stdout_bytes
+    assert rescored == Path("fresh.jsonl").read_bytes() != Path("v.jsonl").read_bytes()
 
 
 def test_rankings_are_made_anew_from_the_pairs(run: Run) -> None:

@@ -1,0 +1,45 @@
+"""The `adjudge` command, one file a command; what each does is in `adjudge.commands`, loaded when it is called."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from adjudge.cli.bench import bench
+from adjudge.cli.judge import judge_command
+from adjudge.cli.models import models
+from adjudge.cli.prompts import prompts
+from adjudge.cli.rank import rank
+from adjudge.cli.replay import replay
+from adjudge.cli.score import score
+from adjudge.cli.serve import serve
+from adjudge.cli.train import train
+from adjudge.engine.errors import AdjudgeError
+
+app = typer.Typer(
+    help="LLM judges as rewards. Start with: adjudge judge pairs.jsonl -o verdicts.jsonl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command("judge")(judge_command)
+for command in (rank, replay, score, serve, models):
+    app.command()(command)
+for name, group in {"bench": bench, "prompts": prompts, "train": train}.items():
+    app.add_typer(group, name=name)
+
+
+def main() -> NoReturn:
+    """Run the command line: mistakes the user can mend are one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except AdjudgeError as error:
+        print(f"adjudge: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    sys.exit(0)

@@ -1,0 +1,164 @@
+"""`adjudge bench`: measure on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from adjudge.cli.options import (
+    DEFAULT_MODEL,
+    Adapter,
+    Device,
+    Dtype,
+    JudgeAspects,
+    Language,
+    Model,
+    Principles,
+    Rubric,
+    Scheme,
+    judge_options,
+)
+
+bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+
+
+@bench.command("judge")
+def bench_judge(
+    pairs: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs.")] = Path("examples/pairs.jsonl"),
+    model: Model = DEFAULT_MODEL,
+    mode: Annotated[
+        Literal["score", "generate"],
+        typer.Option(help="score: read label distributions; generate: write an analysis and a score of each story."),
+    ] = "score",
+    load: Annotated[
+        bool, typer.Option("--load", help="Send single questions at random times, and measure how long each waits.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(help="Pairs to measure (default: 4; 1 to write; under load as needed).", min=1)
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Runs of each variant; the median counts.", min=1)] = 3,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of each text to write.", min=1)] = 16,
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            help="Requests a second under load, after commas (default: 0.3, 0.6, 0.9 of what adjudge can do)."
+        ),
+    ] = None,
+    requests: Annotated[int, typer.Option(help="Requests at each rate.", min=1)] = 24,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also write the table as CSV, and of a load a plot beside it.")
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Time the same pairs through adjudge and through its peers, and compare their answers.
+
+    Under load the requests of a rate are due at random times (a Poisson process, the same in every run), and a
+    latency counts from when its request was due, also where it could only be sent later.
+    """
+    from adjudge.bench.judge import bench_judge as run
+
+    run(
+        pairs,
+        model=model,
+        mode=mode,
+        load=load,
+        limit=limit,
+        repeats=repeats,
+        max_tokens=max_tokens,
+        rates=rates,
+        requests=requests,
+        output=output,
+        device=device,
+        dtype=dtype,
+    )
+
+
+@bench.command("judges")
+def bench_judges(
+    data: Annotated[Path, typer.Argument(help="The folder of data sets: autoj_pairs, hanna, openmeva_roc, ...")],
+    only: Annotated[str | None, typer.Option(help="Judges after commas (default: all).")] = None,
+    minutes: Annotated[float, typer.Option(help="A judge's run ends after about so long.", min=0.01)] = 10.0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
+    model: Model = DEFAULT_MODEL,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Run every judge over a sample of its public data set: verdicts, abstentions, tokens, agreement with people."""
+    from adjudge.bench.judges import bench_judges as run
+
+    names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    run(data, only=names, minutes=minutes, model=model, device=device, dtype=dtype, output=output)
+
+
+@bench.command("probe")
+def bench_probe(
+    judge: Annotated[
+        Literal["pointwise", "rubric", "tree", "principle", "debate", "scalar"], typer.Option(help="Whose rewards.")
+    ] = "pointwise",
+    aspects: JudgeAspects = None,
+    rubric: Rubric = None,
+    scheme: Scheme = None,
+    principles: Principles = None,
+    language: Language = None,
+    model: Model = DEFAULT_MODEL,
+    adapter: Adapter = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Try to fool a judge: empty, repeated, copied and padded texts, and instructions to the judge inside texts.
+
+    Each probe is held against the plain text it was made from; the shipped canaries, of known order, come first.
+    """
+    from adjudge.bench.probes import bench_probe as run
+    from adjudge.rewards.specification import EngineSpec
+
+    options = judge_options(locals())
+    engine = EngineSpec(model, adapter=None if adapter is None else str(adapter), device=device, dtype=dtype)
+    run(judge, options, engine)
+
+
+@bench.command("kernels")
+def bench_kernels(
+    kernels: Annotated[Literal["all", "head", "attention"], typer.Option(help="What to measure.")] = "all",
+    sizes: Annotated[
+        Literal["auto", "small", "full"], typer.Option(help="auto: small on CPU (two minutes), full on GPU.")
+    ] = "auto",
+    rounds: Annotated[int, typer.Option(help="Batches of calls of each variant; the median counts.", min=5)] = 9,
+    compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Also time torch.compile.")] = True,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also write CSV here, and a plot beside it.")
+    ] = None,
+    predict: Annotated[
+        Literal["h100", "h200"] | None, typer.Option(help="Measure nothing: what bytes and FLOPs say for this GPU.")
+    ] = None,
+    earlier: Annotated[
+        Path | None, typer.Option("--from", help="Measure nothing: print and plot this CSV of an earlier run.")
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Check the kernels against float64, then time them beside their peers and the limits of this machine."""
+    from adjudge.bench.kernels import bench_kernels as run
+
+    run(
+        kernels=kernels,
+        sizes=sizes,
+        device=device,
+        dtype=dtype,
+        rounds=rounds,
+        compiled=compiled,
+        output=output,
+        predict=predict,
+        earlier=earlier,
+    )
+
+
+@bench.command("compile")
+def bench_compile() -> None:
+    """Compile every Triton kernel for GPUs that are not here: registers, spilled bytes, shared memory."""
+    from adjudge.bench.compile import bench_compile as run
+
+    run()

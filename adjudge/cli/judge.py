@@ -1,0 +1,152 @@
+"""`adjudge judge`: a file of pairs or of single texts, judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from adjudge.cli.options import (
+    DEFAULT_MODEL,
+    Adapter,
+    Device,
+    Dtype,
+    EarlierReviews,
+    Examples,
+    Form,
+    JournalFile,
+    JudgeAspects,
+    JudgeCut,
+    JudgeOrders,
+    Language,
+    Layout,
+    MinMass,
+    Mode,
+    Overwrite,
+    Principles,
+    Replicas,
+    Report,
+    Resume,
+    Rubric,
+    Scheme,
+    TreeWeights,
+    Without,
+    earlier_of,
+    judge_options,
+)
+from adjudge.cli.rank import rank
+from adjudge.engine.errors import AdjudgeError
+
+
+def judge_command(
+    texts: Annotated[
+        Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts; or a journal, to judge its texts again.")
+    ],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
+    judge: Annotated[
+        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar", "tournament"],
+        typer.Option(help="Which judge; see below for the columns each reads."),
+    ] = "pairwise",
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
+    ] = None,
+    adapter: Adapter = None,
+    url: Annotated[
+        str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")
+    ] = None,
+    aspects: JudgeAspects = None,
+    orders: JudgeOrders = None,
+    rubric: Rubric = None,
+    scheme: Scheme = None,
+    principles: Principles = None,
+    examples: Examples = None,
+    without: Without = None,
+    weights: TreeWeights = None,
+    k: EarlierReviews = None,
+    form: Form = None,
+    mode: Mode = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)] = None,
+    temperature: Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)] = None,
+    samples: Annotated[int | None, typer.Option(help="Analyses of each question, averaged (1).", min=1)] = None,
+    attempts: Annotated[
+        int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses (0).")] = None,
+    language: Language = None,
+    layout: Layout = None,
+    min_mass: MinMass = None,
+    cut: JudgeCut = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    report: Report = None,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Judge a file of texts; what each judge reads and writes stands below.
+
+    **pairwise** compares two stories aspect by aspect. A row has `story_a`, `story_b` and `prompt` (or `prompt_a` and
+    `prompt_b`), optionally `id`; further columns pass through, and `expected` (a, b or tie) is compared with the
+    verdicts. Each line of the output has `preference`, the probability that story_a is better (null when the judge
+    abstains, with the reason in `abstained`), and per-aspect scores. **pointwise** scores one text by aspects: a row
+    has `prompt` and `response`, a line `score` and `breakdown`.
+
+    **rubric** grades one text by criteria. A row has `prompt` and `response`, optionally its own `rubric` (an object;
+    in CSV its JSON text) or `checklist` (WritingBench's five levels); other rows take --rubric. A line has `score` in
+    [0, 1], `breakdown` (each criterion in its own points), `mean` on the criteria's scale, `acceptable` where the
+    rubric has a threshold, and `vetoed`.
+
+    **tree** judges a writing leaf by leaf, beside a reference that stands at 6 if there is one: a row has `prompt` (the
+    instruction) and `response`, optionally `reference`, `task` (completion, guide or open; a completion has no format)
+    and `genre`. Each line has `score` and `breakdown`, every node and leaf with its weight. --form parity is the
+    paper's arithmetic, --without leaves out nodes or leaves.
+
+    **principle** judges whether a text is good by a list of principles: `prompt` and `response` in, `score`, the
+    probability of good, out. **debate** has agents argue for and against it, one rule, and one review the ruling: the
+    same columns; `breakdown` has the rulings, of which the one of weight 1 decided, `analysis` what each agent said;
+    the options of writing are its agents' in either mode. A column `label` (1 good, 0 not) is compared with the
+    verdicts of both.
+
+    **personal** foresees what one reader would say, by `reviews` of that reader. A row with `prompt` (may be empty),
+    `response` and `reviews` ([{plot, review, score 1..10}]) gets a `score` from 1 to 10; a row with `story_a`,
+    `story_b`, `prompt` and `reviews` ([{a, b, preferred, aspect}], preferred a or b) is compared on PerSE's five
+    aspects, `score_a` and `score_b` being the chance that each is chosen. The first row's columns decide;
+    `--without texts` shows plots and scores only.
+
+    **scalar** gives the reward of a model with a Bradley-Terry head: `prompt` and `response` in, `score` (a logit) out.
+    **tournament** is `adjudge rank` with all pairs.
+
+    A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice. Its
+    journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew.
+    """
+    from adjudge.commands.judge import judge_file
+
+    options = judge_options(locals())
+    if url is not None and (adapter is not None or replicas > 1):
+        raise AdjudgeError("--url asks a server: --adapter and --replicas are its own matter, leave them out")
+    if judge == "tournament":
+        how = {name: value for name, value in options.items() if name in ("aspects", "orders", "cut")}
+        if url is not None or replicas > 1 or how.keys() != options.keys():
+            raise AdjudgeError("--judge tournament takes --aspects, --orders and --cut: see `adjudge rank` for its own")
+        files: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "report": report, "journal": journal}
+        where: dict[str, Any] = {"model": model or DEFAULT_MODEL, "adapter": adapter, "device": device, "dtype": dtype}
+        rank(texts, output, **how, **files, **where)
+        return
+    judge_file(
+        texts,
+        output or texts.with_suffix(".verdicts.jsonl"),
+        judge=judge,
+        options=options,
+        model=model if url is not None else model or DEFAULT_MODEL,
+        adapter=adapter,
+        url=url,
+        earlier=earlier_of(resume, overwrite),
+        report=report,
+        journal=journal,
+        device=device,
+        dtype=dtype,
+        replicas=replicas,
+    )

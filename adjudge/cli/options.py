@@ -1,0 +1,116 @@
+"""The options that several commands take, as they are typed and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+DEFAULT_MODEL = "smollm2-135m"
+
+Model = Annotated[
+    str,
+    typer.Option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or dummy:<config>."),
+]
+Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
+Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]
+Aspects = Annotated[
+    str, typer.Option(help="hanna, storyer, or names after commas; your own as name=what it means; name*3 weighs.")
+]
+Orders = Annotated[
+    Literal["both", "ab"], typer.Option(help="Both orders cancel position bias; ab shows the first story first only.")
+]
+CutTexts = Annotated[
+    Literal["middle", "head", "tail", "never"],
+    typer.Option(help="What goes of texts too long for the model; never: abstain instead."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an earlier run of the same output.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Forget an earlier run of the same output.")]
+JournalFile = Annotated[
+    Path | None, typer.Option(help="Where finished verdicts are kept (default: beside the output).")
+]
+
+Report = Annotated[Path | None, typer.Option(help="Also write a self-contained HTML report here.")]
+
+# Options of judges: None where the user says nothing, and the judge's own choice holds.
+JudgeAspects = Annotated[
+    str | None,
+    typer.Option(
+        help="hanna (default), storyer, perse (default of personal), or names after commas;"
+        " your own as name=what it means; name*3 weighs."
+    ),
+]
+JudgeOrders = Annotated[
+    Literal["both", "ab"] | None,
+    typer.Option(help="Both orders (default) cancel position bias; ab shows the first text first only."),
+]
+Rubric = Annotated[
+    Path | None,
+    typer.Option(help="TOML or JSON of criteria, or six or igniting; for rows without one of their own (rubric)."),
+]
+Scheme = Annotated[
+    Literal["fixed", "free", "binary"] | None,
+    typer.Option(
+        help="fixed: points that sum to the total (default where the rubric states one); free: points, levels or"
+        " weights; binary: met or not (rubric)."
+    ),
+]
+Principles = Annotated[Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")]
+Examples = Annotated[
+    Path | None,
+    typer.Option(help="JSONL of good texts to compare with: prompt, response (debate; not with --url or --replicas)."),
+]
+Without = Annotated[
+    str | None,
+    typer.Option(
+        help="Leave out, names after commas: nodes of a tree; retrieval, positive, negative, judge or reflect of a"
+        " debate; texts of earlier reviews (personal)."
+    ),
+]
+TreeWeights = Annotated[
+    str | None,
+    typer.Option(
+        help="equal (default), generated: the model writes them once for an instruction; or leaf=number after"
+        " commas (tree)."
+    ),
+]
+EarlierReviews = Annotated[
+    int | None, typer.Option(help="Earlier reviews of the reader to show (personal: 3, of pairs 1).", min=0, max=5)
+]
+Form = Annotated[
+    Literal["fixed", "parity"] | None,
+    typer.Option(help="parity: the formulas as published; fixed (default): without their flaws (tree, rubric)."),
+]
+Mode = Annotated[
+    Literal["direct", "reasoned"] | None,
+    typer.Option(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
+]
+Language = Annotated[str | None, typer.Option(help="Language of the prompts (en); see `adjudge prompts`.")]
+Layout = Annotated[
+    Literal["shared", "paper"] | None,
+    typer.Option(help="Order of a prompt's parts: shared (default) computes least, paper is as published."),
+]
+MinMass = Annotated[
+    float | None, typer.Option(help="Probability the labels must have together, or the score abstains (0.01).")
+]
+JudgeCut = Annotated[
+    Literal["middle", "head", "tail", "never"] | None,
+    typer.Option(help="What goes of texts too long for the model (middle); never: abstain instead."),
+]
+
+
+def judge_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a judge that the user gave, of all the parameters of a command (its `locals()` at the start)."""
+    from adjudge.rewards.kinds import KINDS
+
+    names = {name for kind in KINDS.values() for name in kind.options}
+    return {name: value for name, value in parameters.items() if name in names and value is not None}
+
+
+def earlier_of(resume: bool, overwrite: bool) -> Literal["resume", "overwrite", "refuse"]:
+    """What becomes of an earlier run of the same output."""
+    return "resume" if resume else "overwrite" if overwrite else "refuse"

@@ -1,0 +1,64 @@
+"""`adjudge serve`: a model over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, Model, Replicas
+
+
+def serve(
+    model: Model = DEFAULT_MODEL,
+    adapter: Annotated[str | None, typer.Option(help="A PEFT folder of a LoRA adapter for the model.")] = None,
+    host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in: give an API key then.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any free one.", min=0, max=65535)] = 8000,
+    api_key: Annotated[
+        str | None, typer.Option(help="What clients must send (default: $ADJUDGE_API_KEY; without either, nothing).")
+    ] = None,
+    aspects: Annotated[
+        str, typer.Option(help="What /v1/judge looks at where a request does not say; as in adjudge judge.")
+    ] = "hanna",
+    max_queue: Annotated[
+        int, typer.Option(help="Prompts that may wait, of one request or all; above it, 429.", min=1)
+    ] = 10_000,
+    max_concurrency: Annotated[int, typer.Option(help="Requests at once; above it, 429.", min=1)] = 1024,
+    max_body_mb: Annotated[float, typer.Option(help="Megabytes of one request; above it, 413.", min=0.001)] = 10.0,
+    request_timeout: Annotated[
+        float, typer.Option(help="Seconds a request may take; what is not done then says so.", min=0.001)
+    ] = 600.0,
+    stall_timeout: Annotated[
+        float, typer.Option(help="Seconds after which a client that neither sends nor reads is dropped.", min=0.001)
+    ] = 60.0,
+    drain_timeout: Annotated[
+        float, typer.Option(help="Seconds that requests under way have left after SIGTERM.", min=0.0)
+    ] = 30.0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Serve a model over HTTP: OpenAI's chat and completions, SGLang's score, judge and rewards.
+
+    SIGTERM or Ctrl-C ends it when the requests under way are answered; a second one at once. `/schema` describes the
+    API, `/health` and `/metrics` are for those who watch over it.
+    """
+    from adjudge.commands.serve import serve as run
+
+    run(
+        model=model,
+        adapter=adapter,
+        host=host,
+        port=port,
+        api_key=api_key,
+        aspects=aspects,
+        max_queue=max_queue,
+        max_concurrency=max_concurrency,
+        max_body_mb=max_body_mb,
+        request_timeout=request_timeout,
+        stall_timeout=stall_timeout,
+        drain_timeout=drain_timeout,
+        device=device,
+        dtype=dtype,
+        replicas=replicas,
+    )

@@ -1,0 +1,75 @@
+"""`adjudge train`: train a policy on what judges pay for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adjudge.cli.options import Overwrite
+
+train = typer.Typer(help="Train a policy on what judges pay for.", no_args_is_help=True)
+
+
+@train.command("grpo")
+def train_grpo(
+    recipe: Annotated[Path, typer.Argument(help="TOML: policy, prompts, reward, and how to train.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
+    overwrite: Overwrite = False,
+    stop_on: Annotated[
+        str | None, typer.Option(help="Guards that end the run, after commas: length, canary, degenerate, ...")
+    ] = None,
+) -> None:
+    """Train a policy with GRPO on a reward of judges and checks.
+
+    A recipe names the `policy`, the `data`, the parts of the `reward`, how the policy writes (`generation`) and how it
+    is trained (`optimiser`); examples/recipes/checkable.toml is one that learns in minutes on a CPU. With
+    `preset = "qurl"` it is laid over the recipe of a paper (see `adjudge train presets`). The output folder gets
+    metrics.jsonl, curves.png, checkpoints and the policy.
+
+    Guards watch the reward and warn when it is being fooled; those named by --stop-on end the run.
+
+    Several processes train together with `accelerate launch -m adjudge train grpo recipe.toml`. A run that was stopped
+    goes on with --resume as if it had not been.
+    """
+    from adjudge.commands.train import train_grpo_file
+
+    train_grpo_file(recipe, resume=resume, overwrite=overwrite, stop_on=stop_on)
+
+
+@train.command("sft")
+def train_sft(
+    recipe: Annotated[Path, typer.Argument(help="TOML: policy, rows with prompt and response, and how to train.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train a policy on the responses of a file: a cold start before GRPO, or the baseline beside it.
+
+    The presets are "qurl-cold-start" (rows with think and answer, which become QuRL's tags) and "evolvr-generator-sft"
+    (stories rated above 3.5). Output, processes and --resume are those of `adjudge train grpo`.
+    """
+    from adjudge.commands.train import train_sft_file
+
+    train_sft_file(recipe, resume=resume, overwrite=overwrite)
+
+
+@train.command("curves")
+def train_curves(
+    folder: Annotated[Path, typer.Argument(help="The output folder of a run, finished or under way.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf (curves.png).")] = None,
+) -> None:
+    """Draw reward, KL, length and abstention of a run over its steps."""
+    from adjudge.commands.train import draw_run
+
+    draw_run(folder, output)
+
+
+@train.command("presets")
+def train_presets(
+    name: Annotated[str | None, typer.Argument(help="Show the file of this one.")] = None,
+) -> None:
+    """List the recipes of the papers: what a paper does not give is ours, and marked so."""
+    from adjudge.commands.train import print_presets
+
+    print_presets(name)
