@@ -188,8 +188,8 @@ def bench_policy(
     from adjudge.engine.sampling import Sampling
     from adjudge.rewards.specification import EngineSpec
 
-    options = {"aspects": aspects, "rubric": rubric, "scheme": scheme, "principles": principles}
-    options |= {"mode": mode, "language": language, "min_mass": min_mass}
+    given = {"aspects": aspects, "rubric": rubric, "scheme": scheme, "principles": principles, "mode": mode}
+    options = judge_options({**given, "language": language, "min_mass": min_mass})
     model = judge_model or (DEFAULT_MODEL if url is None else None)
     adapter = None if judge_adapter is None else str(judge_adapter)
     evaluate_policies(
@@ -198,7 +198,7 @@ def bench_policy(
         output,
         base=base,
         judge=judge,
-        options=judge_options(options),
+        options=options,
         spec=EngineSpec(model, adapter=adapter, device=device, dtype=dtype, url=url),
         samples=samples,
         sampling=Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p),
@@ -207,6 +207,50 @@ def bench_policy(
         limit=limit,
         seed=seed,
         earlier=earlier_of(resume, overwrite),
+        device=device,
+        dtype=dtype,
+    )
+
+
+@bench.command("grpo")
+def bench_grpo(
+    data: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL or CSV of prompts for the policy.")] = Path(
+        "examples/recipes/prompts.jsonl"
+    ),
+    model: Model = DEFAULT_MODEL,
+    judge_model: Annotated[str, typer.Option(help="The judge's model, as in --model.")] = DEFAULT_MODEL,
+    aspects: Annotated[str, typer.Option(help="What it scores, as in adjudge judge --judge pointwise.")] = "coherence",
+    group: Annotated[int, typer.Option(help="Completions of each prompt.", min=2)] = 8,
+    prompts: Annotated[int, typer.Option(help="Prompts of a step.", min=1)] = 2,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a completion at most.", min=1)] = 32,
+    steps: Annotated[int, typer.Option(help="Steps of a run; the first warms up and is not counted.", min=2)] = 3,
+    rounds: Annotated[int, typer.Option(help="Runs of each variant, in turns.", min=1)] = 2,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Time GRPO steps by phase (generate, reward, update) for each way to have completions judged.
+
+    adjudge in the trainer's process, the same asleep between calls, and `adjudge serve` as a process of its own: asked
+    with a whole step at once, and, as plain reward functions do, for a reply about one completion after the other. The
+    policy stays the same, so that all judge the same texts. --device and --dtype are the judge's.
+    """
+    from adjudge.commands.train import need_extras
+
+    need_extras()
+    from adjudge.bench.grpo import bench_grpo as run
+
+    run(
+        data,
+        model=model,
+        judge_model=judge_model,
+        aspects=aspects,
+        group=group,
+        prompts=prompts,
+        max_tokens=max_tokens,
+        steps=steps,
+        rounds=rounds,
+        output=output,
         device=device,
         dtype=dtype,
     )
