@@ -63,9 +63,7 @@ def bench_grpo(
     rows = read_rows(path)
     asked = [row.text("prompt", "a policy") for row in rows][: prompts * steps]
     if len(asked) < prompts:
-        raise AdjudgeError(
-            f"{path} has {len(asked)} prompts, and a step takes {prompts}: give more, or fewer --prompts"
-        )
+        raise AdjudgeError(f"{path} has {len(asked)} of the {prompts} prompts that a step takes: give fewer --prompts")
     setting = Setting(model, judge_model, aspects, prompts, group, max_tokens)
     judging = Judging(judge_model, parse_aspects(aspects), device, dtype)
     measured = measure(asked, setting, judging, steps=steps, rounds=rounds)

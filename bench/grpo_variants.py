@@ -29,6 +29,7 @@ from adjudge.rewards.template import load
 REPLY_TOKENS = 8
 """What the baseline lets a reply have: room for a few words and the number."""
 ONLY_THE_NUMBER = "\nAnswer with the number alone."
+SERVE = (sys.executable, "-m", "adjudge", "serve")
 DIGIT = re.compile(r"[1-5]")
 PATIENCE = 300.0
 """Seconds that one reply may take."""
@@ -190,7 +191,7 @@ def chats(judging: Judging, prompt: str, response: str) -> list[list[dict[str, s
 def serving(judging: Judging) -> Iterator[str]:
     """The address of `adjudge serve` in a process of its own, on a free port; raises AdjudgeError if there is none."""
     where = ["--device", judging.device, "--dtype", judging.dtype]
-    command = [sys.executable, "-m", "adjudge", "serve", "--model", judging.model, "--port", "0", *where]
+    command = [*SERVE, "--model", judging.model, "--port", "0", *where]
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
