@@ -53,6 +53,7 @@ def bench_grpo(
     group: int,
     prompts: int,
     max_tokens: int,
+    reply_tokens: int,
     steps: int,
     rounds: int,
     output: Path | None,
@@ -64,8 +65,8 @@ def bench_grpo(
     asked = [row.text("prompt", "a policy") for row in rows][: prompts * steps]
     if len(asked) < prompts:
         raise AdjudgeError(f"{path} has {len(asked)} of the {prompts} prompts that a step takes: give fewer --prompts")
-    setting = Setting(model, judge_model, aspects, prompts, group, max_tokens)
-    judging = Judging(judge_model, parse_aspects(aspects), device, dtype)
+    setting = Setting(model, judge_model, aspects, prompts, group, max_tokens, reply_tokens)
+    judging = Judging(judge_model, parse_aspects(aspects), device, dtype, reply_tokens)
     measured = measure(asked, setting, judging, steps=steps, rounds=rounds)
     need = needed([step.groups for step in measured[0].steps], judging)
     console = Console(width=None if sys.stdout.isatty() else 150)

@@ -32,6 +32,7 @@ class Setting(msgspec.Struct, frozen=True):
     prompts: int
     group: int
     max_tokens: int
+    reply_tokens: int = 8
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -87,7 +88,7 @@ def result_lines(found: Found, setting: Setting, need: Need) -> list[str]:
         f" {setting.aspects}",
         f"the judge's questions about a step have {need.asked:,.0f} tokens, {need.least:,.0f} with what they share"
         " counted once: who computes less remembers earlier steps; a reply is written token by token, each after a"
-        " pass of its own",
+        f" pass of its own, {setting.reply_tokens} at most",
         "share: the reward's of the step; times: the reward's seconds beside those of the first line",
     ]
     texts = {name: [step.groups for step in steps] for name, steps in several.items()}
@@ -103,7 +104,7 @@ def result_lines(found: Found, setting: Setting, need: Need) -> list[str]:
 
 
 COLUMNS = (
-    *("variant", "policy", "judge", "aspects", "prompts", "group", "max_tokens", "steps", *PHASES),
+    *("variant", "policy", "judge", "aspects", "prompts", "group", "max_tokens", "reply_tokens", "steps", *PHASES),
     *("asked", "must_compute", "computed", "written", "abstained", "completions", "peak_bytes", "note", "machine"),
 )
 
@@ -133,4 +134,10 @@ def _completions(step: StepTimes) -> int:
 
 
 def _spread(seconds: Sequence[float]) -> str:
-    return f"{median(seconds):.2f} ({min(seconds):.2f}-{max(seconds):.2f})"
+    least, most = _short(min(seconds)), _short(max(seconds))
+    return _short(median(seconds)) + (f" ({least}-{most})" if least != most else "")
+
+
+def _short(seconds: float) -> str:
+    """Three digits, or whole seconds."""
+    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.3g}"

@@ -26,8 +26,6 @@ from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.template import load
 
-REPLY_TOKENS = 8
-"""What the baseline lets a reply have: room for a few words and the number."""
 ONLY_THE_NUMBER = "\nAnswer with the number alone."
 SERVE = (sys.executable, "-m", "adjudge", "serve")
 DIGIT = re.compile(r"[1-5]")
@@ -36,12 +34,13 @@ PATIENCE = 300.0
 
 
 class Judging(msgspec.Struct, frozen=True):
-    """Who judges what: the same model and aspects in all variants."""
+    """Who judges what: the same model and aspects in all variants; replies have `reply_tokens` at most."""
 
     model: str
     aspects: tuple[Aspect, ...]
     device: str = "auto"
     dtype: str = "auto"
+    reply_tokens: int = 8
 
     def judge(self, engine: EngineFace) -> PointwiseJudge:
         """adjudge's judge."""
@@ -83,7 +82,7 @@ class InProcess(Variant):
 
     def __init__(self, *, sleep: bool) -> None:
         self.sleep = sleep
-        self.name = "in process, asleep between calls" if sleep else "in process"
+        self.name = "in process, sleeping" if sleep else "in process"
 
     @contextmanager
     def open(self, judging: Judging) -> Iterator[Opened]:
@@ -153,8 +152,8 @@ class ChatReward(Reward):
         return ResponseReward((sum(known) / len(known) - 1) / 4)
 
     def _score(self, messages: list[dict[str, str]]) -> int | None:
-        body = {"model": self.judging.model, "messages": messages, "max_tokens": REPLY_TOKENS, "temperature": 0}
-        reply = self._client.post("/v1/chat/completions", json=body)
+        how = {"model": self.judging.model, "max_tokens": self.judging.reply_tokens, "temperature": 0}
+        reply = self._client.post("/v1/chat/completions", json={**how, "messages": messages})
         if reply.status_code != 200:
             raise AdjudgeError(f"the server answered {reply.status_code}: {reply.text[:200]}")
         record = reply.json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from adjudge.engine.sources import resolve
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import seed_of
 from adjudge.rewards.journal import Journal, content_key
+
+if TYPE_CHECKING:
+    from adjudge.engine.engine import Engine
 
 PASSING = ("timeout", "cancelled")
 """Ends that lie in the moment: such a text is written again by a later run."""
@@ -88,8 +92,9 @@ class Writer:
         seeds = [seed_of(self.writing.seed, _plain(prompts[place]), sample, 0) for place, sample in missing]
         for number, completion in engine.generate_iter(asked, self.writing.sampling, seeds=seeds):
             yield missing[number], completion
+        engine.sleep()  # the next one's memory
 
-    def _opened(self) -> EngineFace:
+    def _opened(self) -> Engine:
         from adjudge.engine.engine import Engine
 
         return Engine(self.policy.model, adapter=self.policy.adapter, device=self.device, dtype=self.dtype)

@@ -63,6 +63,7 @@ def evaluate_policies(
     rows = read_rows(prompts)[:limit]
     for row in rows:
         row.text("prompt", NEEDED_BY)
+        row.optional_text("reference", NEEDED_BY)
     policies = [policy_of(name) for name in dict.fromkeys(names)]
     first = base_of(policies, base)
     writing = Writing(asked_of([*policies, first], chat, system), sampling, seed)

@@ -131,7 +131,7 @@ def test_the_baseline_reads_the_first_digit_of_a_reply_and_abstains_without_one(
         [found] = reward.score_groups([Group("Write.", ("one \ud800", "two", "three"))])
         assert found.rewards == (0.75, None, 0.25) and found.abstained == (None, "unparsable", None)
         assert reward.spent == Spent(150, 3 * (50 - 20 + 2), 9)
-    assert len(asked) == 3 and all(one["temperature"] == 0 for one in asked)
+    assert len(asked) == 3 and all((one["temperature"], one["max_tokens"]) == (0, 8) for one in asked)
     [system, user] = asked[1]["messages"]
     assert system["role"] == "system" and "[Story begins]\ntwo\n[Story ends]" in user["content"]
     assert user["content"].endswith("Answer with the number alone.") and "coherence" in user["content"]
@@ -179,7 +179,20 @@ def test_the_command_measures_all_variants_and_writes_what_it_found(
 
     monkeypatch.setattr(grpo_variants, "serving", in_thread)
     command = ["bench", "grpo", prompts, "--model", TINY, "--judge-model", TINY, "-o", output]
-    small = ["--group", "2", "--max-tokens", "4", "--steps", "2", "--rounds", "1", "--device", "cpu"]
+    small = [
+        "--group",
+        "2",
+        "--max-tokens",
+        "4",
+        "--reply-tokens",
+        "3",
+        "--steps",
+        "2",
+        "--rounds",
+        "1",
+        "--device",
+        "cpu",
+    ]
     result = CliRunner().invoke(app, list(map(str, [*command, *small])), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     with output.open() as file:
@@ -190,6 +203,7 @@ def test_the_command_measures_all_variants_and_writes_what_it_found(
     assert asleep["computed"] == asleep["must_compute"] == here["must_compute"]
     assert int(here["computed"]) <= int(here["must_compute"]) < int(here["asked"]) == int(batch["asked"])
     assert batch["computed"] == here["computed"] and batch["written"] == "0" < alone["written"]
+    assert int(alone["written"]) <= 2 * 2 * 3
     assert "the policy wrote other texts" not in result.output
 
 

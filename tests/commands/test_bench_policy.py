@@ -109,6 +109,8 @@ def test_mistakes_are_found_before_any_model_is_opened(tmp_path: Path, monkeypat
         run(TINY, *options(tmp_path)[:6], "--judge", "rubric")
     with pytest.raises(AdjudgeError, match="name what to compare them with by --base"):
         run(TINY, *options(tmp_path)[2:])
-    (tmp_path / "prompts.jsonl").write_text('{"text": "no prompt"}\n')
-    with pytest.raises(AdjudgeError, match='"prompt" is missing'):
-        run(TINY, "--base", TINY, "--prompts", tmp_path / "prompts.jsonl", "-o", tmp_path / "out")
+    wrong = {'"prompt" is missing': {"text": "no prompt"}, '"reference" is 5, not': {"prompt": "p", "reference": 5}}
+    for said, row in wrong.items():
+        (tmp_path / "prompts.jsonl").write_text(json.dumps(row) + "\n")
+        with pytest.raises(AdjudgeError, match=said):
+            run(TINY, "--base", TINY, "--prompts", tmp_path / "prompts.jsonl", "-o", tmp_path / "out")
