@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import shorten
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -44,7 +43,7 @@ def aspect_table(results: Sequence[PolicyResult]) -> Table:
     table = _table("policy")
     names = list(dict.fromkeys(name for result in results for name in result.aspects))
     for name in names:
-        table.add_column(Text(visible(shorten(name, 24, placeholder="…"))), justify="right")
+        table.add_column(Text(visible(name)), justify="right")
     for result in results:
         table.add_row(_name(result), *(_spread(result.aspects.get(name)) for name in names))
     return table
@@ -117,7 +116,7 @@ def plot_wins(results: Sequence[PolicyResult], path: Path, title: str) -> None:
                 axes.plot([low, high], [height, height], color=f"C{height}", linewidth=2)
                 axes.plot(wins.rate, height, "o", color=f"C{height}")
         axes.set(xlim=(-0.02, 1.02), xlabel=f"wins over {AGAINST[against]}", ylim=(len(fought) - 0.5, -0.5))
-        axes.set_yticks(range(len(fought)), [shorten(visible(result.name), 40, placeholder="…") for result in fought])
+        axes.set_yticks(range(len(fought)), [_ending(visible(result.name)) for result in fought])
         axes.grid(axis="x", alpha=0.3)
     figure.suptitle(title, fontsize=8)
     try:
@@ -134,6 +133,11 @@ def _table(first: str) -> Table:
 
 def _name(result: PolicyResult) -> Text:
     return Text(visible(result.name), "dim" if result.name == HUMAN else "")
+
+
+def _ending(name: str, length: int = 40) -> str:
+    """A name, or of a long path its end."""
+    return name if len(name) <= length else "…" + name[1 - length :]
 
 
 def _rate(wins: Wins | None) -> str:
