@@ -20,8 +20,9 @@ NOT_COLUMNS = ("completion_ids", "trainer_state", "log_extra", "log_metric")
 def grouped(prompts: Sequence[Text], completions: Sequence[Text], columns: Mapping[str, Any]) -> list[Group]:
     """The groups of a call: runs of completions whose prompt and columns are equal, in order.
 
-    Each column has a value for each completion; the column `reference` becomes the group's. Raises AdjudgeError naming
-    the column, or the place of a prompt or completion that is no text.
+    Each column has a value for each completion, of any kind (`same` compares them); the column `reference` becomes the
+    group's. Equal rows of a data set that follow each other are one run: give them a column `id` that tells them apart.
+    Raises AdjudgeError naming the column, or the place of a prompt or completion that is no text.
     """
     columns = {name: column for name, column in columns.items() if name not in NOT_COLUMNS}
     for name, column in (("prompts", prompts), *columns.items()):
@@ -33,7 +34,7 @@ def grouped(prompts: Sequence[Text], completions: Sequence[Text], columns: Mappi
     starts = [
         place
         for place in range(len(completions))
-        if place == 0 or prompts[place] != prompts[place - 1] or rows[place] != rows[place - 1]
+        if place == 0 or not same((prompts[place], rows[place]), (prompts[place - 1], rows[place - 1]))
     ]
     return [
         _group(text_of(prompts[start], f"prompts[{start}]"), responses[start:end], rows[start], start)
@@ -54,6 +55,26 @@ def text_of(text: Text, place: str) -> str:
     if len(messages) == 1:
         return _content(messages[0], place)
     return "\n\n".join(f"{message.get('role')}: {_content(message, place)}" for message in messages)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values of a column are equal: arrays and tensors by shape and entries, NaN equal to NaN.
+
+    Also within lists and dictionaries. Values that cannot be compared are different.
+    """
+    if a is b:
+        return True
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    try:
+        if getattr(a, "shape", ()) != getattr(b, "shape", ()):
+            return False
+        equal = (a == b) | ((a != a) & (b != b))  # an array's are arrays
+        return bool(equal.all() if hasattr(equal, "all") else equal)
+    except Exception:
+        return False
 
 
 def place_of(group: Group, number: int) -> str:

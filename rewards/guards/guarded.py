@@ -9,11 +9,11 @@ from threading import Lock
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError, reason
-from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped, metrics_of
+from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
@@ -29,12 +29,13 @@ def standard_guards() -> list[Guard]:
     return [LengthGuard(), CanaryGuard(), DegenerateGuard(), InjectionGuard(), CollapseGuard()]
 
 
-class Guarded(Reward):
+class Guarded(Layer):
     """A reward that passes another's through untouched, while guards watch it.
 
-    Every call is a step, the first is 1; at the first and at every `every`-th after it the guards probe the reward
-    with texts of their own, which costs as much as scoring them (the standard guards: 336 texts on 12 prompts). The
-    call returns after that: a trainer's deadline for rewards must leave room for it.
+    Every call is a step, the first is 1, also where a trainer's adapter has to ask the reward inside several times; at
+    the first and at every `every`-th after it the guards probe the reward with texts of their own, which costs as much
+    as scoring them (the standard guards: 336 texts on 12 prompts). The call returns after that: a trainer's deadline
+    for rewards must leave room for it.
     `guards` are the standard ones by default. After each call `metrics` has the same names, and `on_metrics` is
     called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
     are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
@@ -82,14 +83,8 @@ class Guarded(Reward):
         self.metrics: Metrics = {}
         self._lock = Lock()
 
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the reward inside."""
-        return self.reward.engines
-
-    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-        """The rewards of each group, in order, exactly as the guarded reward gives them."""
-        rewards = self.reward.score_groups(groups)
+    def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
+        """The rewards as they are, once the guards have seen them."""
         with self._lock:  # calls may overlap where rewards are asynchronous
             self._watch(groups, rewards)
         return rewards

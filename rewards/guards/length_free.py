@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import finite, metrics_of
+from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import PER, length_points
 from adjudge.rewards.length_trend import Points, centred
 from adjudge.rewards.reward import GroupReward, Reward
@@ -45,7 +45,7 @@ class LengthState(msgspec.Struct, frozen=True):
         return LengthState(xx, xy, self.groups + 1) if math.isfinite(xx) and math.isfinite(xy) else self
 
 
-class LengthFree(Reward):
+class LengthFree(Layer):
     """Takes the within-group length trend out of a reward: r − b·(words − mean words of the group's rewarded members).
 
     b is the slope over past groups, by a regression in which a group's weight halves every `half_life` groups; it is 0
@@ -72,11 +72,6 @@ class LengthFree(Reward):
         self.state = LengthState() if state is None else state
 
     @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the reward inside."""
-        return self.reward.engines
-
-    @property
     def metrics(self) -> dict[str, float]:
         """The slope as it stands, beside what the reward inside keeps of itself."""
         return {
@@ -85,9 +80,8 @@ class LengthFree(Reward):
             "length_free/groups": float(self.state.groups),
         }
 
-    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-        """The rewards of each group, in order, without their length trend."""
-        rewards = self.reward.score_groups(groups)
+    def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
+        """The rewards without their length trend."""
         slope = self.state.slope if self.state.groups >= self.warmup else 0.0
         for group, reward in zip(groups, rewards, strict=True):
             self.state = self.state.after(length_points(group, reward), self.decay)

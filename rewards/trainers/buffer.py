@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -14,6 +15,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.filling import filled
 from adjudge.rewards.trainers.samples import Sample, group_of
@@ -21,6 +23,9 @@ from adjudge.rewards.trainers.scoring import Scorer
 
 REMEMBERED = 4096
 """Members of groups that are done, kept for samples that come again."""
+
+
+_log = logging.getLogger("adjudge")
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -34,9 +39,10 @@ class Member(msgspec.Struct, frozen=True):
 class Buffer:
     """Waits for the `size` members of a group, then scores them as one; any thread may `put`.
 
-    A group that is not whole `patience` seconds after its first member came is scored as it is, so that a sample that
-    was lost on its way costs the others their time and not the run. Groups that are ready while the reward is busy are
-    scored together.
+    A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning in the
+    log, so that a sample that was lost on its way costs the others their time and not the run. Groups that are ready
+    while the reward is busy are scored together; a mistake in one of them is raised to its own members, and the others
+    get their rewards.
 
     A sample that comes again, by its identity, counts once: it gets what it got, also when its group has been done for
     a while, and its text is the later one where the group still waits. (The same identity with another text after that
@@ -60,8 +66,13 @@ class Buffer:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
-    def put(self, group: Hashable, sample: Sample, identity: Hashable = None) -> Future[Member]:
-        """What the sample gets, once its group is scored; `group` tells which samples belong together."""
+    def put(
+        self, group: Hashable, sample: Sample, identity: Hashable = None, size: int | None = None
+    ) -> Future[Member]:
+        """What the sample gets, once its group is scored; `group` tells which samples belong together.
+
+        `size` is the group's, where it is not the one of all (in an evaluation).
+        """
         with self._changed:
             if (known := self._again(group, sample, identity)) is not None:
                 return known
@@ -69,7 +80,7 @@ class Buffer:
             if waiting is None:
                 waiting = self._waiting[group] = _Waiting(time.monotonic() + self.patience)
             future = waiting.add(sample, identity)
-            if len(waiting.samples) == self.size:
+            if len(waiting.samples) >= (self.size if size is None else size):
                 del self._waiting[group]
                 self._waiting[object()] = waiting  # the next sample begins another group
                 waiting.until = 0.0
@@ -81,9 +92,11 @@ class Buffer:
             self._changed.notify()
             return future
 
-    async def member(self, group: Hashable, sample: Sample, identity: Hashable = None) -> Member:
+    async def member(
+        self, group: Hashable, sample: Sample, identity: Hashable = None, size: int | None = None
+    ) -> Member:
         """The same for event loops; a caller that is cancelled leaves its sample in the group."""
-        return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity)))
+        return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity, size)))
 
     def _again(self, group: Hashable, sample: Sample, identity: Hashable) -> Future[Member] | None:
         """What a sample that has come before gets; the text of one whose group still waits is the new one."""
@@ -114,21 +127,40 @@ class Buffer:
                 now = time.monotonic()
                 ready = [key for key, waiting in self._waiting.items() if waiting.until <= now]
                 if ready:
-                    return [self._waiting.pop(key) for key in ready]
+                    return [self._taken(key) for key in ready]
                 self._changed.wait(min(waiting.until for waiting in self._waiting.values()) - now)
             self._thread = None
             return []
 
+    def _taken(self, key: Hashable) -> _Waiting:
+        waiting = self._waiting.pop(key)
+        if waiting.until:
+            _log.warning(
+                'reward "%s": a group is scored with %d members, as no more came within %g s (prompt "%s"): check'
+                " num_generations, and that all its samples are sent to one process",
+                self.scorer.name, len(waiting.samples), self.patience, waiting.samples[0].prompt[:40],
+            )  # fmt: skip
+        return waiting
+
     def _score(self, ready: Sequence[_Waiting]) -> None:
+        """Score the groups at one go; a mistake in one of them is told to its own members only."""
+        whole: list[tuple[_Waiting, Group]] = []
+        for waiting in ready:
+            try:
+                whole.append((waiting, group_of(waiting.samples, self.reference)))
+            except AdjudgeError as error:
+                waiting.fail(error)
         try:
-            groups = [group_of(waiting.samples, self.reference) for waiting in ready]
-            rewards = self.scorer.score(groups).rewards
+            answers = self.scorer.score_apart([group for _, group in whole])
         except BaseException as error:
-            for waiting in ready:
+            for waiting, _ in whole:
                 waiting.fail(error)
         else:
-            for waiting, reward in zip(ready, rewards, strict=True):
-                waiting.settle(reward)
+            for (waiting, _), answer in zip(whole, answers, strict=True):
+                if isinstance(answer, AdjudgeError):
+                    waiting.fail(answer)
+                else:
+                    waiting.settle(answer)
 
 
 class _Waiting:

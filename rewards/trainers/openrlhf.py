@@ -1,10 +1,13 @@
-"""Rewards for OpenRLHF as a python function; `adjudge serve` has the HTTP form, /v1/rewards.
+"""Rewards for OpenRLHF as a python function (written against 0.11.2); `adjudge serve` has the HTTP form, /v1/rewards.
 
-OpenRLHF loads `reward_func` from the file that `--remote_rm_url` names and calls
-`reward_func(queries, prompts, labels)` with lists of texts, where a query is a prompt with its response and a label
-comes from `--label_key`. It wants a dictionary of tensors: `rewards` for the advantages, `scores` for its filters,
-`extra_logs` for its logs. The asynchronous sampler calls it sample by sample, from several threads.
-Source: https://github.com/OpenRLHF/OpenRLHF, README, "Reinforced Fine-tuning", and examples/python/reward_func.py.
+OpenRLHF loads `reward_func` from the file that `--reward.remote_url` names (`--remote_rm_url` in older releases) and
+calls `reward_func(queries, prompts, labels)` with lists of texts, where a query is a prompt with its response, all
+special tokens in it, and a label comes from `--data.label_key`. It wants a dictionary of tensors: `rewards` for the
+advantages, `scores` for its filters, `extra_logs` for its logs. Its rollout actors call it sample by sample, each in a
+thread of the event loop's default executor; all samples of a prompt come to the same actor. An exception in it is a
+line in their log at level INFO, and the sample goes on without a reward.
+Source: https://github.com/OpenRLHF/OpenRLHF, README, "Reinforced Fine-tuning", openrlhf/utils/agent.py and
+openrlhf/trainer/ray/vllm_engine.py.
 
 Put this into that file:
 
@@ -13,16 +16,24 @@ Put this into that file:
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.buffer import Buffer
+from adjudge.rewards.trainers.buffer import Buffer, Member
 from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
+
+KEPT = 32
+"""Characters of a prompt that must be left to know it by, where OpenRLHF has cut off its beginning to fit."""
+
+_log = logging.getLogger("adjudge")
 
 
 def for_openrlhf(
@@ -33,28 +44,36 @@ def for_openrlhf(
     patience: float = 300.0,
     deadline: float | None = None,
     on_failure: OnFailure = "stop",
+    threads: int = 4096,
 ) -> Callable[..., dict[str, Any]]:
     """`reward_func`, which waits until the groups of its prompts are whole, over as many calls as it takes.
 
-    `num_generations` is OpenRLHF's `--n_samples_per_prompt`; 1 scores every sample by itself. See `Buffer` for
-    `patience`. A call waits in a thread of its caller: there must be as many threads as samples under way. Labels that
-    are texts are references. Prompts are judged as they come, with the chat markers of the policy's template; `ends`
-    are markers to take off the ends of responses ("<|im_end|>").
+    `num_generations` is OpenRLHF's `--rollout.n_samples_per_prompt`; 1 scores every sample by itself. See `Buffer` for
+    `patience`, which groups of another size wait out: make `--eval.n_samples_per_prompt` the same. A call waits in a
+    thread of its caller, and asyncio has 32 of them at most, which samples of unfinished groups would fill until nobody
+    can come to finish one: made inside of a running event loop, as OpenRLHF loads the file, this gives the loop up to
+    `threads`, for at least as many samples as are under way in one actor.
+
+    Labels that are texts are references. Prompts are judged as they come, with the chat markers of the policy's
+    template; `ends` are markers to take off the ends of responses ("<|im_end|>").
 
     OpenRLHF knows no abstention: such a sample's reward is the mean of its group (`filled`), and `abstained` in its
-    logs is 1.
+    logs is 1. What ends the run is an error in the log too, as OpenRLHF itself goes on to one that does not say why.
     """
     buffer = Buffer(Scorer(reward, deadline, on_failure), num_generations, patience)
+    if threads < num_generations:
+        raise AdjudgeError(f"threads is {threads}: give at least num_generations, {num_generations}")
+    if num_generations > 1:
+        _widen(threads)
 
     def reward_func(
         queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any] | None = None, **further: Any
     ) -> dict[str, Any]:
-        given = [None] * len(queries) if labels is None else labels
-        if not len(queries) == len(prompts) == len(given):
-            raise AdjudgeError(f"{len(queries)} queries, {len(prompts)} prompts, {len(given)} labels: give one of each")
-        samples = [_sample(*row, ends, place) for place, row in enumerate(zip(queries, prompts, given, strict=True))]
-        futures = [buffer.put((sample.prompt, str(sample.columns["label"])), sample) for sample in samples]
-        members = [future.result() for future in futures]
+        try:
+            members = _members(buffer, _samples(queries, prompts, labels, ends))
+        except Exception as error:
+            _log.error('reward "%s" failed: %s: %s', reward.name, type(error).__name__, error)
+            raise
         rewards = torch.tensor([member.filled for member in members])
         abstained = torch.tensor([float(member.reward is None) for member in members])
         return {"rewards": rewards, "scores": rewards.clone(), "extra_logs": {"abstained": abstained}}
@@ -62,14 +81,50 @@ def for_openrlhf(
     return reward_func
 
 
+def _widen(threads: int) -> None:
+    """Let that many calls wait at a time in the event loop that runs here, if one does."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="adjudge-waiting"))
+
+
+def _samples(
+    queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any] | None, ends: Sequence[str]
+) -> list[Sample]:
+    given = [None] * len(queries) if labels is None else labels
+    if not len(queries) == len(prompts) == len(given):
+        raise AdjudgeError(f"{len(queries)} queries, {len(prompts)} prompts, {len(given)} labels: give one of each")
+    return [_sample(*row, ends, place) for place, row in enumerate(zip(queries, prompts, given, strict=True))]
+
+
+def _members(buffer: Buffer, samples: Sequence[Sample]) -> list[Member]:
+    futures = [buffer.put((sample.prompt, str(sample.columns["label"])), sample) for sample in samples]
+    return [future.result() for future in futures]
+
+
 def _sample(query: str, prompt: str, label: Any, ends: Sequence[str], place: int) -> Sample:
-    start = query.find(prompt)  # a token that begins every text may stand before it
-    if start < 0:
-        raise AdjudgeError(f"queries[{place}] does not hold prompts[{place}]: a query is a prompt with its response")
-    response = query[start + len(prompt) :]
+    response = query[_prompts_end(query, prompt, place) :]
     while end := next((end for end in ends if end and response.endswith(end)), None):
         response = response.removesuffix(end)
     columns = {"label": label}
     if isinstance(label, str) and label:
         columns["reference"] = label
     return Sample(prompt, response, columns)
+
+
+def _prompts_end(query: str, prompt: str, place: int) -> int:
+    """Where the prompt ends in a query, which may have a token before it, or have lost the beginning of a long one."""
+    if (start := query.find(prompt)) >= 0:
+        return start + len(prompt)
+    head = query[:KEPT]
+    start = prompt.find(head) if len(head) == KEPT else -1
+    while start >= 0:
+        if query.startswith(prompt[start:]):
+            return len(prompt) - start
+        start = prompt.find(head, start + 1)
+    raise AdjudgeError(
+        f"queries[{place}] does not hold prompts[{place}]: a query is a prompt with its response; leave room for both"
+        " in --data.max_len"
+    )

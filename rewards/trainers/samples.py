@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import text_of
+from adjudge.rewards.grouping import same, text_of
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -49,18 +49,22 @@ def samples_of(
     ]
 
 
-def cut(samples: Sequence[Sample], size: int | None = None) -> list[Sequence[Sample]]:
+def cut(samples: Sequence[Sample], size: int | None = None, reference: str = "reference") -> list[Sequence[Sample]]:
     """The groups among completions that stand group by group: of `size` each, or the runs of equal prompts.
 
-    Raises AdjudgeError where groups would not be whole, have several prompts, or cannot be told from one another.
+    A run ends where the prompt changes, or the `id` or the reference that the data set has for it. Two groups that are
+    equal in all three are one run where they follow each other: only a `size` tells them apart. (TRL's GRPOTrainer and
+    RLOOTrainer can be asked for it, and AsyncGRPOTrainer sends one group at a time; from its SDPOTrainer and from calls
+    by hand such groups may come, where a data set holds a row twice.) Raises AdjudgeError where groups would not be
+    whole, have several prompts, or cannot be told from one another.
     """
     if size is None:
-        runs = _runs(samples)
+        runs = _runs(samples, reference)
         if len({len(run) for run in runs}) > 1:
             lengths = ", ".join(str(len(run)) for run in runs[:8])
             raise AdjudgeError(
                 f"equal prompts stand in runs of {lengths} completions, so that groups cannot be told:"
-                " pass num_generations, the trainer's own"
+                " pass num_generations, the trainer's own, or give the data set a column id"
             )
         return runs
     if size < 1 or len(samples) % size:
@@ -75,13 +79,15 @@ def cut(samples: Sequence[Sample], size: int | None = None) -> list[Sequence[Sam
     return groups
 
 
-def pieces(samples: Sequence[Sample], size: int | None, offset: int) -> list[Sequence[Sample]]:
+def pieces(
+    samples: Sequence[Sample], size: int | None, offset: int, reference: str = "reference"
+) -> list[Sequence[Sample]]:
     """The groups, or parts of groups, in a slice that begins `offset` completions after a group's first.
 
-    A slice that is cut out of a batch may begin and end inside a group.
+    A slice that is cut out of a batch may begin and end inside a group. Without a `size` it is cut as by `cut`.
     """
     if size is None:
-        return _runs(samples)
+        return _runs(samples, reference)
     bounds = [0, *(place for place in range(1, len(samples)) if (offset + place) % size == 0), len(samples)]
     return [samples[start:end] for start, end in pairwise(bounds) if start < end]
 
@@ -114,7 +120,7 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
     shared = {
         name: value
         for name, value in first.columns.items()
-        if all(_same(sample.columns.get(name), value) for sample in samples[1:])
+        if all(same(sample.columns.get(name), value) for sample in samples[1:])
     }
     if reference in first.columns and reference not in shared:
         raise AdjudgeError(
@@ -129,8 +135,10 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
     return Group(first.prompt, [sample.response for sample in samples], held_against or None, str(name), shared)
 
 
-def _runs(samples: Iterable[Sample]) -> list[Sequence[Sample]]:
-    return [list(run) for _, run in groupby(samples, key=lambda sample: sample.prompt)]
+def _runs(samples: Sequence[Sample], reference: str) -> list[Sequence[Sample]]:
+    known = [(sample.prompt, sample.columns.get("id"), sample.columns.get(reference)) for sample in samples]
+    starts = [place for place in range(len(samples)) if place == 0 or not same(known[place], known[place - 1])]
+    return [samples[start:end] for start, end in pairwise([*starts, len(samples)])]
 
 
 def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:
@@ -141,10 +149,3 @@ def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:
     if not isinstance(values, list) or len(values) != count:
         raise AdjudgeError(f'column "{name}" has no entry for each of {count} completions: make it a list of as many')
     return values
-
-
-def _same(a: Any, b: Any) -> bool:
-    try:
-        return bool(a == b)
-    except Exception:  # arrays, whose comparison has no truth
-        return False

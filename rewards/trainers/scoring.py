@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from threading import TIMEOUT_MAX, Lock, Thread
+from collections.abc import Sequence
+from threading import TIMEOUT_MAX, Lock
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +13,9 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull, RemoteError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.trainers.call import Answer, Call
 
 OnFailure = Literal["stop", "abstain"]
 
@@ -44,13 +46,14 @@ class Scorer:
     """Asks `reward` for groups, one call at a time, from any thread.
 
     A call that is not done within `deadline` seconds abstains with "timeout". It goes on in a thread of its own; until
-    it is done, if ever, later calls wait for it and abstain at their own deadlines. None: a call lasts as long as it
-    lasts.
+    it is done, if ever, later calls wait for it and abstain at their own deadlines. An error it ends with is logged.
+    None: a call lasts as long as it lasts.
 
     With `on_failure` "abstain" a judge that fails (a server that is gone, an exception in a user's reward) is a
     warning, and the groups it fails on abstain with "cancelled"; with "stop" it ends the run. Mistakes, such as a
     missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains
-    with "non_finite".
+    with "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
+    around the reward (`Layer`).
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
@@ -71,86 +74,81 @@ class Scorer:
         self._busy = Lock()
 
     def score(self, groups: Sequence[Group]) -> Scored:
-        """The rewards of each group, in order."""
+        """The rewards of each group, in order; raises what ends the run, wherever it is."""
         began = time.monotonic()
         before = _tokens(self.reward)
-        rewards = self._within(groups, self.deadline) if groups else []
+        rewards = _all_rewards(self._within(groups, apart=False)) if groups else []
         after = _tokens(self.reward)
         computed, saved = after[0] - before[0], after[1] - before[1]
         return Scored(rewards, time.monotonic() - began, computed, saved, dict(getattr(self.reward, "metrics", {})))
 
-    def _within(self, groups: Sequence[Group], deadline: float | None) -> list[GroupReward]:
-        """The rewards, or abstentions where there is a deadline and it passes."""
-        if deadline is None:
+    def score_apart(self, groups: Sequence[Group]) -> list[Answer]:
+        """The same for groups that only happen to be asked for together: an error is that of its own group."""
+        return self._within(groups, apart=True) if groups else []
+
+    def _within(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
+        """The answers, or abstentions where there is a deadline and it passes."""
+        if self.deadline is None:
             with self._busy:
-                return self._asked(groups)
-        ends = time.monotonic() + deadline
-        if self._busy.acquire(timeout=deadline):
-            call = _Call(lambda: self._asked(groups), self._busy)
+                return self._asked(groups, apart)
+        ends = time.monotonic() + self.deadline
+        if self._busy.acquire(timeout=self.deadline):
+            call = Call(lambda: self._asked(groups, apart), self._busy, self.name)
             call.start()
-            call.join(max(0.0, ends - time.monotonic()))
-            if call.error is not None:
-                raise call.error
-            if call.rewards is not None:
-                return call.rewards
-        _log.warning('reward "%s" took longer than %g s: %d groups abstain', self.name, deadline, len(groups))
+            if (answers := call.answers_by(ends)) is not None:
+                return answers
+        _log.warning('reward "%s" took longer than %g s: %d groups abstain', self.name, self.deadline, len(groups))
         return [_abstaining(group, "timeout") for group in groups]
 
-    def _asked(self, groups: Sequence[Group]) -> list[GroupReward]:
-        try:
-            return self._checked(groups)
-        except Exception as error:
-            self._check(error)
-            return [self._alone(group) for group in groups]  # those that do not fail keep their rewards
+    def _asked(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
+        inside, layers = layers_of(self.reward)
+        answers = self._answers(inside, groups, apart)
+        if not apart:
+            _all_rewards(answers)
+        pairs = [(group, one) for group, one in zip(groups, answers, strict=True) if isinstance(one, GroupReward)]
+        if not layers or not pairs:
+            return answers
+        known, rewards = [group for group, _ in pairs], [reward for _, reward in pairs]
+        for layer in layers:
+            rewards = layer.after(known, rewards)
+        left = iter(checked(rewards, known, self.name))
+        return [next(left) if isinstance(one, GroupReward) else one for one in answers]
 
-    def _alone(self, group: Group) -> GroupReward:
-        """The rewards of one group, which abstains where the reward fails and that is to be lived with."""
+    def _answers(self, inside: Reward, groups: Sequence[Group], apart: bool) -> list[Answer]:
+        """The answers of the reward inside all layers."""
         try:
-            return self._checked([group])[0]
+            return list(checked(inside.score_groups(groups), groups, self.name))
         except Exception as error:
-            self._check(error)
+            ending = self._ending(error)
+            if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
+                return [ending] * len(groups)  # no group of its own is to blame
+            return [self._alone(inside, group) for group in groups]  # those that do not fail keep their rewards
+
+    def _alone(self, inside: Reward, group: Group) -> Answer:
+        """The answer to one group, which abstains where the reward fails and that is to be lived with."""
+        try:
+            return checked(inside.score_groups([group]), [group], self.name)[0]
+        except Exception as error:
+            if (ending := self._ending(error)) is not None:
+                return ending
             text = f"{type(error).__name__}: {error}"
             _log.warning('reward "%s" failed on prompt "%s", which abstains: %s', self.name, group.prompt[:40], text)
             return _abstaining(group, "cancelled")
 
-    def _checked(self, groups: Sequence[Group]) -> list[GroupReward]:
-        return checked(self.reward.score_groups(groups), groups, self.name)
-
-    def _check(self, error: Exception) -> None:
-        """Raise what ends the run."""
-        if isinstance(error, AdjudgeError) and (self.on_failure == "stop" or not isinstance(error, _PASSING)):
-            raise error
-        if self.on_failure == "stop":
-            raise AdjudgeError(f'reward "{self.name}" failed: {type(error).__name__}: {error}') from error
+    def _ending(self, error: Exception) -> AdjudgeError | None:
+        """The error as it ends the run, None for one that does not."""
+        if isinstance(error, AdjudgeError):
+            return error if self.on_failure == "stop" or not isinstance(error, _PASSING) else None
+        if self.on_failure == "abstain":
+            return None
+        ending = AdjudgeError(f'reward "{self.name}" failed: {type(error).__name__}: {error}')
+        ending.__cause__ = error
+        return ending
 
     @property
     def name(self) -> str:
         """The reward's own."""
         return self.reward.name
-
-
-class _Call(Thread):
-    """A call under way, which keeps the scorer `busy` until it is over, whether anybody waits for it or not."""
-
-    def __init__(self, ask: Callable[[], list[GroupReward]], busy: Lock) -> None:
-        super().__init__(name="adjudge-reward", daemon=True)  # a dead judge must not keep the process
-        self.rewards: list[GroupReward] | None = None
-        self.error: BaseException | None = None
-        self._ask, self._busy = ask, busy
-        self._device = _cuda_device()
-
-    def run(self) -> None:
-        """Ask."""
-        try:
-            if self._device is not None:
-                import torch
-
-                torch.cuda.set_device(self._device)  # a new thread begins on the first device
-            self.rewards = self._ask()
-        except BaseException as error:
-            self.error = error
-        finally:
-            self._busy.release()
 
 
 def checked(rewards: Any, groups: Sequence[Group], name: str) -> list[GroupReward]:
@@ -196,6 +194,14 @@ def _finite(value: Any, place: str) -> float | None:
     return number if abs(number) <= LARGEST else None  # false for NaN too
 
 
+def _all_rewards(answers: Sequence[Answer]) -> list[GroupReward]:
+    """The answers, if they are all rewards; raises the first that is not."""
+    for answer in answers:
+        if isinstance(answer, AdjudgeError):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, GroupReward)]
+
+
 def _abstaining(group: Group, why: Reason) -> GroupReward:
     count = len(group.responses)
     return GroupReward((None,) * count, (why,) * count)
@@ -206,10 +212,3 @@ def _tokens(reward: Reward) -> tuple[int, int]:
     stats = [engine.stats for engine in reward.engines]
     computed = sum(one.tokens_computed for one in stats)
     return computed, sum(one.prompt_tokens for one in stats) - computed
-
-
-def _cuda_device() -> int | None:
-    """The device that this thread works on, if it works on any."""
-    import torch
-
-    return torch.cuda.current_device() if torch.cuda.is_available() else None

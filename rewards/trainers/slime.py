@@ -1,10 +1,13 @@
-"""Rewards for slime, for a group or for single samples.
+"""Rewards for slime, for a group or for single samples (written against slime 0.4).
 
 slime loads the function that `--custom-rm-path` names and awaits `custom_rm(args, samples)` with the samples of one
-prompt when `--group-rm` is set, `custom_rm(args, sample)` otherwise. A sample has `prompt` (a text or messages),
-`response`, `label`, `metadata` and `group_index`; one with `remove_sample` set is masked out of the loss. It wants a
-number for each.
-Source: https://github.com/THUDM/slime/blob/main/docs/en/get_started/customization.md, "Reward Model".
+prompt when `--group-rm` is set, `custom_rm(args, sample)` otherwise. It evaluates without `--group-rm` only: name the
+function in the evaluation's own `custom_rm_path`, too. A sample has `prompt` (a text or messages), `response`, `label`,
+`metadata` and `group_index`; one with `remove_sample` set is masked out of the loss. It wants a number for each.
+Rollouts that a custom generate function splits into several samples come as a list of their own without `--group-rm`,
+and cannot be scored with it.
+Source: https://github.com/THUDM/slime/blob/main/docs/en/get_started/customization.md, "Reward Model",
+slime/rollout/rm_hub/__init__.py and slime/rollout/sglang_rollout.py.
 
 Put this into a module, and name it there:
 
@@ -17,11 +20,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.grouping import text_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.filling import filled
 from adjudge.rewards.trainers.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
+
+_NOTES = ("abstained", "removed_before")
 
 
 def for_slime(
@@ -31,13 +37,20 @@ def for_slime(
 
     Labels that are texts are references; a sample's metadata are columns. Other samples are generated while the judge
     works. A sample on which it abstained gets the mean of its group (`filled`), `remove_sample`, and the reason as
-    `metadata["abstained"]`.
+    `metadata["abstained"]`; one that comes again (an aborted rollout) loses these first, and keeps a `remove_sample`
+    that was somebody else's.
     """
     scorer = Scorer(reward, deadline, on_failure)
 
     async def custom_rm(args: Any, samples: Any, **further: Any) -> Any:
         if not isinstance(samples, list):
             return (await custom_rm(args, [samples]))[0]
+        for place, sample in enumerate(samples):
+            if isinstance(sample, list):
+                raise AdjudgeError(
+                    f"samples[{place}] is list: a rollout split into several is scored without --group-rm"
+                )
+            _forget(sample)
         read = [_sample(sample, place) for place, sample in enumerate(samples)]
         places = collected([_group(sample, one) for sample, one in zip(samples, read, strict=True)])
         groups = [group_of([read[place] for place in group]) for group in places]
@@ -47,11 +60,24 @@ def for_slime(
             numbers |= zip(group, filled(given), strict=True)
             for place, value, why in zip(group, given.settled, given.abstained, strict=True):
                 if value is None:
-                    samples[place].remove_sample = True
-                    samples[place].metadata = {**(samples[place].metadata or {}), "abstained": why or "too_few"}
+                    _remove(samples[place], why or "too_few")
         return [numbers[place] for place in range(len(samples))]
 
     return custom_rm
+
+
+def _remove(sample: Any, why: str) -> None:
+    """Keep a sample out of the loss, with a note of why, and of whether it was out before."""
+    note = {"abstained": why} | ({"removed_before": True} if sample.remove_sample else {})
+    sample.metadata = {**(sample.metadata or {}), **note}
+    sample.remove_sample = True
+
+
+def _forget(sample: Any) -> None:
+    """Undo `_remove` for a sample that comes again: what was said of its first try is not said of this one."""
+    if "abstained" in (sample.metadata or {}):
+        sample.remove_sample = "removed_before" in sample.metadata
+        sample.metadata = {name: each for name, each in sample.metadata.items() if name not in _NOTES}
 
 
 def _sample(sample: Any, place: int) -> Sample:

@@ -6,7 +6,11 @@ over all processes, and `num_generations` completions in a row are a group, whic
 standard deviation of a group leave NaN out, and where every reward function returned None the advantage is exactly 0:
 an abstention moves nothing, and the group's mean is that of the others. With several reward functions, though, NaN is
 left out of a sum: a lone None counts as 0, which is a reward like any other. Metrics are averaged over the processes.
-AsyncGRPOTrainer calls it in a process of its own, group by group, without the last three arguments.
+AsyncGRPOTrainer calls it in a process of its own that sees no GPU (so give it a judge on a server), group by group,
+several groups at a time, without the last three arguments; it awaits the asynchronous form and runs the other one in
+threads. An error ends the run. Its rows without a reward have an advantage of exactly 0, too.
+RLOOTrainer calls as GRPOTrainer does. SDPOTrainer and OnlineDPOTrainer leave the last two arguments out, and take an
+abstention for a 0: they are no place for rewards that abstain.
 """
 
 from __future__ import annotations
@@ -48,11 +52,12 @@ def for_trl(
     """The reward as a reward function of GRPOTrainer: `GRPOTrainer(reward_funcs=[for_trl(reward)], …)`.
 
     The group size is the trainer's own; where that cannot be seen (AsyncGRPOTrainer, calls by hand) it is
-    `num_generations`, or groups are the runs of equal prompts. `columns` names what the reward reads of the data set
-    (default: everything), `reference` the column with the text that completions are held against. `deadline` (seconds)
-    and `on_failure` are those of `Scorer`: give a deadline below the process group's timeout, so that a judge that does
-    not answer costs a step's rewards and not the run. `asynchronous` gives the form that TRL awaits: see
-    `AsyncTrlReward`.
+    `num_generations`, or groups are the runs of equal prompts: see `cut`. (AsyncGRPOTrainer's are not equal where an
+    environment adds to them: give `num_generations` and the asynchronous form.) `columns` names what the reward reads
+    of the data set (default: everything), `reference` the column with the text that completions are held against.
+    `deadline` (seconds) and `on_failure` are those of `Scorer`: give a deadline below the process group's timeout, so
+    that a judge that does not answer costs a step's rewards and not the run. `asynchronous` gives the form that TRL
+    awaits: see `AsyncTrlReward`.
     """
     kind = AsyncTrlReward if asynchronous else TrlReward
     return kind(Scorer(reward, deadline, on_failure), num_generations, columns, reference)
@@ -83,6 +88,9 @@ class _Trl:
         if self.columns is None:
             columns = {name: values for name, values in columns.items() if name not in NO_COLUMNS}
         return samples_of(prompts, completions, columns, self.columns)
+
+    def _cut(self, samples: Sequence[Sample], size: int | None) -> list[Sequence[Sample]]:
+        return cut(samples, size, self.reference)
 
     def _groups(self, cuts: Sequence[Sequence[Sample]]) -> list[Group]:
         return [group_of(samples, self.reference) for samples in cuts]
@@ -173,7 +181,7 @@ class TrlReward(_Trl):
         done = values_of(share(attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))))
 
         slices = [outcome.value or [] for outcome in gathered]
-        groups = self._groups(cut([sample for samples in slices for sample in samples], self._size(log_metric)))
+        groups = self._groups(self._cut([sample for samples in slices for sample in samples], self._size(log_metric)))
         placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
         rewards = [placed[place] for place in range(len(groups))]
         rank, _ = place_among_processes()
@@ -186,7 +194,7 @@ class TrlReward(_Trl):
     ) -> tuple[tuple[int, ...], Scored]:
         """The places of this process's groups among all, and what came of them."""
         samples = [sample for slice_ in values_of(gathered) for sample in slice_]
-        groups = self._groups(cut(samples, size))
+        groups = self._groups(self._cut(samples, size))
         rank, count = place_among_processes()
         places = shares(groups, count)[rank]
         return places, self.scorer.score([groups[place] for place in places])
@@ -216,7 +224,7 @@ class AsyncTrlReward(_Trl):
         """The rewards of the completions, None for an abstention."""
         samples = self._samples(prompts, completions, columns)
         rank, _ = place_among_processes()
-        groups = self._groups(pieces(samples, self._size(log_metric), rank * len(samples)))
+        groups = self._groups(pieces(samples, self._size(log_metric), rank * len(samples), self.reference))
         scored = await asyncio.to_thread(self.scorer.score, groups)
         return self._report(groups, scored, slice(None), log_metric, log_extra)
 

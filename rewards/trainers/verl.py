@@ -1,15 +1,20 @@
-"""Rewards for verl, one sample at a time or a batch at a time.
+"""Rewards for verl, one sample at a time (written against verl 0.9.1) or a batch at a time (verl 0.6).
 
-verl calls `compute_score(data_source=, solution_str=, ground_truth=, extra_info=)` for each sample (its naive reward
-managers; it awaits the function if it is a coroutine function), or
-`compute_score(data_sources=, solution_strs=, ground_truths=, extra_infos=)` for a batch (its batch managers). What it
-wants back is a number, or a dictionary with the number as "score", for each sample.
-Source: https://verl.readthedocs.io/en/latest/preparation/reward_function.html, section "Customized", and
-verl/workers/reward_manager/batch.py for the batch.
+verl calls `compute_score(data_source=, solution_str=, ground_truth=, extra_info=)` for each sample, awaiting it if it
+is a coroutine function; with a reward model of its own it adds `reward_router_address` and `reward_model_tokenizer`.
+What it wants back is a number, or a dictionary with the number as "score" and the same further keys for every sample.
+The managers `naive`, `dapo` and `gdpo` of its reward loop do so. `remote` takes no coroutine function. `rate_limited`
+turns errors, and what takes longer than its own `timeout`, into a reward of 0, which is a reward like any other, and
+lets `max_concurrent` samples in at a time (1 by default), too few for a group.
+verl 0.6 had batch managers besides, which call
+`compute_score(data_sources=, solution_strs=, ground_truths=, extra_infos=)`; the reward loop, which verl 0.7 made the
+default, has none.
+Source: https://verl.readthedocs.io/en/latest/preparation/reward_function.html, section "Customized",
+verl/experimental/reward_loop/reward_manager/naive.py, and for the batch verl/workers/reward_manager/batch.py.
 
-Put this into the file that `custom_reward_function.path` names:
+Put this into the file that `reward.custom_reward_function.path` names (without `reward.` in older releases):
 
-    compute_score = for_verl(reward, num_generations=8, prompt="question")
+    compute_score = for_verl(reward, num_generations={"train": 8, "test": 1})
 """
 
 from __future__ import annotations
@@ -27,10 +32,13 @@ from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 Score = dict[str, float]
 
+RAW = "raw_prompt"
+"""The key under which verl's naive reward manager passes the prompt's messages, since the agent loop adds them."""
+
 
 def for_verl(
     reward: Reward,
-    num_generations: int,
+    num_generations: int | Mapping[str, int],
     *,
     prompt: str = "prompt",
     identity: str | None = None,
@@ -40,22 +48,28 @@ def for_verl(
 ) -> Callable[..., Coroutine[Any, Any, Score]]:
     """`compute_score` for single samples, which waits until the group of the sample's prompt is whole: see `Buffer`.
 
-    verl passes no prompt: `prompt` is the key of `extra_info` that holds it (a text or messages), and `identity` that
-    of a name for the sample, if there is one, by which a retried sample is known. `ground_truth`, where it is a text,
-    is the reference; the rest of `extra_info` are the group's columns. `num_generations` is verl's `rollout.n`; 1
-    scores every sample by itself. A group comes together in one process: with more than one reward worker set
-    `reward.num_workers=1`, as members that go to several wait for `patience` seconds in vain.
+    `prompt` is the key of `extra_info` that holds the prompt (a text or messages); where it is not there verl's own
+    "raw_prompt" is taken, which its naive manager adds. `identity` is the key of a name for the sample, if there is
+    one, by which a retried sample is known. `ground_truth`, where it is a text, is the reference; the rest of
+    `extra_info` are the group's columns.
+
+    `num_generations` is verl's `rollout.n`; 1 scores every sample by itself. Validation has groups of its own size
+    (`rollout.val_kwargs.n`), and members that never come are waited for: give the sizes by what the data set has as
+    `extra_info["split"]`, {"train": 8, "test": 1}. A group comes together in one process: set `reward.num_workers=1`
+    (8 by default), as verl sends each sample to any of its workers.
 
     verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1.
     """
-    buffer = Buffer(Scorer(reward, deadline, on_failure), num_generations, patience)
+    sizes = num_generations if isinstance(num_generations, Mapping) else {}
+    buffer = Buffer(Scorer(reward, deadline, on_failure), _largest(num_generations), patience)
 
     async def compute_score(
         data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **further: Any
     ) -> Score:
         sample = _sample(data_source, solution_str, ground_truth, extra_info, prompt)
         name = None if identity is None else _known(extra_info, identity)
-        return _score(await buffer.member(_group(sample), sample, name))
+        size = _size(sizes, extra_info) if sizes else None
+        return _score(await buffer.member((_group(sample), size), sample, name, size))
 
     return compute_score
 
@@ -68,10 +82,10 @@ def for_verl_batch(
     deadline: float | None = None,
     on_failure: OnFailure = "stop",
 ) -> Callable[..., list[Score]]:
-    """`compute_score` for the batch managers: groups are the samples of one prompt, wherever in the batch they stand.
+    """`compute_score` for the batch managers of verl 0.6: groups are the samples of one prompt.
 
-    verl balances its batches, which scatters a group. With `num_generations` a prompt that is there several times
-    over is so many groups. Everything else is as in `for_verl`.
+    They may stand anywhere in a batch: verl balances it, which scatters a group. With `num_generations` a prompt that
+    is there several times over is so many groups. Everything else is as in `for_verl`.
     """
     scorer = Scorer(reward, deadline, on_failure)
 
@@ -96,8 +110,10 @@ def for_verl_batch(
 
 
 def _sample(data_source: Any, response: Any, truth: Any, info: Any, prompt: str) -> Sample:
-    shown = text_of(_known(info, prompt), f'extra_info["{prompt}"]')
-    columns = {name: value for name, value in info.items() if name != prompt}
+    raw = isinstance(info, Mapping) and info.get(prompt) is None and info.get(RAW) is not None
+    key = RAW if raw else prompt
+    shown = text_of(_known(info, key), f'extra_info["{key}"]')
+    columns = {name: value for name, value in info.items() if name not in (prompt, RAW)}
     columns |= {"data_source": data_source, "ground_truth": truth}
     if isinstance(truth, str) and truth:
         columns["reference"] = truth
@@ -113,6 +129,23 @@ def _known(info: Any, name: str) -> Any:
         )
     value = info[name]
     return value.tolist() if hasattr(value, "tolist") else value  # messages come from parquet as arrays
+
+
+def _largest(num_generations: int | Mapping[str, int]) -> int:
+    if not isinstance(num_generations, Mapping):
+        return num_generations
+    if wrong := [split for split, size in num_generations.items() if size < 1]:
+        raise AdjudgeError(f'num_generations of "{wrong[0]}" is {num_generations[wrong[0]]}: give at least 1')
+    if not num_generations:
+        raise AdjudgeError('num_generations is empty: give a size for each split, {"train": 8, "test": 1}')
+    return max(num_generations.values())
+
+
+def _size(sizes: Mapping[str, int], info: Any) -> int:
+    split = _known(info, "split")
+    if split not in sizes:
+        raise AdjudgeError(f'num_generations has no "{split}" (it has: {", ".join(sizes)}): add the size of its groups')
+    return sizes[split]
 
 
 def _group(sample: Sample) -> tuple[str, str, str]:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import grouped, place_of, text_of
+from adjudge.rewards.grouping import grouped, place_of, same, text_of
 
 
 def test_runs_of_equal_prompts_and_columns_are_groups_and_the_reference_is_theirs() -> None:
@@ -56,6 +58,38 @@ def test_what_is_no_text_and_lists_of_unequal_length_are_named(
 ) -> None:
     with pytest.raises(AdjudgeError, match=message):
         grouped(prompts, completions, columns)
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_columns_of_arrays_part_groups_by_their_shapes_and_entries(make: Any) -> None:
+    values = [[1.0, 2.0], [1.0, 2.0], [1.0, 3.0], [1.0], [1.0], [[1.0]], [], []]
+    for column in ([make(value) for value in values], [{"notes": [make(value)]} for value in values]):
+        groups = grouped(["p"] * 8, list("abcdefgh"), {"embedding": column})
+        assert [group.responses for group in groups] == [("a", "b"), ("c",), ("d", "e"), ("f",), ("g", "h")]
+    prompt = [{"role": "user", "content": "p", "pixels": make([1.0, 2.0])}]
+    other = [{"role": "user", "content": "p", "pixels": make([1.0, 3.0])}]
+    assert [len(group.responses) for group in grouped([prompt, prompt, other], ["a", "b", "c"], {})] == [2, 1]
+
+
+def test_values_of_columns_are_equal_where_they_say_the_same() -> None:
+    nan = float("nan")
+    alike: list[tuple[Any, Any]] = [
+        (nan, float("nan")), (np.array([1.0, nan]), np.array([1.0, nan])), (1, 1.0), (np.float32(2), 2.0), ("a", "a"),
+        ({"a": [1, nan]}, {"a": [1, float("nan")]}), (None, None), (np.array(["a", None]), np.array(["a", None])),
+        (np.array([]), np.array([])),
+    ]  # fmt: skip
+    assert all(same(a, b) for a, b in alike)
+
+    class Odd:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("not to be compared")
+
+    different: list[tuple[Any, Any]] = [
+        (np.array([1, 2]), np.array([1, 2, 3])), (np.array([1]), np.array([1, 1])), (torch.ones(2), torch.ones(3)),
+        ([1], (1,)), ([1], [1, 2]), ({"a": 1}, {"b": 1}), ("1", 1), (None, 0.0), (nan, 0.0), (Odd(), Odd()),
+        (np.array(["a"]), np.array([1])), (torch.ones(1), None), ({}, []), ("ab", ["a", "b"]),
+    ]  # fmt: skip
+    assert not any(same(a, b) or same(b, a) for a, b in different)
 
 
 def test_errors_call_a_group_by_one_line_that_can_be_printed() -> None:

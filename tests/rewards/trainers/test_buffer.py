@@ -14,8 +14,8 @@ from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import buffer as module
 from adjudge.rewards.trainers.buffer import Buffer, Member
 from adjudge.rewards.trainers.samples import Sample
-from adjudge.rewards.trainers.scoring import Scorer
-from tests.rewards.trainers.rewards import Relative, Told, fails_on_second
+from adjudge.rewards.trainers.scoring import OnFailure, Scorer
+from tests.rewards.trainers.rewards import Relative, Short, Told, fails_on_second
 
 LONG = 3600.0
 
@@ -63,9 +63,22 @@ def test_the_next_sample_of_a_prompt_whose_group_is_whole_begins_another_group()
     assert sorted(asked(buffer)) == [["a", "bb"], ["c", "ddd"]]
 
 
-def test_a_group_that_does_not_become_whole_is_scored_as_it_is() -> None:
+def test_a_group_that_does_not_become_whole_is_scored_as_it_is_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     buffer = Buffer(Scorer(Relative()), 2, 0.0)
     assert buffer.put("p", sample("a")).result(60) == value(0.0)
+    [record] = caplog.records
+    assert record.getMessage().startswith(
+        'reward "relative": a group is scored with 1 members, as no more came within 0'
+    )
+
+
+def test_a_group_that_is_whole_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    buffer = Buffer(Scorer(Relative()), 2, LONG)
+    small = buffer.put("q", sample("a", "q"), size=1)
+    assert small.result(60) == value(0.0)
+    futures = [buffer.put("p", sample("a")) for _ in range(2)]
+    assert [future.result(60) for future in futures] == [value(0.0)] * 2
+    assert not caplog.records
 
 
 def test_a_retried_sample_counts_once() -> None:
@@ -101,6 +114,39 @@ def test_a_failure_reaches_everybody_in_the_group_and_a_retry_is_scored_anew() -
     with pytest.raises(AdjudgeError, match="no such rubric"):
         buffer.put("p", sample("a"), "one").result(60)
     assert buffer.put("p", sample("a"), "one").result(60) == value(1.0)
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "abstain"])
+def test_a_mistake_in_one_group_is_raised_to_its_own_members_alone(on_failure: OnFailure) -> None:
+    entered, go = Event(), Event()
+
+    class Slow(Short):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            if groups[0].prompt == "first":
+                entered.set()
+                assert go.wait(60)
+            return super().score_groups(groups)
+
+    buffer = Buffer(Scorer(Slow(len), on_failure=on_failure), 2, LONG)
+    first = [buffer.put("first", sample("a", "first")) for _ in range(2)]
+    assert entered.wait(60)  # the others wait together
+    good = [buffer.put("good", sample("a")) for _ in range(2)]
+    unlike = [buffer.put("unlike", Sample("p", "a", {"reference": text})) for text in ("Once.", "Twice.")]
+    short = [buffer.put("short", sample("B")) for _ in range(2)]
+    go.set()
+    assert [future.result(60) for future in (*first, *good)] == [value(1.0)] * 4
+    for future in unlike:
+        with pytest.raises(AdjudgeError, match='different texts in the column "reference"'):
+            future.result(60)
+    for future in short:
+        with pytest.raises(AdjudgeError, match="1 rewards for 2 completions"):
+            future.result(60)
+
+
+def test_a_failure_that_is_lived_with_costs_its_own_group_alone() -> None:
+    buffer = Buffer(Scorer(Told(fails_on_second), on_failure="abstain"), 1, LONG)
+    futures = [buffer.put(text, sample(text, text)) for text in ("a", "B", "ccc")]
+    assert [future.result(60) for future in futures] == [value(1.0), Member(None, 0.0, "cancelled"), value(3.0)]
 
 
 def test_abstentions_come_with_their_reason_and_a_neutral_number() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.trainers.openrlhf import for_openrlhf
-from tests.rewards.trainers.rewards import Relative, Told
+from adjudge.rewards.trainers.openrlhf import KEPT, for_openrlhf
+from tests.rewards.trainers.rewards import Relative, Told, fails_on_second
 
 PROMPT = "<|user|>Tell one.<|assistant|>"
 
@@ -36,6 +36,41 @@ def test_samples_that_come_one_by_one_from_threads_wait_for_their_group() -> Non
     assert asyncio.run(sampler()) == [-1.0, 1.0]
 
 
+def test_more_samples_than_asyncio_has_threads_wait_for_their_groups() -> None:
+    async def actor() -> list[float]:
+        reward_func = for_openrlhf(Relative(), 2)  # loaded inside of the loop that calls it
+        prompts = [str(number) for number in range(64)]
+        queries = [(prompt + text, prompt) for text in ("a", "bbb") for prompt in prompts]
+        calls = [asyncio.to_thread(reward_func, [query], [prompt], [""]) for query, prompt in queries]
+        return [found["rewards"].item() for found in await asyncio.wait_for(asyncio.gather(*calls), 60)]
+
+    assert asyncio.run(actor()) == [-1.0] * 64 + [1.0] * 64
+
+
+def test_what_openrlhf_reads_of_one_sample_are_numbers() -> None:
+    found = for_openrlhf(Told(lambda text: float(len(text))))(["pab"], ["p"], [""])
+    for value in (found["rewards"], found["scores"], found["extra_logs"]["abstained"]):
+        assert torch.tensor([value]).shape == (1,)  # how its samples generator puts them into an experience
+    assert found["scores"] is not None and found["rewards"].item() == 2.0
+
+
+def test_what_ends_the_run_is_an_error_in_the_log_since_openrlhf_swallows_it(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(AdjudgeError, match="no such rubric"):
+        for_openrlhf(Told(fails_on_second))(["pB"], ["p"], [""])
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert caplog.records[0].getMessage().startswith('reward "told" failed: AdjudgeError: ')
+
+
+def test_a_prompt_whose_beginning_was_cut_off_is_known_by_its_end() -> None:
+    reward = Relative()
+    prompt = "word " * 200 + "Now tell a story of a lighthouse keeper and her brother.<|assistant|>"
+    for left in (len(prompt) - 7, 500, KEPT):
+        for_openrlhf(reward)([prompt[-left:] + "Once.<|assistant|>"], [prompt], [""])
+    assert [(group.prompt, list(group.responses)) for group in reward.asked] == [(prompt, ["Once.<|assistant|>"])] * 3
+    with pytest.raises(AdjudgeError, match="leave room for both in --data.max_len"):
+        for_openrlhf(reward)([prompt[-KEPT + 1 :]], [prompt], [""])
+
+
 def test_a_token_before_the_prompt_is_no_part_of_the_response() -> None:
     reward = Relative()
     for_openrlhf(reward)(["<s>p story p"], ["p"], None)
@@ -53,5 +88,7 @@ def test_an_abstention_is_neutral_and_logged() -> None:
 def test_lists_that_do_not_fit_are_named() -> None:
     with pytest.raises(AdjudgeError, match=r"queries\[1\] does not hold prompts\[1\]"):
         for_openrlhf(Relative())(["pa", "pb"], ["p", "q"], [None, None])
+    with pytest.raises(AdjudgeError, match="threads is 3: give at least num_generations, 8"):
+        for_openrlhf(Relative(), 8, threads=3)
     with pytest.raises(AdjudgeError, match="1 queries, 2 prompts, 0 labels"):
         for_openrlhf(Relative())(["pa"], ["p", "q"], [])

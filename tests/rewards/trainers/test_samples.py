@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
@@ -62,6 +63,30 @@ def test_a_slice_is_cut_where_the_batch_is() -> None:
     assert sizes(pieces(samples("a", "a", "a"), 2, 3)) == [1, 2]
     assert sizes(pieces(samples("a", "b", "b"), None, 3)) == [1, 2]
     assert pieces([], 2, 4) == []
+
+
+@pytest.mark.parametrize(("column", "reference"), [("id", "reference"), ("reference", "reference"), ("story", "story")])
+def test_equal_prompts_of_different_rows_are_different_groups_though_they_follow_each_other(
+    column: str, reference: str
+) -> None:
+    rows = [Sample("a", str(place), {column: value}) for place, value in enumerate("xxyyxx")]
+    assert sizes(cut(rows, reference=reference)) == [2, 2, 2]
+    assert sizes(pieces(rows, None, 0, reference)) == [2, 2, 2]
+    assert sizes(cut([Sample("a", "b", {"rubric": place}) for place in range(4)])) == [4]  # says nothing of the prompt
+
+
+def test_equal_rows_that_follow_each_other_are_one_run_unless_the_size_is_told() -> None:
+    rows = [Sample("a", str(place), {"id": 1, "reference": "r"}) for place in range(4)]
+    assert sizes(cut(rows)) == [4]
+    assert sizes(cut(rows, 2)) == [2, 2]
+    with pytest.raises(AdjudgeError, match="runs of 4, 2 completions.*num_generations.*or give the data set a column"):
+        cut([*rows, Sample("a", "b", {"id": 2}), Sample("a", "b", {"id": 2})])
+
+
+def test_a_column_of_arrays_that_members_share_reaches_their_group() -> None:
+    members = [Sample("a", "b", {"embedding": np.array([1.0, 2.0])}) for _ in range(2)]
+    assert group_of(members).columns["embedding"].tolist() == [1.0, 2.0]
+    assert group_of([*members, Sample("a", "b", {"embedding": np.array([1.0])})]).columns == {}
 
 
 def test_a_group_has_what_its_members_share() -> None:

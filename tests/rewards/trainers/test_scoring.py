@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.collapse import CollapseGuard
+from adjudge.rewards.guards.guard import Guard
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.scoring import Scorer, checked
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, fails_on_second
@@ -58,6 +63,124 @@ def test_a_failure_ends_the_run_or_costs_the_groups_it_is_in(deadline: float | N
     first, second = Scorer(Told(fails_on_second), deadline, "abstain").score(GROUPS).rewards
     assert first.rewards == (1.0, 3.0)
     assert (second.rewards, second.abstained) == ((None, None), ("cancelled", "cancelled"))
+
+
+class Seen(Guard):
+    """Notes the prompts of every step, and at which steps it probes."""
+
+    name, measures = "seen", ()
+    limits = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.steps: list[list[str]] = []
+        self.probed: list[int] = []
+
+    def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
+        self.steps.append([group.prompt for group in groups])
+
+    def probe(self, reward: Reward) -> None:
+        self.probed.append(len(self.steps))
+
+    def readings(self) -> dict[str, float]:
+        return {}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_step_counts_once_to_the_guards_though_its_groups_are_asked_for_again(nested: bool) -> None:
+    groups = [*GROUPS, Group("Tell three.", ["A A", "A"])]
+    guarded = Guarded(Told(fails_on_second), [seen := Seen()], every=2)
+    scorer = Scorer(guarded.during_training() if nested else guarded, on_failure="abstain")
+    if nested:
+        assert isinstance(scorer.reward, Guarded) and isinstance(scorer.reward.reward, Colocated)
+    assert [reward.abstained[0] for reward in scorer.score(groups).rewards] == [None, "cancelled", None]
+    assert [reward.abstained[0] for reward in scorer.score(groups[:1]).rewards] == [None]
+    assert seen.steps == [["Tell one.", "Tell two.", "Tell three."], ["Tell one."]]
+    assert seen.probed == [1]
+    assert scorer.reward.step == 2  # type: ignore[attr-defined]
+
+
+def test_the_history_of_a_length_free_reward_is_that_of_steps_though_groups_are_asked_for_again() -> None:
+    def rewards(response: str) -> float:
+        return 10.0 * fails_on_second(response)
+
+    groups = [Group("Tell one.", ["A", "A A"]), Group("Tell two.", ["A B", "A"]), Group("Tell three.", ["A A", "A"])]
+    whole = Scorer(LengthFree(Told(rewards), warmup=0), on_failure="abstain")
+    first = whole.score(groups).rewards
+    assert first[0].rewards == (10.0, 30.0) and first[2].rewards == (30.0, 10.0)  # no slope before the first step
+    assert whole.reward.state.groups == 2  # type: ignore[attr-defined]
+    assert whole.score(groups).rewards[0].rewards == pytest.approx((20.0, 20.0))
+
+
+def test_what_a_layer_makes_of_rewards_is_checked_too() -> None:
+    class Adds(LengthFree):
+        def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
+            return [GroupReward((float("inf"), 1.0), (None, None)) for _ in rewards]
+
+    [reward] = Scorer(Adds(Relative())).score(GROUPS[:1]).rewards
+    assert (reward.rewards, reward.abstained) == ((None, 1.0), ("non_finite", None))
+
+
+def test_the_guards_see_what_is_trained_on() -> None:
+    guard = CollapseGuard(enough=2)
+    Scorer(Guarded(Told(lambda response: 2.0 if response == "A" else float("nan")), [guard])).score(GROUPS)
+    assert list(guard.scores) == [(2.0,), (2.0,)]
+
+
+class Late(Waiting):
+    """Ends with an error once it is let go."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        super().score_groups(groups)
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyError("no such rubric"), RemoteError("nobody answers there"), SystemExit(3)])
+def test_an_error_after_the_deadline_is_logged_once_with_the_rewards_name(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    reward = Late(error)
+    reward.name = "slow"
+    scorer = Scorer(reward, 0.01)
+    assert scorer.score(GROUPS).rewards == [LATE, LATE]
+    reward.go.set()
+    assert scorer._busy.acquire(timeout=60)  # it has ended
+    found = [record for record in caplog.records if "after its deadline" in record.getMessage()]
+    assert [record.levelname for record in found] == ["ERROR"]
+    text = found[0].getMessage()
+    assert text.startswith('reward "slow" failed after its deadline had passed: ')
+    assert str(error.args[0]) in text
+
+
+def test_an_error_in_time_is_raised_and_not_logged_as_late(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(AdjudgeError, match="no such rubric"):
+        Scorer(Told(fails_on_second), 60).score(GROUPS)
+    assert "after its deadline" not in caplog.text
+
+
+def test_groups_that_only_happen_to_be_asked_for_together_do_not_answer_for_each_other() -> None:
+    short = Scorer(Short(len)).score_apart(GROUPS)
+    assert isinstance(short[0], GroupReward) and short[0].rewards == (1.0, 1.0)
+    assert isinstance(short[1], AdjudgeError) and "1 rewards for 2 completions" in str(short[1])
+    raised = Scorer(Told(fails_on_second)).score_apart(GROUPS)
+    assert isinstance(raised[0], GroupReward)
+    assert type(raised[1]) is AdjudgeError and "KeyError: 'no such rubric'" in str(raised[1])
+    assert Scorer(Relative()).score_apart([]) == []
+
+
+def test_a_server_that_is_gone_is_asked_once_for_all_groups_when_that_ends_the_run() -> None:
+    calls: list[int] = []
+
+    class Gone(Reward):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            calls.append(len(groups))
+            raise RemoteError("nobody answers there")
+
+    assert all(isinstance(answer, RemoteError) for answer in Scorer(Gone()).score_apart(GROUPS))
+    assert calls == [2]
 
 
 def test_a_server_that_is_gone_is_lived_with_but_a_mistake_is_not() -> None:

@@ -7,10 +7,13 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.slime import for_slime
-from tests.rewards.trainers.rewards import Relative, Told
+from tests.rewards.trainers.rewards import Relative, Told, fails_on_second
 
 ARGS = SimpleNamespace(group_rm=True, custom_rm_path="rewards.custom_rm")
 
@@ -53,6 +56,53 @@ def test_an_abstention_is_neutral_and_masked_out_of_the_loss() -> None:
     assert asyncio.run(custom_rm(ARGS, samples)) == [3.0, 2.0, 4.0]
     assert [sample.remove_sample for sample in samples] == [True, False, False]
     assert samples[0].metadata == {"abstained": "low_mass"}
+
+
+def test_a_sample_that_comes_again_is_back_in_the_loss_and_nobody_sees_what_was_said_of_its_first_try() -> None:
+    reward = Told(lambda text: None if text == "a" else float(len(text)))
+    custom_rm = for_slime(reward)
+    samples = [SlimeSample(text, metadata={"genre": "g"}) for text in ("a", "bb", "cccc")]
+    asyncio.run(custom_rm(ARGS, samples))
+    assert samples[0].remove_sample
+    samples[0].response = "aaa"
+    assert asyncio.run(custom_rm(ARGS, samples)) == [3.0, 2.0, 4.0]
+    assert [sample.remove_sample for sample in samples] == [False] * 3
+    assert [sample.metadata for sample in samples] == [{"genre": "g"}] * 3
+
+    seen = Relative()
+    samples[0].response = "a"
+    asyncio.run(custom_rm(ARGS, samples))
+    asyncio.run(for_slime(seen)(ARGS, samples[:1]))
+    assert seen.asked[0].columns == {"genre": "g"}
+
+
+def test_a_sample_that_others_took_out_of_the_loss_stays_out() -> None:
+    custom_rm = for_slime(Told(lambda text: None if text == "a" else float(len(text))))
+    samples = [SlimeSample(text, remove_sample=text != "cccc") for text in ("a", "bb", "cccc")]
+    for response in ("a", "a", "aaa"):
+        samples[0].response = response
+        asyncio.run(custom_rm(ARGS, samples))
+        assert [sample.remove_sample for sample in samples] == [True, True, False]
+    assert samples[0].metadata == {}
+
+
+def test_an_error_leaves_no_trace_of_an_earlier_try() -> None:
+    custom_rm = for_slime(Told(fails_on_second))
+    sample = SlimeSample("B", metadata={"abstained": "timeout"}, remove_sample=True)
+    with pytest.raises(AdjudgeError, match="no such rubric"):
+        asyncio.run(custom_rm(ARGS, [sample]))
+    assert (sample.metadata, sample.remove_sample) == ({}, False)
+
+
+def test_the_parts_of_a_split_rollout_and_no_samples_at_all_come_as_lists_without_group_rm() -> None:
+    custom_rm = for_slime(Told(lambda text: float(len(text))))
+    assert asyncio.run(custom_rm(ARGS, [SlimeSample(text, group_index=0) for text in ("a", "bb")])) == [1.0, 2.0]
+    assert asyncio.run(custom_rm(ARGS, [])) == []
+
+
+def test_samples_whose_rollout_was_split_are_refused_with_group_rm() -> None:
+    with pytest.raises(AdjudgeError, match=r"samples\[0\] is list: .*without --group-rm"):
+        asyncio.run(for_slime(Relative())(ARGS, [[SlimeSample("a"), SlimeSample("bb")], [SlimeSample("c")]]))
 
 
 def test_other_samples_are_generated_while_the_judge_works() -> None:

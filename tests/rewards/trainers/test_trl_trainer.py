@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.sources import open_source, resolve
+from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.trl import for_trl
-from tests.rewards.trainers.rewards import Judged, Told
+from tests.rewards.trainers.rewards import Judged, Relative, Told, fails_on_second
 
 pytest.importorskip("trl")
 
@@ -131,24 +134,167 @@ def test_beside_another_reward_function_trl_takes_an_abstention_for_a_zero_of_wh
     assert trainer.state.log_history[0]["told/abstained"] == pytest.approx(1 / 8)
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.filterwarnings("ignore:You are importing from 'trl.experimental'")
-def test_the_worker_of_the_asynchronous_trainer_scores_whole_groups(asynchronous: bool) -> None:
-    from trl.experimental.async_grpo.async_rollout_worker import RolloutGroup, _AsyncRolloutLoop
+class OneShort(Told):
+    """One reward too few for every group."""
 
-    answers = {"a": 1.0, "b": None, "c": 3.0}
-    function = for_trl(Told(answers.__getitem__), asynchronous=asynchronous)
+    def __init__(self) -> None:
+        super().__init__(len)
+
+    def _scored(self, group: Group) -> GroupReward:
+        return GroupReward((1.0,) * (len(group.responses) - 1), (None,) * (len(group.responses) - 1))
+
+
+class Away(Told):
+    """A judge behind a server that is gone whenever it is asked about the second prompt."""
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        if any(group.prompt == PROMPTS[1] for group in groups):
+            raise RemoteError("nobody answers there")
+        return super().score_groups(groups)
+
+
+def test_a_judge_that_cannot_be_asked_about_a_group_costs_that_group_or_stops_the_run_as_configured(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = iter(range(1000))
+    trainer = train(Away(lambda response: float(next(calls)) ** 1.5), tmp_path, on_failure="abstain")
+    prompts = list(trainer._logs["prompt"])
+    gains = dict.fromkeys(PROMPTS, ())
+    for prompt, gain in zip(prompts, trainer._logs["advantages"], strict=True):
+        gains[prompt] += (gain,)
+    assert gains[PROMPTS[1]] == (0.0,) * 4
+    assert all(gains[PROMPTS[0]]) and sum(gains[PROMPTS[0]]) == pytest.approx(0.0, abs=1e-5)
+    log = trainer.state.log_history[0]
+    assert log["told/abstained"] == log["told/abstained/cancelled"] == 0.5
+    assert f'reward "told" failed on prompt "{PROMPTS[1]}", which abstains: RemoteError: nobody' in caplog.text
+    with pytest.raises(RemoteError, match="nobody answers there"):
+        train(Away(lambda response: 1.0), tmp_path)
+
+
+def test_nan_of_a_part_abstains_is_named_in_the_log_and_leaves_the_others_a_group(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = iter(range(1000))
+
+    def judge(response: str) -> float:
+        return float("nan") if (number := next(calls)) in (1, 6) else float(number) ** 1.5
+
+    trainer = train(WeightedSum({"judge": Told(judge), "length": Told(len)}, {"length": 0.0}, name="both"), tmp_path)
+    rewards = torch.tensor(trainer._logs["rewards"]["both"]).view(2, 4)
+    advantages = torch.tensor(trainer._logs["advantages"]).view(2, 4)
+    assert rewards.isnan().nonzero().tolist() == [[0, 1], [1, 2]]
+    assert advantages[rewards.isnan()].tolist() == [0.0, 0.0]
+    for row, gains in zip(rewards, advantages, strict=True):
+        valid = row[~row.isnan()]
+        expected = (valid - valid.mean()) / (valid.std() + 1e-4)
+        assert gains[~row.isnan()].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+    log = trainer.state.log_history[0]
+    assert log["both/abstained/non_finite"] == pytest.approx(2 / 8)
+    assert log["both/mean/judge/non_finite"] == pytest.approx(2 / 8)  # the part's share
+    assert 'part "judge" gave 1 of 4 rewards that are not finite: they abstain' in caplog.text
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "abstain"])
+@pytest.mark.parametrize(
+    ("reward", "how", "message"),
+    [
+        (OneShort(), {}, 'reward "told", prompt "Tell .*": 3 rewards for 4 completions'),
+        (Told(len), {"columns": ("rubric",)}, 'column "rubric" is missing .the data set has: .*reference'),
+        (Told(len), {"num_generations": 2}, "num_generations is 2 here and 4 in the trainer"),
+        (Told(lambda response: "five"), {}, 'reward "told", prompt "Tell .*": a reward is str'),
+    ],
+)
+def test_mistakes_stop_the_training_with_their_names_whatever_failures_do(
+    tmp_path: Path, on_failure: str, reward: Reward, how: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        train(reward, tmp_path, on_failure=on_failure, **how)
+
+
+# The asynchronous trainer: its worker's own code, without the server that generates
+
+
+async def scored_by_worker(function: Any, answers: Sequence[str], prompts: Sequence[str] | None = None) -> list[Any]:
+    """What the worker makes of a group whose completions are `answers`."""
+    from trl.experimental.async_grpo.async_rollout_worker import RolloutGroup, _AsyncRolloutLoop
+    from trl.trainer.utils import get_callable_name
+
     worker = SimpleNamespace(
-        reward_funcs=[function], reward_func_names=["told"], _env_reward_types=[], _provides_rollout_reward=False
-    )
+        reward_funcs=[function], reward_func_names=[get_callable_name(function)], _env_reward_types=[],
+        _provides_rollout_reward=False,
+    )  # fmt: skip
+    count = len(answers)
     row = SimpleNamespace(input_ids=[1], completion_mask=[1], old_log_probs=[0.0])
     group = RolloutGroup(
-        prompts=[[{"role": "user", "content": "Tell one."}]] * 3, reward_kwargs={"reference": ["Once."] * 3},
-        completions=[[{"role": "assistant", "content": text}] for text in answers], completions_ids=[[1]] * 3,
-        completions_sequences=[[row]] * 3, tool_call_counts=[0] * 3, tool_failure_counts=[0] * 3, model_version=0,
-        group_id=0, env_rewards=[], rollout_rewards=[],
+        prompts=[[{"role": "user", "content": prompt}] for prompt in prompts or ["Tell one."] * count],
+        reward_kwargs={"reference": ["Once."] * count},
+        completions=[[{"role": "assistant", "content": text}] for text in answers], completions_ids=[[1]] * count,
+        completions_sequences=[[row]] * count, tool_call_counts=[0] * count, tool_failure_counts=[0] * count,
+        model_version=0, group_id=0, env_rewards=[], rollout_rewards=[],
     )  # fmt: skip
-    samples = asyncio.run(_AsyncRolloutLoop._score_group(worker, group))
+    return await _AsyncRolloutLoop._score_group(worker, group)
+
+
+def answer_of(response: str) -> float | None:
+    return {"a": 1.0, "b": None, "c": 3.0}[response]
+
+
+in_async_grpo = pytest.mark.filterwarnings("ignore:You are importing from 'trl.experimental'")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@in_async_grpo
+def test_the_worker_of_the_asynchronous_trainer_scores_whole_groups(asynchronous: bool) -> None:
+    function = for_trl(Told(answer_of), asynchronous=asynchronous)
+    samples = asyncio.run(scored_by_worker(function, "abc"))
     assert [sample.advantage for sample in samples] == pytest.approx([-1.0, 0.0, 1.0])
     assert samples[1].advantage == 0.0
     assert function.measures["abstained"] == pytest.approx(1 / 3)
+    assert samples[0].metrics["rewards/told"] == 1.0
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@in_async_grpo
+def test_what_the_asynchronous_trainer_sends_to_its_worker_is_awaited_there_under_its_name(asynchronous: bool) -> None:
+    from trl.trainer.utils import get_callable_name, is_async_callable
+
+    function = pickle.loads(pickle.dumps(for_trl(Told(answer_of), 3, 60.0, asynchronous=asynchronous)))
+    assert get_callable_name(function) == "told"
+    assert is_async_callable(function) is asynchronous
+    samples = asyncio.run(scored_by_worker(function, "abc"))
+    assert [sample.advantage for sample in samples] == pytest.approx([-1.0, 0.0, 1.0])
+
+
+@in_async_grpo
+def test_groups_that_overlap_in_the_asynchronous_trainer_are_scored_each_by_itself() -> None:
+    function = for_trl(Relative(), asynchronous=True)
+
+    async def worker() -> list[list[Any]]:
+        return await asyncio.gather(scored_by_worker(function, ["a", "bbb"]), scored_by_worker(function, ["cc", "c"]))
+
+    rewards = [[sample.metrics["reward"] for sample in group] for group in asyncio.run(worker())]
+    assert rewards == [[-1.0, 1.0], [0.5, -0.5]]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@in_async_grpo
+def test_in_the_asynchronous_trainer_a_failing_judge_stops_the_worker_or_moves_nothing(asynchronous: bool) -> None:
+    with pytest.raises(AdjudgeError, match="no such rubric"):
+        asyncio.run(scored_by_worker(for_trl(Told(fails_on_second), asynchronous=asynchronous), ["a", "B"]))
+    function = for_trl(Told(fails_on_second), asynchronous=asynchronous, on_failure="abstain")
+    samples = asyncio.run(scored_by_worker(function, ["a", "B"]))
+    assert [sample.advantage for sample in samples] == [0.0, 0.0]
+    assert function.measures["abstained/cancelled"] == 1.0
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@in_async_grpo
+def test_prompts_that_an_environment_made_different_are_a_group_only_by_their_number(asynchronous: bool) -> None:
+    prompts = ["Tell one. It is 7.", "Tell one. It is 8."]
+    function = for_trl(reward := Relative(), 2, asynchronous=asynchronous)
+    if asynchronous:
+        asyncio.run(scored_by_worker(function, ["a", "bbb"], prompts))
+        assert [list(group.responses) for group in reward.asked] == [["a", "bbb"]]
+    else:
+        with pytest.raises(AdjudgeError, match="completions 0 to 1 answer different prompts"):
+            asyncio.run(scored_by_worker(function, ["a", "bbb"], prompts))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from typing import Any
 
@@ -85,6 +86,47 @@ def test_prompts_may_be_messages_as_parquet_gives_them() -> None:
     messages = np.array([{"role": "user", "content": "Tell one."}], dtype=object)
     for_verl_batch(reward, prompt="chat")(["s"], ["a"], [None], [{"chat": messages}])
     assert reward.asked[0] == Group("Tell one.", ["a"], columns={"data_source": "s", "ground_truth": None})
+
+
+def test_the_prompt_that_verl_itself_passes_is_taken_where_the_data_set_has_none() -> None:
+    import numpy as np
+
+    reward = Relative()
+    raw = np.array([{"role": "user", "content": "Tell one."}], dtype=object)
+    extra = {"index": 0, "raw_prompt": raw, "num_turns": np.int64(2), "rollout_reward_scores": {}, "turn_scores": []}
+    asyncio.run(for_verl(reward, 1)(data_source="s", solution_str="a", ground_truth=None, extra_info=extra))
+    asyncio.run(for_verl(reward, 1)("s", "a", None, {**extra, "prompt": "Tell two."}))
+    assert [group.prompt for group in reward.asked] == ["Tell one.", "Tell two."]
+    assert all("raw_prompt" not in group.columns and "prompt" not in group.columns for group in reward.asked)
+
+
+def test_groups_have_the_size_of_their_split() -> None:
+    reward = Relative()
+    compute_score = for_verl(reward, {"train": 2, "test": 1})
+
+    async def rollouts() -> list[Any]:
+        rows = [("a", "train"), ("bbb", "train"), ("cc", "test")]
+        return await asyncio.gather(*[compute_score("s", text, None, info("p", split=where)) for text, where in rows])
+
+    assert [given["score"] for given in asyncio.run(rollouts())] == [-1.0, 1.0, 0.0]
+    with pytest.raises(AdjudgeError, match='num_generations has no "dev" \\(it has: train, test\\)'):
+        asyncio.run(compute_score("s", "a", None, info("p", split="dev")))
+    for sizes, message in (({"train": 0}, 'of "train" is 0'), ({}, "is empty"), (0, "num_generations is 0")):
+        with pytest.raises(AdjudgeError, match=message):
+            for_verl(reward, sizes)  # type: ignore[arg-type]
+
+
+def test_verls_reward_loop_may_bind_further_arguments_and_await_what_it_bound() -> None:
+    compute_score = for_verl(Told(lambda text: float(len(text))), 1)
+
+    async def manager() -> Any:  # as verl wraps a function of the user's, for its `reward_kwargs`
+        called = functools.partial(lambda raw, extra, **given: raw(**given, **extra), compute_score, {"strict": True})
+        return await called(
+            data_source="s", solution_str="abc", ground_truth="", extra_info=info("p"),
+            reward_router_address="127.0.0.1:1", reward_model_tokenizer=None,
+        )  # fmt: skip
+
+    assert asyncio.run(manager()) == {"score": 3.0, "abstained": 0.0}
 
 
 def test_a_missing_prompt_and_groups_that_are_not_whole_are_named() -> None:

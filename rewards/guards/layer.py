@@ -1,0 +1,49 @@
+"""`Layer`: a reward around another, which has its own part to do once a step."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from adjudge.engine.face import EngineFace
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, Reward
+
+
+class Layer(Reward):
+    """The rewards of `reward`, and something done with all of a step's once they are there.
+
+    A trainer's adapter that has to ask the reward inside several times in a step (some of its groups fail) finds it by
+    `layers_of`, and calls `after` once.
+    """
+
+    reward: Reward
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the reward inside."""
+        return self.reward.engines
+
+    @abstractmethod
+    def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
+        """What becomes of a step's rewards, in order."""
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        """The rewards of each group, in order."""
+        return self.after(groups, self.reward.score_groups(groups))
+
+    def during_training(self, *, sleep: bool = True) -> Reward:
+        """The same, with the reward inside on the policy's own device: layers stay outermost."""
+        moved = copy.copy(self)
+        moved.reward = self.reward.during_training(sleep=sleep)
+        return moved
+
+
+def layers_of(reward: Reward) -> tuple[Reward, list[Layer]]:
+    """The reward inside all layers, and the layers, the innermost first."""
+    layers: list[Layer] = []
+    while isinstance(reward, Layer):
+        layers.insert(0, reward)
+        reward = reward.reward
+    return reward, layers
