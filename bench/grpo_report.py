@@ -139,5 +139,5 @@ def _spread(seconds: Sequence[float]) -> str:
 
 
 def _short(seconds: float) -> str:
-    """Three digits, or whole seconds."""
-    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.3g}"
+    """Three digits or so."""
+    return f"{seconds:.{2 if seconds < 10 else 1 if seconds < 100 else 0}f}"
