@@ -42,7 +42,7 @@ def train_grpo_file(
     recipe = _changed(read_grpo_recipe(path), seed, output)
     if stop_on is not None:
         recipe = msgspec.structs.replace(recipe, guards=recipe.guards.stopping_on(stop_on))
-    _need_extras()
+    need_extras()
     from adjudge.training.grpo import train_grpo
 
     with _stoppable(recipe.output):
@@ -55,7 +55,7 @@ def train_sft_file(
 ) -> None:
     """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = _changed(read_sft_recipe(path), seed, output)
-    _need_extras()
+    need_extras()
     from adjudge.training.sft import train_sft
 
     with _stoppable(recipe.output):
@@ -133,7 +133,8 @@ def print_presets(name: str | None) -> None:
     print('\nLay a recipe over one with preset = "NAME"; `adjudge train presets NAME` shows what it says.')
 
 
-def _need_extras() -> None:
+def need_extras() -> None:
+    """Raise AdjudgeError where a package of the extra `train` is absent."""
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise AdjudgeError(f"training needs {', '.join(absent)}: pip install 'adjudge[train]'")
