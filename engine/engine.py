@@ -87,6 +87,7 @@ class Engine(EngineFace):
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
         self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)
         self.asleep = False
+        self._longest = self._room()
         self._grammars = Grammars(opened.tokenizer, self.runner.vocabulary, self.runner.end_ids)
         self._random = random.Random(seed)
         if adapter is not None:
@@ -94,7 +95,14 @@ class Engine(EngineFace):
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt that fits: the model's context or the KV cache, whichever is smaller."""
+        """The longest prompt that fits: the model's context or the KV cache it opened with, whichever is smaller.
+
+        Waking to another cache does not change it, so that texts are shortened alike in all of a run.
+        """
+        return self._longest
+
+    def _room(self) -> int:
+        """The longest prompt that fits the cache there is now."""
         # A text that grows from inside a block has its own copy of that block.
         return min(self.runner.max_context, max(1, self.cache.pool.usable - 1) * self.cache.pool.block_size)
 
@@ -189,10 +197,19 @@ class Engine(EngineFace):
         return call
 
     def start(self, call: Call, priority: int = 0, timeout: float | None = None) -> None:
-        """Queue a call's requests, to be answered by the steps to come; raises QueueFull, and queues none."""
+        """Queue a call's requests, to be answered by the steps to come.
+
+        Raises QueueFull, and AdjudgeError for what the engine woke to too little memory for; then it queues none.
+        """
         self._be_awake()
         if self._lent is not None:
             self._lent.check()
+        longest, room = max((request.most for request in call.requests), default=0), self._room()
+        if longest > room:
+            raise AdjudgeError(
+                f"{self.name} woke with room for {room} tokens, and this needs {longest}: leave it more memory on its"
+                " device, or set kv_cache_gb"
+            )
         deadline = math.inf if timeout is None else self.scheduler.clock() + timeout
         for request in call.requests:
             request.priority, request.deadline = priority, deadline
@@ -250,10 +267,9 @@ class Engine(EngineFace):
     def wake(self) -> None:
         """Bring the weights back to the device, and size the cache to the memory that is free there now.
 
-        Where longer prompts fitted before, a warning says so: texts may be shortened that were not.
+        Where longer prompts fitted when it opened, a warning says so, and a call that needs more room is refused.
         """
         if self.asleep:
-            longest = self.max_prompt_tokens
             try:
                 self.runner.wake()
             except BaseException:
@@ -261,11 +277,8 @@ class Engine(EngineFace):
                 raise
             self.cache.resize(self.runner.blocks)
             self.asleep = False
-            if self.max_prompt_tokens < longest:
-                _log.warning(
-                    "%s wakes with room for prompts of %d tokens, not %d: leave it more memory, or set kv_cache_gb",
-                    self.name, self.max_prompt_tokens, longest,
-                )  # fmt: skip
+            if (room := self._room()) < self._longest:
+                _log.warning("%s wakes with room for prompts of %d tokens, not %d", self.name, room, self._longest)
 
     def _be_awake(self) -> None:
         if self.asleep:

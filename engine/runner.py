@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from adjudge.engine import cache_memory
 from adjudge.engine.adapters import Adapter, attach, read_adapter
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.engine.head import Head
@@ -25,7 +26,6 @@ from adjudge.kernels.linear import make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
 ATTENTION = "adjudge_paged"
-CPU_CACHE_BYTES = 4 << 30
 PROBE_BLOCKS = 16
 REMEDY = "use a decoder with attention layers only"
 
@@ -123,6 +123,7 @@ class Runner:
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""
         self._layers.clear()
+        cache_memory.settle(self)
         self.weights.to_host()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -136,7 +137,7 @@ class Runner:
 
     def _room(self) -> int:
         """How many blocks the cache has, the padding included; raises ModelUnsupported where there is room for none."""
-        blocks = 1 + _cache_bytes(self._kv_cache_gb, self.device) // self._block_bytes
+        blocks = 1 + cache_memory.promise(self, self.device, self._kv_cache_gb) // self._block_bytes
         if blocks < 2:
             mend = "raise kv_cache_gb" if self._kv_cache_gb is not None else "free memory on its device"
             raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: {mend}")
@@ -155,6 +156,8 @@ class Runner:
     @torch.inference_mode()
     def forward(self, step: Step) -> torch.Tensor:
         """Hidden states [R, D] at the rows of `step.finished`, before the final norm where the head applies it."""
+        if not self._layers:
+            cache_memory.settle(self)  # this step makes the cache
         if step.copies:
             sources, slots = torch.tensor(step.copies, device=self.device).unbind(1)
             for cache in self._layers.values():
@@ -342,13 +345,3 @@ def _end_ids(model: Any) -> frozenset[int]:
     if ends is None:
         ends = getattr(model.config.get_text_config(), "eos_token_id", None)
     return frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
-
-
-def _cache_bytes(kv_cache_gb: float | None, device: torch.device) -> int:
-    if kv_cache_gb is not None:
-        return int(kv_cache_gb * (1 << 30))
-    if device.type == "cuda":
-        torch.cuda.empty_cache()  # what torch holds and nobody uses would not count as free
-        free, _ = torch.cuda.mem_get_info(device)
-        return int(free * 0.8)
-    return CPU_CACHE_BYTES

@@ -34,6 +34,11 @@ class Request:
     arrival: int = -1
 
     @property
+    def most(self) -> int:
+        """How many tokens it may come to have."""
+        return len(self.tokens)
+
+    @property
     def end(self) -> Node:
         """The node that holds the last token of an admitted request."""
         node = self.own or self.leaf

@@ -34,6 +34,11 @@ class Writer(Request):
     text: str | None = None
 
     @property
+    def most(self) -> int:
+        """How many tokens it may come to have: the prompt's, and those there is room for."""
+        return self.prompt_tokens + self.room
+
+    @property
     def generated(self) -> list[int]:
         """The tokens written so far."""
         return [token.token_id for token in self.logprobs]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from adjudge.engine import runner
+from adjudge.engine import cache_memory
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
 from adjudge.rewards.pairwise import PairwiseJudge
@@ -237,11 +237,11 @@ def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) ->
 def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_free(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before, usual = full_logprobs(engine), engine.cache.pool.count
+    before, usual, longest = full_logprobs(engine), engine.cache.pool.count, engine.max_prompt_tokens
     half = (usual - 1) // 2 * engine.runner._block_bytes
     with monkeypatch.context() as patch:
         for free, blocks in ((half, 1 + (usual - 1) // 2), (2 * half, 1 + (usual - 1) // 2 * 2)) * 3:
-            patch.setattr(runner, "_cache_bytes", lambda *_, free=free: free)
+            patch.setattr(cache_memory, "promise", lambda *_, free=free: free)
             pool = weakref.ref(engine.cache.pool)
             engine.sleep()
             engine.wake()
@@ -250,17 +250,54 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
             assert engine.runner.blocks == engine.cache.pool.count == blocks
             assert full_logprobs(engine) == before
             assert {cache.key.shape[0] for cache in engine.runner._layers.values()} == {blocks}
-        patch.setattr(runner, "_cache_bytes", lambda *_: 3 * engine.runner._block_bytes)
+        patch.setattr(cache_memory, "promise", lambda *_: 3 * engine.runner._block_bytes)
         engine.sleep()
         engine.wake()
-        assert "room for prompts of 32 tokens, not" in caplog.text and engine.max_prompt_tokens == 32
-        patch.setattr(runner, "_cache_bytes", lambda *_: 0)
+        assert "room for prompts of 32 tokens, not" in caplog.text
+        assert engine.max_prompt_tokens == longest, "texts are shortened alike all along"
+        with pytest.raises(AdjudgeError, match="woke with room for 32 tokens, and this needs 4.: leave it more memory"):
+            engine.score([list(range(5, 45))], [" a", " b"])
+        with pytest.raises(AdjudgeError, match="woke with room for 32 tokens, and this needs 36"):
+            engine.generate([[5, 6]], max_tokens=34)
+        engine.generate([[5, 6]], max_tokens=5)
+        patch.setattr(cache_memory, "promise", lambda *_: 0)
         engine.sleep()
         with pytest.raises(ModelUnsupported, match="no room for one block of LlamaForCausalLM"):
             engine.wake()
         assert engine.asleep and not engine.runner._layers
     engine.wake()
     assert engine.cache.pool.count == usual and full_logprobs(engine) == before
+
+
+def test_what_is_promised_to_one_engine_is_not_free_for_another_until_its_cache_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Owner:
+        pass
+
+    gpu, free = torch.device("cuda", 0), [1000]
+    monkeypatch.setattr(cache_memory, "_free", lambda device: free[0])
+    one, other = Owner(), Owner()
+    assert cache_memory.promise(one, gpu, None) == 800
+    assert cache_memory.promise(other, gpu, None) == 160
+    assert cache_memory.promise(other, torch.device("cuda", 1), None) == 800, "another device's memory is its own"
+    assert cache_memory.promise(one, gpu, None) == 800, "an engine's own promise is not in its way"
+    free[0] = 200
+    cache_memory.settle(one)  # its 800 are taken: they are no longer among what is free
+    assert cache_memory.promise(other, gpu, None) == 160
+    del other
+    gc.collect()
+    assert cache_memory.promise(one, gpu, None) == 160
+
+
+def test_an_engine_s_promise_ends_with_its_first_step_and_with_its_sleep(engine: Engine) -> None:
+    promised = cache_memory._promised
+    engine.sleep()
+    assert engine.runner not in promised
+    engine.wake()
+    assert engine.runner in promised
+    full_logprobs(engine)
+    assert engine.runner not in promised
 
 
 @pytest.mark.gpu
