@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
@@ -84,12 +86,14 @@ def draw_partners(ids: Sequence[str], count: int, seed: int = 0) -> dict[str, tu
         raise AdjudgeError(f'{times} stories have the id "{name[:40]}": give each one of its own')
     if not 0 <= count < max(len(ids), 1):
         raise AdjudgeError(f"{count} partners for each of {len(ids)} stories: give from 0 to {max(len(ids), 1) - 1}")
-    return {
-        name: tuple(
-            sorted((other for other in ids if other != name), key=lambda other: _lot(seed, name, other))[:count]
-        )
-        for name in ids
-    }
+    own_N = np.array([_number(seed, name) for name in ids], dtype=np.uint64)
+    drawn = {}
+    for place, name in enumerate(ids):
+        lots_N = _lots(own_N[place], own_N)
+        lots_N[place] = _LAST
+        lowest = np.argpartition(lots_N, count)[:count] if count else own_N[:0].astype(np.intp)
+        drawn[name] = tuple(ids[other] for other in lowest[np.argsort(lots_N[lowest])])
+    return drawn
 
 
 def pooled(verdicts: Iterable[EnsembleVerdict]) -> list[tuple[str, str, float]]:
@@ -111,8 +115,20 @@ def holistic(scores: Iterable[float | None]) -> float | None:
     return fmean(score for score in known if score is not None)
 
 
-def _lot(seed: int, name: str, other: str) -> bytes:
-    return hashlib.blake2b(repr((seed, name, other)).encode(), digest_size=16).digest()
+_LAST = np.uint64(2**64 - 1)
+
+
+def _number(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(repr((seed, name)).encode(), digest_size=8).digest())
+
+
+def _lots(own: np.uint64, others_N: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """A number for each of the others as one of `own`: both mixed by the finaliser of SplitMix64."""
+    with np.errstate(over="ignore"):
+        mixed_N = others_N ^ (own * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1))
+        mixed_N = (mixed_N ^ (mixed_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed_N = (mixed_N ^ (mixed_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed_N ^ (mixed_N >> np.uint64(31))
 
 
 def shown_beside(item: Item, partners: Sequence[Item]) -> Iterator[tuple[Pair, bool]]:

@@ -304,7 +304,10 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         `chat` is that of the recipe's data.
         """
-        first = EngineSpec(POLICY if self.on_policy else base)  # the same weights, in memory already
+        like = next((engine for engine in self.engines if engine.of_policy), self.engine)  # one engine where they agree
+        first = EngineSpec(
+            POLICY if like.of_policy else base, max_batch_tokens=like.max_batch_tokens, kv_cache_gb=like.kv_cache_gb
+        )
         surroundings = Surroundings(self.engine, first, journal if self.journal else None, chat)
         parts = {name: _opened("parts", name, part, surroundings) for name, part in self.parts.items()}
         gates = {name: _opened("gates", name, gate, surroundings) for name, gate in self.gates.items()}

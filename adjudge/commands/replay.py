@@ -84,6 +84,8 @@ def replay_file(
         run = run_of(book, number)
         _check_changes(run, changes)
         options = run.read_options(book, Path(folder))
+        if given is not None and run.what != "groups" and kind_of(run.judge).gather is not None:
+            raise AdjudgeError(f"each verdict of {run.judge} rests on other rows of its run too: leave out --rows")
         read = given or run.read_rows(book)
         results = Results(output, report, f"Replay of {run.source}", Work(run.card.name, remembered=len(read)))
         if run.what == "groups":
@@ -167,7 +169,7 @@ def _rescoring(book: Journal, run: Run, options: Options, changes: Options) -> R
     """The run's judge as it was, and as it is to be."""
     earlier, judge = (prepare(run.judge, how)(_engine(run), book) for how in (options, {**options, **changes}))
     if not isinstance(earlier, AskingJudge) or not isinstance(judge, AskingJudge):
-        raise AdjudgeError(f"a {run.judge} judge asks no questions whose answers could be scored anew: judge again")
+        raise AdjudgeError(f"the answers that {run.judge} rests on cannot be scored anew: judge again")
     return Rescoring(earlier, judge, book)
 
 

@@ -122,6 +122,8 @@ class Scorer:
             ending = self._ending(error)
             if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
                 return [ending] * len(groups)  # no group of its own is to blame
+            if len(groups) == 1:
+                return [self._abstains(groups[0], error)]
             return [self._alone(inside, group) for group in groups]  # those that do not fail keep their rewards
 
     def _alone(self, inside: Reward, group: Group) -> Answer:
@@ -129,11 +131,12 @@ class Scorer:
         try:
             return checked(inside.score_groups([group]), [group], self.name)[0]
         except Exception as error:
-            if (ending := self._ending(error)) is not None:
-                return ending
-            text = f"{type(error).__name__}: {error}"
-            _log.warning('reward "%s" failed on prompt "%s", which abstains: %s', self.name, group.prompt[:40], text)
-            return _abstaining(group, "cancelled")
+            return self._ending(error) or self._abstains(group, error)
+
+    def _abstains(self, group: Group, error: Exception) -> GroupReward:
+        text = f"{type(error).__name__}: {error}"
+        _log.warning('reward "%s" failed on prompt "%s", which abstains: %s', self.name, group.prompt[:40], text)
+        return _abstaining(group, "cancelled")
 
     def _ending(self, error: Exception) -> AdjudgeError | None:
         """The error as it ends the run, None for one that does not."""

@@ -27,7 +27,7 @@ from adjudge.rewards.trainers.filling import filled
 from adjudge.rewards.trainers.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
-_NOTES = ("abstained", "removed_before")
+_ABSTAINED, _REMOVED_BEFORE = "adjudge_abstained", "adjudge_removed_before"  # names that no data set has
 
 
 def for_slime(
@@ -37,8 +37,8 @@ def for_slime(
 
     Labels that are texts are references; a sample's metadata are columns. Other samples are generated while the judge
     works. A sample on which it abstained gets the mean of its group (`filled`), `remove_sample`, and the reason as
-    `metadata["abstained"]`; one that comes again (an aborted rollout) loses these first, and keeps a `remove_sample`
-    that was somebody else's.
+    `metadata["adjudge_abstained"]`; one that comes again (an aborted rollout) loses these first, and keeps a
+    `remove_sample` that was somebody else's.
     """
     scorer = Scorer(reward, deadline, on_failure)
 
@@ -68,16 +68,17 @@ def for_slime(
 
 def _remove(sample: Any, why: str) -> None:
     """Keep a sample out of the loss, with a note of why, and of whether it was out before."""
-    note = {"abstained": why} | ({"removed_before": True} if sample.remove_sample else {})
+    note = {_ABSTAINED: why} | ({_REMOVED_BEFORE: True} if sample.remove_sample else {})
     sample.metadata = {**(sample.metadata or {}), **note}
     sample.remove_sample = True
 
 
 def _forget(sample: Any) -> None:
     """Undo `_remove` for a sample that comes again: what was said of its first try is not said of this one."""
-    if "abstained" in (sample.metadata or {}):
-        sample.remove_sample = "removed_before" in sample.metadata
-        sample.metadata = {name: each for name, each in sample.metadata.items() if name not in _NOTES}
+    if _ABSTAINED in (sample.metadata or {}):
+        sample.remove_sample = _REMOVED_BEFORE in sample.metadata
+        notes = (_ABSTAINED, _REMOVED_BEFORE)
+        sample.metadata = {name: each for name, each in sample.metadata.items() if name not in notes}
 
 
 def _sample(sample: Any, place: int) -> Sample:

@@ -129,7 +129,7 @@ def test_the_draw_is_the_same_in_any_order_and_another_with_another_seed() -> No
     drawn = draw_partners(NAMES, 4)
     assert draw_partners(NAMES[::-1], 4) == drawn == draw_partners(NAMES, 4, seed=0)
     assert sum(drawn[name] == partners for name, partners in draw_partners(NAMES, 4, seed=1).items()) <= 1
-    assert drawn["story-0"] == ("story-5", "story-15", "story-20", "story-37")  # on every machine
+    assert drawn["story-0"] == ("story-3", "story-9", "story-17", "story-12")  # on every machine
 
 
 def test_a_smaller_draw_is_the_beginning_of_a_larger_one() -> None:

@@ -52,7 +52,7 @@ def test_an_abstention_is_neutral_and_masked_out_of_the_loss() -> None:
     custom_rm = for_slime(Told(lambda text: None if text == "a" else float(len(text))))
     assert asyncio.run(custom_rm(ARGS, samples)) == [3.0, 2.0, 4.0]
     assert [sample.remove_sample for sample in samples] == [True, False, False]
-    assert samples[0].metadata == {"abstained": "low_mass"}
+    assert samples[0].metadata == {"adjudge_abstained": "low_mass"}
 
 
 def test_a_sample_that_comes_again_is_back_in_the_loss_and_nobody_sees_what_was_said_of_its_first_try() -> None:
@@ -83,9 +83,15 @@ def test_a_sample_that_others_took_out_of_the_loss_stays_out() -> None:
     assert samples[0].metadata == {}
 
 
+def test_a_data_set_s_own_column_of_abstentions_is_left_alone() -> None:
+    sample = SlimeSample("a", metadata={"abstained": "no", "removed_before": 3}, remove_sample=True)
+    asyncio.run(for_slime(Told(lambda text: 1.0))(ARGS, [sample, SlimeSample("b")]))
+    assert (sample.metadata, sample.remove_sample) == ({"abstained": "no", "removed_before": 3}, True)
+
+
 def test_an_error_leaves_no_trace_of_an_earlier_try() -> None:
     custom_rm = for_slime(Told(fails_on_second))
-    sample = SlimeSample("B", metadata={"abstained": "timeout"}, remove_sample=True)
+    sample = SlimeSample("B", metadata={"adjudge_abstained": "timeout"}, remove_sample=True)
     with pytest.raises(AdjudgeError, match="no such rubric"):
         asyncio.run(custom_rm(ARGS, [sample]))
     assert (sample.metadata, sample.remove_sample) == ({}, False)
