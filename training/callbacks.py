@@ -56,4 +56,4 @@ class Watch(TrainerCallback):
     def draw(self) -> None:
         """Draw the curves, where matplotlib is there."""
         if can_draw() and self.folder.metrics.exists():
-            draw_curves(read_metrics(self.folder.metrics), self.folder.curves, self.folder.path.name)
+            draw_curves([read_metrics(self.folder.metrics)], self.folder.curves, self.folder.path.name)

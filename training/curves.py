@@ -1,16 +1,20 @@
-"""The curves of a run: reward, KL, length and abstention over its steps, as a picture."""
+"""The curves of runs: reward, KL, length and abstention over their steps, as a picture."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 
 MEND = "pip install 'adjudge[report]', then draw them with: adjudge train curves FOLDER"
+
+Lines = Sequence[Mapping[str, Any]]
+"""The metrics of a run."""
 
 PANELS: dict[str, tuple[str, ...]] = {
     "reward": ("reward",),
@@ -38,17 +42,21 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def draw_curves(lines: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
-    """Draw the metrics of a run into a .png or .svg file; raises AdjudgeError where matplotlib is absent."""
+def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
+    """Draw the metrics of a run, or of several and their mean, into a .png, .svg or .pdf file.
+
+    Raises AdjudgeError where matplotlib is absent.
+    """
     if not can_draw():
         raise AdjudgeError(f"curves need matplotlib: {MEND}")
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    supervised = "mean_token_accuracy" in _names(lines)
-    panels = {panel: _named(lines, names) for panel, names in (SFT_PANELS if supervised else PANELS).items()}
+    named = _names(runs)
+    supervised = "mean_token_accuracy" in named
+    panels = {panel: _named(named, names) for panel, names in (SFT_PANELS if supervised else PANELS).items()}
     if not supervised:
-        panels["parts of the reward"] = [name for name in _names(lines) if PART.fullmatch(name)]
+        panels["parts of the reward"] = [name for name in named if PART.fullmatch(name)]
     figure = Figure(figsize=(12, 6.5), layout="constrained")
     places = iter(figure.subplots(2, 3).flat)
     for (panel, names), axes in zip(panels.items(), places, strict=False):
@@ -58,7 +66,7 @@ def draw_curves(lines: Sequence[Mapping[str, Any]], path: Path, title: str) -> N
             axes.set_ylim(-0.03, 1.03)
         axes.grid(alpha=0.3)
         for number, name in enumerate(names):
-            _draw(axes, lines, name, None if len(names) == 1 else f"C{number}")
+            _draw(axes, runs, name, None if len(names) == 1 else f"C{number}")
         if not names:
             axes.text(0.5, 0.5, "not measured", ha="center", va="center", color="gray", transform=axes.transAxes)
         elif axes.get_legend_handles_labels()[0]:
@@ -72,18 +80,32 @@ def draw_curves(lines: Sequence[Mapping[str, Any]], path: Path, title: str) -> N
     making.replace(path)
 
 
-def _draw(axes: Any, lines: Iterable[Mapping[str, Any]], name: str, colour: str | None) -> None:
+def _draw(axes: Any, runs: Sequence[Lines], name: str, colour: str | None) -> None:
     """Draw a metric of both kinds of prompts; with a `colour` of its own it stands beside others, under its name."""
     for split, style in (("train", {"linewidth": 1.2}), ("held_out", {"marker": "o", "linestyle": "--"})):
-        points = [(line["step"], line[name]) for line in lines if line["split"] == split and line.get(name) is not None]
-        if points:
-            label = split.replace("_", " ") if colour is None else name.rpartition("/")[2] if split == "train" else None
-            axes.plot(*zip(*points, strict=True), label=label, color=colour, markersize=4, **style)
+        found = [points for lines in runs if (points := _points(lines, name, split))]
+        if not found:
+            continue
+        label = split.replace("_", " ") if colour is None else name.rpartition("/")[2] if split == "train" else None
+        [line] = axes.plot(*zip(*_mean(found), strict=True), label=label, color=colour, markersize=4, **style)
+        for points in found if len(found) > 1 else ():
+            axes.plot(*zip(*points, strict=True), color=line.get_color(), alpha=0.3, linewidth=0.6, markersize=2)
 
 
-def _named(lines: Sequence[Mapping[str, Any]], endings: Sequence[str]) -> list[str]:
-    return [name for name in _names(lines) if any(name == end or name.endswith(f"/{end}") for end in endings)]
+def _points(lines: Lines, name: str, split: str) -> list[tuple[int, float]]:
+    return [(line["step"], line[name]) for line in lines if line["split"] == split and line.get(name) is not None]
 
 
-def _names(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    return sorted({name for line in lines for name in line})
+def _mean(runs: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]]:
+    """The mean over runs at the steps that all of them have."""
+    known = [dict(points) for points in runs]
+    shared = [step for step in known[0] if all(step in points for points in known)]
+    return [(step, statistics.fmean(points[step] for points in known)) for step in shared]
+
+
+def _named(named: Sequence[str], endings: Sequence[str]) -> list[str]:
+    return [name for name in named if any(name == end or name.endswith(f"/{end}") for end in endings)]
+
+
+def _names(runs: Sequence[Lines]) -> list[str]:
+    return sorted({name for lines in runs for line in lines for name in line})

@@ -12,11 +12,19 @@ from adjudge.cli.options import Overwrite
 train = typer.Typer(help="Train a policy on what judges pay for.", no_args_is_help=True)
 
 
+Seed = Annotated[int | None, typer.Option(help="In the place of the recipe's own.", min=0)]
+RunOutput = Annotated[
+    Path | None, typer.Option("-o", "--output", help="The run's folder, in the place of the recipe's own.")
+]
+
+
 @train.command("grpo")
 def train_grpo(
     recipe: Annotated[Path, typer.Argument(help="TOML: policy, prompts, reward, and how to train.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
     overwrite: Overwrite = False,
+    seed: Seed = None,
+    output: RunOutput = None,
     stop_on: Annotated[
         str | None, typer.Option(help="Guards that end the run, after commas: length, canary, degenerate, ...")
     ] = None,
@@ -35,7 +43,7 @@ def train_grpo(
     """
     from adjudge.commands.train import train_grpo_file
 
-    train_grpo_file(recipe, resume=resume, overwrite=overwrite, stop_on=stop_on)
+    train_grpo_file(recipe, resume=resume, overwrite=overwrite, stop_on=stop_on, seed=seed, output=output)
 
 
 @train.command("sft")
@@ -43,6 +51,8 @@ def train_sft(
     recipe: Annotated[Path, typer.Argument(help="TOML: policy, rows with prompt and response, and how to train.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
     overwrite: Overwrite = False,
+    seed: Seed = None,
+    output: RunOutput = None,
 ) -> None:
     """Train a policy on the responses of a file: a cold start before GRPO, or the baseline beside it.
 
@@ -51,18 +61,22 @@ def train_sft(
     """
     from adjudge.commands.train import train_sft_file
 
-    train_sft_file(recipe, resume=resume, overwrite=overwrite)
+    train_sft_file(recipe, resume=resume, overwrite=overwrite, seed=seed, output=output)
 
 
 @train.command("curves")
 def train_curves(
-    folder: Annotated[Path, typer.Argument(help="The output folder of a run, finished or under way.")],
+    folders: Annotated[list[Path], typer.Argument(help="Output folders of runs, finished or under way.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf (curves.png).")] = None,
 ) -> None:
-    """Draw reward, KL, length and abstention of a run over its steps."""
-    from adjudge.commands.train import draw_run
+    """Draw reward, KL, length and abstention of a run over its steps; of several runs, their mean too.
 
-    draw_run(folder, output)
+    What the reward and each of its parts came to on held-out prompts, before the first step and after the last, is
+    printed; of several runs (the same recipe with other seeds) with the mean's interval.
+    """
+    from adjudge.commands.train import draw_runs
+
+    draw_runs(folders, output)
 
 
 @train.command("presets")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.training.changes import Change, changes
 from adjudge.training.curves import MEND, can_draw, draw_curves
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.presets import preset_about, preset_names, preset_text
+from adjudge.training.recipe import AnyRecipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
 
@@ -26,9 +29,17 @@ if TYPE_CHECKING:
 NEEDED = ("trl", "peft", "datasets", "accelerate")
 
 
-def train_grpo_file(path: Path, *, resume: bool, overwrite: bool, stop_on: str | None = None) -> None:
+def train_grpo_file(
+    path: Path,
+    *,
+    resume: bool,
+    overwrite: bool,
+    stop_on: str | None = None,
+    seed: int | None = None,
+    output: Path | None = None,
+) -> None:
     """Train the policy of a GRPO recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = read_grpo_recipe(path)
+    recipe = _changed(read_grpo_recipe(path), seed, output)
     if stop_on is not None:
         recipe = msgspec.structs.replace(recipe, guards=recipe.guards.stopping_on(stop_on))
     _need_extras()
@@ -39,15 +50,23 @@ def train_grpo_file(path: Path, *, resume: bool, overwrite: bool, stop_on: str |
     _show(run, "reward on held-out prompts")
 
 
-def train_sft_file(path: Path, *, resume: bool, overwrite: bool) -> None:
+def train_sft_file(
+    path: Path, *, resume: bool, overwrite: bool, seed: int | None = None, output: Path | None = None
+) -> None:
     """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = read_sft_recipe(path)
+    recipe = _changed(read_sft_recipe(path), seed, output)
     _need_extras()
     from adjudge.training.sft import train_sft
 
     with _stoppable(recipe.output):
         run = train_sft(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
     _show(run, "loss on held-out rows")
+
+
+def _changed(recipe: AnyRecipe, seed: int | None, output: Path | None) -> AnyRecipe:
+    """The recipe with what the command line says in the place of its own."""
+    changes = {"seed": seed, "output": None if output is None else str(output.absolute())}
+    return msgspec.structs.replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 
 
 def _say(line: str) -> None:
@@ -74,14 +93,32 @@ def _show(run: Run, measured: str) -> None:
             print(f"curves: {run.folder.curves}")
 
 
-def draw_run(folder: Path, output: Path | None) -> None:
-    """Draw the curves of a run that is there, or under way."""
-    run = RunFolder(folder)
-    path = output or run.curves
+def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
+    """Draw the curves of runs that are there, or under way, and show what became of their held-out prompts."""
+    runs = [RunFolder(folder) for folder in folders]
+    if output is None and len(runs) > 1:
+        raise AdjudgeError("several runs share one picture: name it with -o, a .png, .svg or .pdf")
+    path = output or runs[0].curves
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise AdjudgeError(f"{path} is no picture: name a .png, .svg or .pdf")
-    draw_curves(read_metrics(run.metrics), path, folder.resolve().name)
+    lines = [read_metrics(run.metrics) for run in runs]
+    draw_curves(lines, path, ", ".join(folder.resolve().name for folder in folders))
+    if found := changes(lines):
+        Console().print(_held_out(found))
     print(f"curves: {path}")
+
+
+def _held_out(found: Sequence[Change]) -> Table:
+    """The changes on held-out prompts: means over the runs, and the rise of each."""
+    table = Table(title="on held-out prompts", title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for column in ("", "before", "after", "rise, 95 % of runs", "", "run by run"):
+        table.add_column(column)
+    for change in found:
+        before, after = (f"{statistics.fmean(values):.3f}" for values in (change.before, change.after))
+        rise = f"{change.mean:+.3f}" + (f" ± {change.margin:.3f}" if change.margin is not None else "")
+        single = " ".join(f"{one:+.3f}" for one in change.rises)
+        table.add_row(change.name.rpartition("/")[2], before, after, rise, change.verdict, single)
+    return table
 
 
 def print_presets(name: str | None) -> None:

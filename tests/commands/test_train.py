@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +47,21 @@ def run(*command: Any) -> str:
     return result.output
 
 
-def test_a_recipe_is_trained_on_a_judge_and_its_results_are_named(tmp_path: Path) -> None:
+def test_a_recipe_is_trained_on_a_judge_with_the_seed_and_output_of_the_command(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("trl", reason="needs the extra train")
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
-    said = run("train", "grpo", recipe)
+    said = run("train", "grpo", recipe, "--seed", "3", "-o", tmp_path / "run")
     assert "2 prompts to train on, 1 held out" in said and "reward on held-out prompts: " in said
-    lines = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["seed"] == 3
     assert [line["step"] for line in lines] == [0, 1, 2, 2]
     assert all(0 <= line["reward"] <= 1 and line["reward/mean/graded/mass"] > 0 for line in lines)
-    assert (tmp_path / "out" / "policy" / "tokenizer.json").is_file()
+    assert (tmp_path / "run" / "policy" / "tokenizer.json").is_file()
     with pytest.raises(AdjudgeError, match="holds an earlier run"):
-        run("train", "grpo", recipe)
+        run("train", "grpo", recipe, "--seed", "3", "-o", tmp_path / "run")
     with pytest.raises(AdjudgeError, match='there is no guard "vibes" to stop on: choose from length, canary'):
         run("train", "grpo", recipe, "--stop-on", "length,vibes")
 
@@ -83,6 +87,21 @@ def test_curves_of_a_run_are_drawn_where_the_user_says(tmp_path: Path) -> None:
     assert (tmp_path / "c.svg").is_file()
     with pytest.raises(AdjudgeError, match="c.txt is no picture: name a .png, .svg or .pdf"):
         run("train", "curves", tmp_path, "-o", tmp_path / "c.txt")
+
+
+def test_several_runs_share_a_picture_and_a_table_of_what_became_of_held_out_prompts(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    for run_, last in (("one", 0.75), ("two", 0.7)):
+        for step, reward in ((0, 0.5), (4, last)):
+            tmp_path.joinpath(run_).mkdir(exist_ok=True)
+            line = {"step": step, "split": "held_out", "reward": reward, "reward/mean/sea": 0.5}
+            append_metrics(tmp_path / run_ / "metrics.jsonl", line)
+    folders = (tmp_path / "one", tmp_path / "two")
+    with pytest.raises(AdjudgeError, match="several runs share one picture: name it with -o"):
+        run("train", "curves", *folders)
+    shown = run("train", "curves", *folders, "-o", tmp_path / "c.svg")
+    assert (tmp_path / "c.svg").is_file()
+    assert "+0.225 ± 0.318" in shown and "unclear  +0.250 +0.200" in shown and "+0.000 ± 0.000" in shown
 
 
 def test_without_the_extra_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,10 +56,10 @@ def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
         for step in (0, 1, 2)
         for split in ("train", "held_out")
     ]
-    draw_curves(lines, tmp_path / "c.svg", "a run")
+    draw_curves([lines], tmp_path / "c.svg", "a run")
     text = (tmp_path / "c.svg").read_text()
     assert "a run" in text or "<svg" in text
-    draw_curves([], tmp_path / "empty.png", "nothing yet")
+    draw_curves([[]], tmp_path / "empty.png", "nothing yet")
     assert (tmp_path / "empty.png").stat().st_size > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.svg", "empty.png"]
 
@@ -67,7 +67,7 @@ def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
 def test_without_matplotlib_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(AdjudgeError, match=r"curves need matplotlib: pip install 'adjudge\[report\]'"):
-        draw_curves([], tmp_path / "c.png", "")
+        draw_curves([[]], tmp_path / "c.png", "")
 
 
 def test_the_latest_whole_checkpoint_is_found(tmp_path: Path) -> None:
@@ -85,3 +85,9 @@ def test_the_first_difference_is_named() -> None:
     assert first_difference({"a": {"b": [1]}}, {"a": {"b": [2]}}) == "a.b"
     assert first_difference({"a": 1}, {"a": 1, "c": None}) is None
     assert first_difference({"a": 1}, {"a": 1, "c": 2}) == "c"
+
+
+def test_several_runs_share_their_panels_and_their_mean_stands_at_steps_of_all() -> None:
+    from adjudge.training.curves import _mean
+
+    assert _mean([[(0, 1.0), (1, 2.0), (2, 9.0)], [(0, 3.0), (1, 4.0)]]) == [(0, 2.0), (1, 3.0)]
