@@ -16,6 +16,7 @@ from adjudge.cli.replay import replay
 from adjudge.cli.score import score
 from adjudge.cli.serve import serve
 from adjudge.cli.train import train
+from adjudge.cli.train_judges import train_direct, train_reward
 from adjudge.engine.errors import AdjudgeError
 
 app = typer.Typer(
@@ -28,6 +29,8 @@ app = typer.Typer(
 app.command("judge")(judge_command)
 for command in (rank, replay, score, serve, models):
     app.command()(command)
+train.command("direct")(train_direct)
+train.command("reward")(train_reward)
 for name, group in {"bench": bench, "prompts": prompts, "train": train}.items():
     app.add_typer(group, name=name)
 

@@ -42,12 +42,12 @@ def train_grpo_file(
     recipe = _changed(read_grpo_recipe(path), seed, output)
     if stop_on is not None:
         recipe = msgspec.structs.replace(recipe, guards=recipe.guards.stopping_on(stop_on))
-    _need_extras()
+    need_extras()
     from adjudge.training.grpo import train_grpo
 
-    with _stoppable(recipe.output):
-        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
-    _show(run, "reward on held-out prompts")
+    with stoppable(recipe.output):
+        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+    show(run, "reward on held-out prompts")
 
 
 def train_sft_file(
@@ -55,12 +55,12 @@ def train_sft_file(
 ) -> None:
     """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = _changed(read_sft_recipe(path), seed, output)
-    _need_extras()
+    need_extras()
     from adjudge.training.sft import train_sft
 
-    with _stoppable(recipe.output):
-        run = train_sft(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
-    _show(run, "loss on held-out rows")
+    with stoppable(recipe.output):
+        run = train_sft(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+    show(run, "loss on held-out rows")
 
 
 def _changed(recipe: AnyRecipe, seed: int | None, output: Path | None) -> AnyRecipe:
@@ -69,21 +69,24 @@ def _changed(recipe: AnyRecipe, seed: int | None, output: Path | None) -> AnyRec
     return msgspec.structs.replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """A line on stderr."""
     Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
-def _stoppable(output: str) -> Iterator[None]:
+def stoppable(output: str) -> Iterator[None]:
+    """Within the block Ctrl-C is an AdjudgeError that says how to go on."""
     if not can_draw():
-        _say(f"no curves will be drawn: {MEND}")
+        say(f"no curves will be drawn: {MEND}")
     try:
         yield
     except KeyboardInterrupt:
         raise AdjudgeError(f"stopped; what there is stands in {output}: continue with --resume") from None
 
 
-def _show(run: Run, measured: str) -> None:
+def show(run: Run, measured: str) -> None:
+    """Print what a run came to, and where it stands."""
     if run.main:
         if run.before is not None and run.after is not None:
             print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")
@@ -133,7 +136,8 @@ def print_presets(name: str | None) -> None:
     print('\nLay a recipe over one with preset = "NAME"; `adjudge train presets NAME` shows what it says.')
 
 
-def _need_extras() -> None:
+def need_extras() -> None:
+    """Raise AdjudgeError where what training needs is not installed."""
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise AdjudgeError(f"training needs {', '.join(absent)}: pip install 'adjudge[train]'")
