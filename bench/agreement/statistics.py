@@ -241,7 +241,8 @@ def _ranks(weights_RN: NDArray[np.float64], codes_N: NDArray[np.int64]) -> NDArr
     starts = np.searchsorted(codes_N[order], np.arange(codes_N.max() + 1))
     ties_RV = np.add.reduceat(weights_RN[:, order], starts, axis=1)
     ranks_RV: NDArray[np.float64] = np.cumsum(ties_RV, axis=1) - (ties_RV - 1) / 2
-    return np.take(ranks_RV, codes_N, axis=1)
+    taken_RN: NDArray[np.float64] = ranks_RV[:, codes_N]
+    return taken_RN
 
 
 def _concordance(
