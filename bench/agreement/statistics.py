@@ -123,6 +123,12 @@ def accuracy_with_ties(
     return _mean(called_N == np.sign(y_N - 0.5), grouped, how, "no pairs")
 
 
+def mean(values: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """The mean of one column; of noughts and ones, a share."""
+    grouped, (x_N,) = columns(clusters, values=values)
+    return _mean(x_N, grouped, how, "no rows")
+
+
 def squared_error(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
     """The mean squared error; give both sides in [0, 1] (see `normalised`) to compare scales."""
     grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
