@@ -115,7 +115,8 @@ def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
     text = row.text("prompt", NEEDED_BY)
     if not data.chat:
         return text
-    system = [] if data.system is None else [{"role": "system", "content": data.system}]
+    said = data.system if data.system is not None else row.optional_text("system", NEEDED_BY)
+    system = [] if said is None else [{"role": "system", "content": said}]
     return [*system, {"role": "user", "content": text}]
 
 

@@ -16,7 +16,7 @@ from adjudge.cli.replay import replay
 from adjudge.cli.score import score
 from adjudge.cli.serve import serve
 from adjudge.cli.train import train
-from adjudge.cli.train_judges import train_direct, train_reward
+from adjudge.cli.train_judges import train_agreement, train_direct, train_reward
 from adjudge.engine.errors import AdjudgeError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ for command in (rank, replay, score, serve, models):
     app.command()(command)
 train.command("direct")(train_direct)
 train.command("reward")(train_reward)
+train.command("agreement")(train_agreement)
 for name, group in {"bench": bench, "prompts": prompts, "train": train}.items():
     app.add_typer(group, name=name)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.options import Overwrite
+from adjudge.cli.options import Device, Dtype, Overwrite
 from adjudge.cli.train import RunOutput, Seed
 
 Rows = Annotated[Path | None, typer.Option(help="JSONL or CSV of judged rows, in the place of the recipe's own.")]
@@ -49,3 +49,22 @@ def train_reward(
     from adjudge.commands.train_judges import train_reward_file
 
     train_reward_file(recipe, data=data, resume=resume, overwrite=overwrite, seed=seed, output=output)
+
+
+def train_agreement(
+    folder: Annotated[Path, typer.Argument(help="The output folder of train direct or train reward.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
+    pairs: Annotated[
+        int, typer.Option(help="Pairs put to the untrained model, where a reward model was trained.", min=1)
+    ] = 150,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Tell how well a trained judge agrees with people on its held-out rows, beside what it must beat.
+
+    Its rivals: the same model before training, the mean score of each aspect, length alone, and a ridge regression on
+    words, the last three fitted on the rows that the judge was trained on. Intervals are bootstrapped over prompts.
+    """
+    from adjudge.bench.trained import bench_trained
+
+    bench_trained(folder, device=device, dtype=dtype, pairs=pairs, output=output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,13 +93,15 @@ def _crosswise(
         if len(fitted) < 2 or not asked:
             continue
         y_M = np.array([human[place] for place in fitted], dtype=float)
-        values = _ridge([bags[place] for place in fitted], y_M, [bags[place] for place in asked], centred)
+        values = ridge([bags[place] for place in fitted], y_M, [bags[place] for place in asked], centred)
         for place, value in zip(asked, np.clip(values, *ends), strict=True):
             foretold[place] = float(value)
     return foretold
 
 
-def _ridge(fitted: Sequence[dict[str, float]], y_M: Array, asked: Sequence[dict[str, float]], centred: bool) -> Array:
+def ridge(
+    fitted: Sequence[Mapping[str, float]], y_M: Array, asked: Sequence[Mapping[str, float]], centred: bool
+) -> Array:
     """Ridge in its dual form; the penalty is the one with the least error when each row is left out in turn.
 
     Left out, row i misses by (y − ŷ)_i / (1 − H_ii), with H = K (K + λ)⁻¹ from one eigendecomposition.
@@ -123,7 +125,7 @@ def _ridge(fitted: Sequence[dict[str, float]], y_M: Array, asked: Sequence[dict[
     return foretold
 
 
-def _matrix(bags: Sequence[dict[str, float]], column: dict[str, int]) -> csr_array:
+def _matrix(bags: Sequence[Mapping[str, float]], column: dict[str, int]) -> csr_array:
     entries = [
         (row, column[word], value) for row, bag in enumerate(bags) for word, value in bag.items() if word in column
     ]

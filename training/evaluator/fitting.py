@@ -126,7 +126,9 @@ class _Trainer(Trainer):
         super().__init__(**options)
         self.task = task
 
-    def compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False, **_: Any) -> Any:
+    def compute_loss(
+        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         """The task's loss."""
         loss = self.task.loss(model, inputs)
         return (loss, {}) if return_outputs else loss
@@ -146,7 +148,7 @@ class _Trainer(Trainer):
                 answers += task.answers(model, batch)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in task.measures(examples, answers).items()}
         self.log(metrics)  # type: ignore[arg-type]
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)  # type: ignore[arg-type]
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics  # type: ignore[return-value]
 
 

@@ -124,9 +124,12 @@ class PairTask(Task[Example]):
         return max(len(example.chosen), len(example.rejected))
 
     def batch(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
-        """All chosen ones, then all rejected ones."""
-        texts = [example.chosen for example in examples] + [example.rejected for example in examples]
-        return padded([packed([tokens]) for tokens in texts], self.pad)
+        """The chosen ones and the rejected ones [B, L], each padded by themselves: people like longer ones."""
+        sides = {
+            "chosen": [example.chosen for example in examples],
+            "rejected": [example.rejected for example in examples],
+        }
+        return {name: padded([packed([one]) for one in texts], self.pad)["input_ids"] for name, texts in sides.items()}
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
         """−log σ(R(chosen) − R(rejected)), the mean over pairs."""
@@ -163,9 +166,10 @@ def reward_model(model: Any) -> Any:
         return model
     config = copy.deepcopy(model.config)
     config.num_labels = 1
+    auto: Any = AutoModelForSequenceClassification
     try:
         with torch.device("meta"):
-            classifier: Any = AutoModelForSequenceClassification.from_config(config)
+            classifier = auto.from_config(config)
     except ValueError as error:
         raise ModelUnsupported(
             f"transformers has no sequence classifier of the kind {config.model_type}: choose another model"
@@ -180,6 +184,7 @@ def reward_model(model: Any) -> Any:
 
 
 def _rewards(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    rewards_B = model(input_ids=batch["input_ids"], use_cache=False).logits[:, 0].float()
-    half = len(rewards_B) // 2
-    return rewards_B[:half], rewards_B[half:]
+    chosen_B, rejected_B = (
+        model(input_ids=batch[name], use_cache=False).logits[:, 0].float() for name in ("chosen", "rejected")
+    )
+    return chosen_B, rejected_B
