@@ -176,7 +176,8 @@ def _by_length(texts: Sequence[str], scores: Sequence[float], asked: Sequence[st
 
 
 def _by_words(texts: Sequence[str], scores: Sequence[float], asked: Sequence[str]) -> list[float]:
-    values = ridge([words(text) for text in texts], np.array(scores), [words(text) for text in asked], True)
+    middle = fmean(scores)
+    values = middle + ridge([words(text) for text in texts], np.array(scores) - middle, [words(text) for text in asked])
     return [float(value) for value in np.clip(values, NUMBERS[0], NUMBERS[-1])]
 
 
@@ -189,9 +190,8 @@ def _preference_lines(run: Finished, opened: Open, pairs: int) -> Iterator[Line]
     longer = fmean(0.5 + np.sign(len(one.chosen) - len(one.rejected)) / 2 for one in train)
     sides = [np.sign(len(one.chosen) - len(one.rejected)) * np.sign(longer - 0.5) for one in held_out]
     yield _pair_line(LENGTH, [0.5 + float(side) / 2 for side in sides], held_out)
-    values = ridge(
-        [_difference(one) for one in train], np.full(len(train), 0.5), list(map(_difference, held_out)), False
-    )
+    fitted, asked = ([_difference(one) for one in some] for some in (train, held_out))
+    values = ridge(fitted, np.full(len(train), 0.5), asked)
     yield _pair_line(WORDS, [0.5 + float(np.sign(value)) / 2 for value in values], held_out)
     judge = ScalarJudge(opened(True))
     yield _pair_line(TRAINED, [verdict.preference for verdict in judge.compare(map(_pair, held_out))], held_out)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from adjudge.bench.agreement.comparison import OVERALL, Scores, human_of
-from adjudge.bench.agreement.dataset import DataSet
+from adjudge.bench.agreement.comparison import Scores, human_of
+from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.preferring import Choice, Choices
 
 LENGTH, WORDS = "length only", "bag of words"
@@ -41,7 +42,11 @@ def length_choices(dataset: DataSet) -> Choices:
 
 
 def word_scores(dataset: DataSet, targets: Sequence[str], seed: int = 0) -> Scores:
-    """Ridge regression of people's scores on words, each text foretold by a fit on other prompts alone."""
+    """Ridge regression of people's scores on words, each text foretold by a fit on other prompts alone.
+
+    All stand about one mean, that of the set: with the means of the other folds, which lie lower where the left-out
+    texts lie higher, a regression that knows nothing would run against people.
+    """
     bags = [words(row.item.response) for row in dataset.rows]
     by_target = {}
     for target in (*targets, OVERALL):
@@ -85,6 +90,7 @@ def _crosswise(
 ) -> list[float | None]:
     """What fits on the other folds foretell; None for rows without people's word, and where there is nothing to fit."""
     known = [place for place, value in enumerate(human) if value is not None]
+    middle = fmean(human[place] or 0.0 for place in known) if centred and known else 0.0
     foretold: list[float | None] = [None] * len(human)
     fold_N = folds_of(clusters, seed)
     for fold in range(FOLDS):
@@ -93,15 +99,14 @@ def _crosswise(
         if len(fitted) < 2 or not asked:
             continue
         y_M = np.array([human[place] for place in fitted], dtype=float)
-        values = ridge([bags[place] for place in fitted], y_M, [bags[place] for place in asked], centred)
+        y_M -= y_M.mean() if centred else 0.0
+        values = middle + ridge([bags[place] for place in fitted], y_M, [bags[place] for place in asked])
         for place, value in zip(asked, np.clip(values, *ends), strict=True):
             foretold[place] = float(value)
     return foretold
 
 
-def ridge(
-    fitted: Sequence[Mapping[str, float]], y_M: Array, asked: Sequence[Mapping[str, float]], centred: bool
-) -> Array:
+def ridge(fitted: Sequence[Mapping[str, float]], y_M: Array, asked: Sequence[Mapping[str, float]]) -> Array:
     """Ridge in its dual form; the penalty is the one with the least error when each row is left out in turn.
 
     Left out, row i misses by (y − ŷ)_i / (1 − H_ii), with H = K (K + λ)⁻¹ from one eigendecomposition.
@@ -109,19 +114,18 @@ def ridge(
     frequency = Counter(word for bag in fitted for word in bag)
     column = {word: place for place, word in enumerate(word for word, times in frequency.items() if times >= RAREST)}
     x_MV, z_AV = (_matrix(bags, column) for bags in (fitted, asked))
-    middle = float(y_M.mean()) if centred else 0.0
     values_M, vectors_MM = np.linalg.eigh((x_MV @ x_MV.T).toarray())
     values_M = np.maximum(values_M, 0.0)
-    rotated_M = vectors_MM.T @ (y_M - middle)
+    rotated_M = vectors_MM.T @ y_M
     best, least = PENALTIES[-1], np.inf
     for penalty in PENALTIES:
         shrink_M = values_M / (values_M + penalty)
         hat_M = (vectors_MM**2) @ shrink_M
-        missed_M = (y_M - middle - vectors_MM @ (shrink_M * rotated_M)) / np.maximum(1 - hat_M, 1e-9)
+        missed_M = (y_M - vectors_MM @ (shrink_M * rotated_M)) / np.maximum(1 - hat_M, 1e-9)
         if (error := float(missed_M @ missed_M)) < least:
             best, least = penalty, error
     dual_M = vectors_MM @ (rotated_M / (values_M + best))
-    foretold: Array = middle + z_AV @ (x_MV.T @ dual_M)
+    foretold: Array = z_AV @ (x_MV.T @ dual_M)
     return foretold
 
 

@@ -46,12 +46,16 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """How far one rater agrees with people on one target: figures by name, over the rows that both have rated."""
+    """How far one rater agrees with people on one target: figures by name, over the rows that both have rated.
+
+    `of_group` says that the target is some of the rows.
+    """
 
     target: str
     judge: str
     rows: int
     figures: dict[str, Estimate]
+    of_group: bool = False
 
 
 class Listed(msgspec.Struct):

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from adjudge.bench.agreement import statistics
-from adjudge.bench.agreement.comparison import OVERALL, Line
-from adjudge.bench.agreement.dataset import DataSet
+from adjudge.bench.agreement.comparison import Line
+from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
 from adjudge.bench.summary import by_order
 from adjudge.rewards.preference import sigmoid
@@ -83,7 +83,8 @@ def preference_lines(dataset: DataSet, choices: Choices, how: Bootstrap = USUAL)
         if row.group is not None:
             groups.setdefault(row.group, []).append(place)
     for name in sorted(groups) if 1 < len(groups) <= MOST_GROUPS else ():
-        yield preference_line(name, choices.name, choices.overall, dataset, groups[name], how)
+        line = preference_line(name, choices.name, choices.overall, dataset, groups[name], how)
+        yield msgspec.structs.replace(line, of_group=True)
     for name, chosen in choices.aspects.items():
         yield preference_line(f"by {name}", choices.name, chosen, dataset, everything, how)
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import msgspec
-
 from adjudge.bench.agreement.dataset import RatedPair
 from adjudge.bench.perse import read_chosen
 from adjudge.engine.errors import AdjudgeError
@@ -29,8 +27,8 @@ def autoj(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
         label = str(row.columns["label"])
         if label not in AUTOJ:
             raise AdjudgeError(f'{row.place}: "label" is {label[:40]}: Auto-J has 0 (first), 1 (second) and 2 (tie)')
-        texts = (row.text(name, "Auto-J") for name in ("response 1", "response 2", "prompt"))
-        pair = Pair(*texts, id=str(number))
+        first, second, prompt = (row.text(name, "Auto-J") for name in ("response 1", "response 2", "prompt"))
+        pair = Pair(first, second, prompt, id=str(number))
         yield RatedPair(pair, AUTOJ[label], pair.prompt, row.place, row.optional_text("scenario", "Auto-J"))
 
 
@@ -87,7 +85,7 @@ def expected(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
         said = str(row.columns["expected"])
         if said not in EXPECTED:
             raise AdjudgeError(f'{row.place}: "expected" is "{said[:40]}": write a, b or tie')
-        pair = msgspec.structs.replace(pair_of(row, number))
+        pair = pair_of(row, number)
         yield RatedPair(pair, EXPECTED[said], pair.prompts[0], row.place, row.optional_text("group", "a table"))
 
 

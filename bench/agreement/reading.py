@@ -58,6 +58,7 @@ def numbers_of(row: Row, name: str, value: Any) -> tuple[float, ...]:
 
 
 def _entries(path: Path, content: Any) -> Iterator[Row]:
+    named: list[tuple[str, dict[str, Any], Any]]
     if isinstance(content, list):
         named = [(f"entry {number}", {}, entry) for number, entry in enumerate(content, 1)]
     elif isinstance(content, dict) and content and all(isinstance(entry, dict) for entry in content.values()):
@@ -72,7 +73,7 @@ def _entries(path: Path, content: Any) -> Iterator[Row]:
 
 def _parquet(path: Path) -> Iterator[Row]:
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
     except ImportError:
         raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
     try:

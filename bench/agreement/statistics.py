@@ -247,8 +247,7 @@ def _ranks(weights_RN: NDArray[np.float64], codes_N: NDArray[np.int64]) -> NDArr
     starts = np.searchsorted(codes_N[order], np.arange(codes_N.max() + 1))
     ties_RV = np.add.reduceat(weights_RN[:, order], starts, axis=1)
     ranks_RV: NDArray[np.float64] = np.cumsum(ties_RV, axis=1) - (ties_RV - 1) / 2
-    taken_RN: NDArray[np.float64] = ranks_RV[:, codes_N]
-    return taken_RN
+    return ranks_RV[:, codes_N]
 
 
 def _concordance(
@@ -269,7 +268,9 @@ def _concordance(
 
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    ratios = np.full(np.shape(whole), np.nan)
+    np.divide(part, whole, out=ratios, where=whole > 0)
+    return ratios
 
 
 def _uncorrelated(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> str | None:

@@ -64,7 +64,9 @@ def _kendall(a_RS: Array, b_RS: Array) -> Array:
 
 
 def _over(part_R: Array, whole_R: Array) -> Array:
-    return np.divide(part_R, whole_R, out=np.full(len(part_R), np.nan), where=whole_R > 1e-12)
+    ratios_R = np.full(len(part_R), np.nan)
+    np.divide(part_R, whole_R, out=ratios_R, where=whole_R > 1e-12)
+    return ratios_R
 
 
 MEASURES: dict[str, Callable[[Array, Array], Array]] = {
