@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adjudge.commands.train import need_extras, say, show, stoppable
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe, read_judge_recipe
+
+if TYPE_CHECKING:
+    from adjudge.training.run import Run
 
 
 def train_direct_file(
@@ -19,6 +25,9 @@ def train_direct_file(
     with stoppable(recipe.output):
         run = train_direct(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
     show(run, "loss on held-out rows")
+    if run.main:
+        options = {"judge": recipe.judge.name, **recipe.judge.options}
+        _show_use(recipe, run, [text for name, value in options.items() for text in (_option(name), str(value))])
 
 
 def train_reward_file(
@@ -32,3 +41,19 @@ def train_reward_file(
     with stoppable(recipe.output):
         run = train_reward(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
     show(run, "share of held-out pairs in people's order")
+    if run.main:
+        _show_use(recipe, run, ["--judge", "scalar"])
+
+
+def _show_use(recipe: DirectRecipe | PreferenceRecipe, run: Run, options: Sequence[str]) -> None:
+    """Print how the judge is asked, and how it is held against people."""
+    policy = str(run.folder.policy)
+    whole = recipe.policy.method == "full"
+    model = ["--model", policy] if whole else ["--model", recipe.policy.model, "--adapter", policy]
+    print(f"judge with it: {shlex.join(['adjudge', 'judge', 'items.jsonl', *options, *model])}")
+    if run.before is not None:
+        print(f"beside people: {shlex.join(['adjudge', 'train', 'agreement', str(run.folder.path)])}")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

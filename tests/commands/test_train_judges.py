@@ -45,6 +45,7 @@ def test_a_judge_is_trained_and_judges(kind: str, text: str, rows: list[dict[str
     assert "held out" in said and f"policy: {tmp_path / 'other' / 'policy'}" in said
     recipe = json.loads((tmp_path / "other" / "recipe.json").read_text())
     assert (recipe["seed"], recipe["data"]["train"]) == (3, str(data))
+    assert "judge with it: adjudge judge items.jsonl --judge " in said and "beside people: adjudge train" in said
     items = write_rows(tmp_path / "items.jsonl", [{"prompt": "p", "response": "r"}])
     judge = ["--judge", "pointwise", "--aspects", "wit=Is it funny?", "--min-mass", "0"]
     chosen = judge if kind == "direct" else ["--judge", "scalar"]

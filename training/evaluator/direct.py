@@ -14,7 +14,7 @@ from scipy import stats
 from transformers import TrainerCallback
 
 from adjudge.engine.sources import OpenModel
-from adjudge.training.evaluator.fitting import Batch, Task, fit
+from adjudge.training.evaluator.fitting import Batch, Task, fit, room
 from adjudge.training.evaluator.packing import Pack, packed, padded, shares
 from adjudge.training.evaluator.questions import (
     NUMBERS,
@@ -82,8 +82,7 @@ class SlotTask(Task[Example]):
         self.model = opened.model
         self.mass = recipe.optimiser.mass
         self.pad = opened.tokenizer.pad_token_id or 0
-        limit = min(recipe.optimiser.max_tokens, self.model.config.get_text_config().max_position_embeddings)
-        engine = WordingEngine(recipe.policy.model, opened.tokenizer, limit)
+        engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model))
         together = shares(self.model)
         read = [list(slots_of(rated, recipe, engine)) for rated in (train, held_out)]
         self.train, self.held_out = ([_example(slots, together) for slots, _ in side] for side in read)

@@ -117,6 +117,12 @@ def fit(
     return begun.finished(trainer.state.global_step, measure)
 
 
+def room(recipe: DirectRecipe | PreferenceRecipe, model: Any) -> int:
+    """The longest prompt that the recipe and the model allow."""
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return min(recipe.optimiser.max_tokens, context or recipe.optimiser.max_tokens)
+
+
 class _Trainer(Trainer):
     """Transformers' trainer, with the loss and the measures of a task."""
 
@@ -166,7 +172,11 @@ def _arguments(
     recipe: DirectRecipe | PreferenceRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool
 ) -> Any:
     how = arguments(recipe, recipe.optimiser, accumulate, steps, begun, held_out=held_out)
-    return TrainingArguments(remove_unused_columns=False, gradient_checkpointing_kwargs={"use_reentrant": False}, **how)
+    words = TrainingArguments(
+        remove_unused_columns=False, gradient_checkpointing_kwargs={"use_reentrant": False}, **how
+    )
+    words._n_gpu = min(words.n_gpu, 1)  # a batch is no stack of rows that one process could deal out to its GPUs
+    return words
 
 
 def _in_order(task: Task[Example], optimiser: JudgeOptimiser, steps: int, seed: int) -> list[Example]:

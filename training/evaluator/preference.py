@@ -23,7 +23,7 @@ from adjudge.engine.tokenizer import Tokens
 from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.verdict import Item
 from adjudge.rewards.wire import Row
-from adjudge.training.evaluator.fitting import Batch, Task, fit
+from adjudge.training.evaluator.fitting import Batch, Task, fit, room
 from adjudge.training.evaluator.packing import packed, padded
 from adjudge.training.evaluator.questions import WordingEngine
 from adjudge.training.evaluator.recipe import PreferenceRecipe
@@ -99,15 +99,15 @@ class PairTask(Task[Example]):
     ) -> None:
         self.model = reward_model(opened.model)
         config = self.model.config.get_text_config()
-        limit = min(recipe.optimiser.max_tokens, config.max_position_embeddings)
-        engine = WordingEngine(recipe.policy.model, opened.tokenizer, limit, RewardHead.of(self.model))
+        head = RewardHead.of(self.model)
+        engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model), head)
         judge, self.shortened = ScalarJudge(engine), 0
 
         def tokens(prompt: str, response: str) -> Tokens:
             worded, shortened = judge.prompt(Item(prompt=prompt, response=response))
             self.shortened += shortened
-            assert engine.reward_head is not None
-            return engine.reward_head.read_part(engine.tokenizer.prompt(worded))
+            assert head is not None
+            return head.read_part(engine.tokenizer.prompt(worded))
 
         self.train, self.held_out = (
             [Example(tokens(one.prompt, one.chosen), tokens(one.prompt, one.rejected)) for one in side]

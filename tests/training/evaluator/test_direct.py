@@ -101,11 +101,9 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     assert names[0].read_bytes() == names[1].read_bytes()
 
 
-def test_the_micro_batch_changes_memory_and_time_alone(tmp_path: Path) -> None:
-    runs = [
-        train_direct(direct_recipe(tmp_path / str(size), optimiser={"micro_batch": size, "steps": 2}))
-        for size in (1, 4)
-    ]
+def test_micro_batches_and_checkpointing_change_memory_and_time_alone(tmp_path: Path) -> None:
+    hows = {"one": {"micro_batch": 1}, "four": {"micro_batch": 4, "gradient_checkpointing": True}}
+    runs = [train_direct(direct_recipe(tmp_path / name, optimiser={"steps": 2, **how})) for name, how in hows.items()]
     one, four = (last(run)["loss"] for run in runs)
     assert one == pytest.approx(four, abs=1e-4)
 
