@@ -83,7 +83,6 @@ def fit(
     local = parts(optimiser, state.num_processes)
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     with calm():
-        set_seed(recipe.seed)
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         policy.tokenizer.padding_side = "right"
         task = open_task(policy)

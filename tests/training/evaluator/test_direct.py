@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,10 +13,11 @@ import torch
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.wire import item_of, pair_of
-from adjudge.training.evaluator.direct import train_direct
+from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe
 from adjudge.training.evaluator.split import read_split
@@ -58,6 +60,30 @@ def prepared_aspects(recipe: DirectRecipe) -> Any:
     from adjudge.rewards.aspects import parse_aspects
 
     return parse_aspects(recipe.judge.options["aspects"])
+
+
+def test_what_is_minimised_is_what_is_measured(tmp_path: Path) -> None:
+    rows = [
+        {**row, "ratings": {"wit": row["ratings"]["Wit"], "grip": 1.5} if n % 2 else {"wit": 2}}
+        for n, row in enumerate(STORIES)
+    ]
+    recipe = direct_recipe(tmp_path, rows, **TWO, optimiser={"mass": 0.7})
+    rated = rated_rows(read_split(recipe.data, 0).train, recipe)
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    task = SlotTask(recipe, opened, rated[:3], rated[3:8])
+    assert [len(example.slots) for example in task.held_out] != [2] * 5
+    batch = task.batch(task.held_out)
+    with torch.no_grad():
+        loss, answers = task.loss(opened.model, batch), task.answers(opened.model, batch)
+    measures = task.measures(task.held_out, answers)
+    assert measures["loss"] == pytest.approx(float(loss), abs=1e-4)
+    crossed = [
+        -sum(t * math.log(p) for t, p in zip(slot.target, answer.probabilities, strict=True))
+        - 0.7 * math.log(answer.mass)
+        for slot, answer in zip(task.held_out[0].slots, answers[0], strict=True)
+    ]
+    alone = task.measures(task.held_out[:1], answers[:1])["loss"]
+    assert alone == pytest.approx(fmean(crossed), abs=1e-6)
 
 
 def test_pairs_are_learnt_in_both_orders_each_story_at_its_own_slot(tmp_path: Path) -> None:

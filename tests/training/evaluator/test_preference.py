@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def test_whole_weights_do_too_and_a_reward_model_keeps_its_head(model: str, tmp_
     engine = Engine(str(run.folder.policy), kv_cache_gb=0.05)
     assert served(run, recipe, engine) == pytest.approx(measured(run), abs=1e-3)
     assert (run.before == 0.5) == (model == "dummy:tiny-gpt2")
+    assert json.loads((run.folder.policy / "config.json").read_text()).get("pad_token_id") is None
 
 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
