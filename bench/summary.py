@@ -134,7 +134,7 @@ def summarise(
     )
 
 
-def wilson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson(successes: float, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """The Wilson score interval of a proportion (Wilson, 1927): (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     p, spread = successes / trials, z * z / trials

@@ -11,6 +11,7 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt, mark_data, place_data
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
@@ -44,7 +45,7 @@ class AbsentEngine(EngineFace):
     """Stands where a judge wants an engine and its model need not be there; the `card` says which it would be.
 
     With a model's `tokenizer` prompts stand in its chat template and are shortened to fit; without one each turn stands
-    under the name of its role, whole. Scores and texts raise ModelNeeded.
+    under the name of its role, whole. Whatever is asked of it raises ModelNeeded.
     """
 
     def __init__(self, card: Card | None = None, tokenizer: Tokenizer | None = None) -> None:
@@ -65,9 +66,14 @@ class AbsentEngine(EngineFace):
         """The model's chat template around messages, or the names of their roles above them."""
         if self.has_tokenizer:
             return super().chat(messages, answer)
-        texts, data = mark_data([message.content for message in messages])
-        turns = [f"[{message.role}]\n{text}\n\n" for message, text in zip(messages, texts, strict=True)]
-        return place_data("".join(turns) + "[assistant]\n" + answer, data)
+        return _turns(messages, f"[assistant]\n{answer}")
+
+    def transcript(self, messages: Sequence[Message]) -> Prompt:
+        """The model's chat template around messages that are all written, or the names of their roles above them."""
+        return super().transcript(messages) if self.has_tokenizer else _turns(messages)
+
+    def require_rewards(self) -> None:
+        """Nothing: which model it is, is known where it ran."""
 
     def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
         """The prompts, shortened where their length is known."""
@@ -103,5 +109,18 @@ class AbsentEngine(EngineFace):
         """Raises ModelNeeded, unless nothing is asked."""
         return iter(()) if not prompts else self._refuse(prompts)
 
+    def reward_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, ModelReward]]:
+        """Raises ModelNeeded, unless nothing is asked."""
+        return iter(()) if not prompts else self._refuse(prompts)
+
     def _refuse(self, prompts: Sequence[AnyPrompt]) -> NoReturn:
         raise ModelNeeded(self.name, prompts)
+
+
+def _turns(messages: Sequence[Message], end: str = "") -> Prompt:
+    """Messages under the names of their roles, and an end."""
+    texts, data = mark_data([message.content for message in messages])
+    turns = [f"[{message.role}]\n{text}\n\n" for message, text in zip(messages, texts, strict=True)]
+    return place_data("".join(turns) + end, data)

@@ -17,6 +17,7 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
@@ -74,6 +75,12 @@ class AsyncFace(ABC):
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
 
     @abstractmethod
+    async def open_embed(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Answers:
+        """Begin what `embed` waits for; raises PromptError."""
+
+    @abstractmethod
     async def close(self, drain: bool = True) -> None:
         """Take no new calls and let those under way end, or, without `drain`, fail."""
 
@@ -110,7 +117,14 @@ class AsyncFace(ABC):
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> list[Embedding]:
         """`EngineFace.embed` without blocking the event loop."""
-        return await asyncio.to_thread(partial(self.face.embed, prompts, priority=priority, timeout=timeout))
+        return await _in_order(await self.open_embed(prompts, priority=priority, timeout=timeout))
+
+    async def reward(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> list[ModelReward]:
+        """`EngineFace.reward` without blocking the event loop."""
+        head, read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
+        return [head.read(embedding) for embedding in await self.embed(read, priority=priority, timeout=timeout)]
 
     async def __aenter__(self) -> AsyncFace:
         return self
@@ -166,12 +180,6 @@ class AsyncEngine(AsyncFace):
         """Begin what `embed` waits for; raises PromptError."""
         call = await asyncio.to_thread(self.engine.embed_call, prompts)
         return _CallAnswers(self.worker, call, priority, timeout, pieces=False)
-
-    async def embed(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> list[Embedding]:
-        """`EngineFace.embed` without blocking the event loop; cancelled with its task."""
-        return await _in_order(await self.open_embed(prompts, priority=priority, timeout=timeout))
 
     def counters(self) -> dict[str, float]:
         """Totals since the engine opened, and how many requests run and wait and how many KV blocks are free now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import secrets
@@ -22,6 +23,7 @@ from adjudge.engine.errors import AdjudgeError, NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
+from adjudge.engine.lent import Lent
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
 from adjudge.engine.reward_head import RewardHead
@@ -29,7 +31,7 @@ from adjudge.engine.runner import Runner
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
-from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.sources import OpenModel, open_source, resolve
 from adjudge.engine.step import Request, Step
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.writing import Writer, writers
@@ -41,15 +43,20 @@ ROWS_OF_LOGITS = 64
 """Rows whose logits over the vocabulary are in memory at once."""
 
 
+_log = logging.getLogger("adjudge")
+
+
 class Engine(EngineFace):
     """A model that scores, continues and embeds prompts, all calls in one batch, every shared prefix computed once.
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`, `adapter` a
     PEFT folder of a LoRA adapter for it. A model saved without a language-model head (a reward model, a bare decoder)
-    can only embed. `device` and `dtype` "auto" mean CUDA if there is one, float32 on CPU and bfloat16 on GPU.
-    `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU), `kv_cache_gb` the cache (4 GiB on CPU, most
-    of the free memory on a GPU), `max_queue` how many requests may wait (default: any number); a call that would exceed
-    it raises QueueFull. `seed` draws the seeds of texts that are given none (None: other ones in each run).
+    can only embed. A `Lent` model is one in training, whose base weights are used and not copied; it is where it is,
+    and what it is, and sleeping gives back the cache alone. `device` and `dtype` "auto" mean CUDA if there is one,
+    float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU),
+    `kv_cache_gb` the cache (4 GiB on CPU, most of the memory that is free on a GPU when it opens or wakes), `max_queue`
+    how many requests may wait (default: any number); a call that would exceed it raises QueueFull. `seed` draws the
+    seeds of texts that are given none (None: other ones in each run).
 
     On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on
     what is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
@@ -57,7 +64,7 @@ class Engine(EngineFace):
 
     def __init__(
         self,
-        model: str = "smollm2-135m",
+        model: str | Lent = "smollm2-135m",
         *,
         adapter: str | Path | None = None,
         device: str = "auto",
@@ -67,19 +74,16 @@ class Engine(EngineFace):
         max_queue: int | None = None,
         seed: int | None = 0,
     ) -> None:
-        where = choose_device(device)
-        number_type = choose_dtype(dtype, where)
+        opened, where, name, fingerprint = _opened(model, device, dtype)
         if max_batch_tokens is None:
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
         if max_batch_tokens < 1:
             raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
-        source = resolve(model)
-        opened = open_source(source, dtype=number_type, device=str(where))
         super().__init__(Tokenizer(opened.tokenizer))
-        self.name = model
-        self.fingerprint = source.fingerprint
-        self.dtype = str(number_type).removeprefix("torch.")
-        self.runner = Runner(opened.model, kv_cache_gb)
+        self.name, self.fingerprint = name, fingerprint
+        self.dtype = str(opened.model.dtype).removeprefix("torch.")
+        self._lent = model if isinstance(model, Lent) else None
+        self.runner = Runner(opened.model, kv_cache_gb, lent=self._lent is not None)
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
         self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)
         self.asleep = False
@@ -187,6 +191,8 @@ class Engine(EngineFace):
     def start(self, call: Call, priority: int = 0, timeout: float | None = None) -> None:
         """Queue a call's requests, to be answered by the steps to come; raises QueueFull, and queues none."""
         self._be_awake()
+        if self._lent is not None:
+            self._lent.check()
         deadline = math.inf if timeout is None else self.scheduler.clock() + timeout
         for request in call.requests:
             request.priority, request.deadline = priority, deadline
@@ -221,6 +227,10 @@ class Engine(EngineFace):
         """
         self._be_awake()
         self._be_idle("update_weights")
+        if self._lent is not None:
+            raise AdjudgeError(
+                f"the weights of this engine are lent by {self.name}: open one of its own to change them"
+            )
         new = {} if weights is None else self.runner.weights.checked(weights)
         self.cache.clear()
         if not isinstance(adapter, EllipsisType):
@@ -238,10 +248,24 @@ class Engine(EngineFace):
             self.asleep = True
 
     def wake(self) -> None:
-        """Bring the weights back to the device."""
+        """Bring the weights back to the device, and size the cache to the memory that is free there now.
+
+        Where longer prompts fitted before, a warning says so: texts may be shortened that were not.
+        """
         if self.asleep:
-            self.runner.wake()
+            longest = self.max_prompt_tokens
+            try:
+                self.runner.wake()
+            except BaseException:
+                self.runner.sleep()  # half awake, it would keep what memory it got
+                raise
+            self.cache.resize(self.runner.blocks)
             self.asleep = False
+            if self.max_prompt_tokens < longest:
+                _log.warning(
+                    "%s wakes with room for prompts of %d tokens, not %d: leave it more memory, or set kv_cache_gb",
+                    self.name, self.max_prompt_tokens, longest,
+                )  # fmt: skip
 
     def _be_awake(self) -> None:
         if self.asleep:
@@ -297,6 +321,19 @@ class Engine(EngineFace):
             for (_, embedder), values_D in zip(embeds, values_ND, strict=True):
                 embedder.read(values_D.copy())  # a view would hold the whole step's in memory
         self.scheduler.complete(step)
+
+
+def _opened(model: str | Lent, device: str, dtype: str) -> tuple[OpenModel, torch.device, str, str]:
+    """The model with its device, name and fingerprint."""
+    if isinstance(model, Lent):
+        if (device, dtype) != ("auto", "auto"):
+            raise AdjudgeError(f"the weights of {model.name} are lent: leave device and dtype to it")
+        opened = model.open()
+        return opened, opened.model.device, model.name, model.fingerprint
+    where = choose_device(device)
+    number_type, source = choose_dtype(dtype, where), resolve(model)
+    opened = open_source(source, dtype=number_type, device=str(where))
+    return opened, where, model, source.fingerprint
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:

@@ -12,9 +12,10 @@ import msgspec
 from adjudge.engine.answers import AnswerFormat, find_answers
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.errors import LabelError, PromptError
+from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.fitting import fit
 from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_labels
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
@@ -41,7 +42,7 @@ class Stats(msgspec.Struct):
 
 
 class EngineFace(ABC):
-    """The verbs `score`, `generate` and `embed`, and what is needed to word a prompt for the model behind them.
+    """The verbs `score`, `generate`, `embed` and `reward`, and what words a prompt for the model behind them.
 
     `name` is what the user called the model, `fingerprint` which weights it has, `adapter` which adapter lies over them
     (None: none), `dtype` in what it computes; `tokenizer` is the model's own.
@@ -65,8 +66,24 @@ class EngineFace(ABC):
 
     @property
     def reward_head(self) -> RewardHead | None:
-        """What reads a reward off the model's hidden states; None for a model that is no reward model."""
+        """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None
+
+    def require_embeddings(self) -> None:
+        """Raise AdjudgeError where `embed` could give nothing but "unsupported", with the mend."""
+        if type(self).embed_iter is EngineFace.embed_iter:
+            raise AdjudgeError(
+                f"{self.name} hands out no hidden states here: run the model locally, give an Index with an embedder of"
+                " its own, or leave the examples out"
+            )
+
+    def require_rewards(self) -> None:
+        """Raise AdjudgeError where the model is no reward model, with the mend."""
+        if self.reward_head is None:
+            raise AdjudgeError(
+                f"{self.name} has no reward head here: a scalar judge needs a reward model (a checkpoint for"
+                " sequence classification with num_labels 1, or an adapter with such a head) on an engine of its own"
+            )
 
     @abstractmethod
     def score_iter(
@@ -98,6 +115,14 @@ class EngineFace(ABC):
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
         lengths = [len(self.tokenizer.prompt(prompt)) for prompt in prompts]
         yield from ((place, Embedding(None, "unsupported", length)) for place, length in enumerate(lengths))
+
+    def reward_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, ModelReward]]:
+        """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
+        head, read = self.read_for_rewards(prompts)
+        for place, embedding in self.embed_iter(read, priority=priority, timeout=timeout):
+            yield place, head.read(embedding)
 
     def score(
         self,
@@ -149,6 +174,17 @@ class EngineFace(ABC):
         """
         embeddings = sorted(self.embed_iter(prompts, priority=priority, timeout=timeout), key=_place)
         return [embedding for _, embedding in embeddings]
+
+    def reward(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> list[ModelReward]:
+        """The reward that the model gives to each prompt, at the last token that its head reads.
+
+        Reasons for having none are those of `embed`. Raises AdjudgeError for a model that is no reward model, and
+        PromptError and QueueFull, before anything is computed.
+        """
+        rewards = sorted(self.reward_iter(prompts, priority=priority, timeout=timeout), key=_place)
+        return [reward for _, reward in rewards]
 
     def read_answers(
         self,
@@ -218,6 +254,13 @@ class EngineFace(ABC):
             raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
         sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
         return [self.tokenizer.prompt(prompt) for prompt in prompts], sampling
+
+    def read_for_rewards(self, prompts: Sequence[AnyPrompt]) -> tuple[RewardHead, list[Tokens]]:
+        """The reward head, and of every prompt the tokens it reads; raises AdjudgeError and PromptError."""
+        self.require_rewards()
+        head = self.reward_head
+        assert head is not None
+        return head, [head.read_part(self.tokenizer.prompt(prompt)) for prompt in prompts]
 
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""

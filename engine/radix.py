@@ -164,6 +164,12 @@ class RadixCache:
             self.pool.give_back(node.blocks)
         self.root = Node((), 0, None, [])
 
+    def resize(self, blocks: int) -> None:
+        """Forget everything and go on with a pool of so many blocks, where it has another number."""
+        if blocks != self.pool.count:
+            self.clear()
+            self.pool = BlockPool(blocks, self.pool.block_size)
+
     def _descend(self, tokens: Tokens) -> Node:
         """The deepest node whose path is a prefix of `tokens`, splitting the node in which they part."""
         node = self.root

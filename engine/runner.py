@@ -34,10 +34,10 @@ class Runner:
     """A model, its KV cache and its heads. `forward(step)` gives the hidden states of the rows that answer requests.
 
     `batch_invariant` says whether a probe at load was bit-equal alone and in a batch; on CPU that fails only for models
-    whose dense layers are not `nn.Linear`.
+    whose dense layers are not `nn.Linear`. Weights that are `lent` stay where they are when it sleeps.
     """
 
-    def __init__(self, model: Any, kv_cache_gb: float | None = None) -> None:
+    def __init__(self, model: Any, kv_cache_gb: float | None = None, *, lent: bool = False) -> None:
         self.model = model.eval().requires_grad_(False)
         self.name = type(model).__name__
         self.device: torch.device = model.device
@@ -53,7 +53,7 @@ class Runner:
         self.head_width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // heads)
         self.block_size = attention_block_size(self.device, self.dtype, self.head_width)
         self.blocks = PROBE_BLOCKS
-        self.weights = Weights(model)
+        self.weights = Weights(model, lent=lent)
         self._adapter: Adapter | None = None
         self._peft: Any = None
         model.set_attn_implementation(ATTENTION)
@@ -64,13 +64,10 @@ class Runner:
         with torch.inference_mode():
             self._head = self._find_head(self._check_layers())
             self.batch_invariant = self._check_isolation()
-        token_bytes = (
-            sum(cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values()) // self.block_size
-        )
-        self.blocks = 1 + _cache_bytes(kv_cache_gb, self.device) // (token_bytes * self.block_size)
-        if self.blocks < 2:
-            raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: raise kv_cache_gb")
+        self._kv_cache_gb = kv_cache_gb
+        self._block_bytes = sum(cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values())
         self._layers.clear()
+        self.blocks = self._room()
 
     def require_head(self) -> Head:
         """The language-model head; raises ModelUnsupported for a model that was saved without one."""
@@ -133,8 +130,17 @@ class Runner:
             give_back_freed_memory()
 
     def wake(self) -> None:
-        """Fetch the weights; the cache, empty, is made when it is needed."""
+        """Fetch the weights, and size the cache to the memory there is now; it is made when it is needed."""
         self.weights.to_device()
+        self.blocks = self._room()
+
+    def _room(self) -> int:
+        """How many blocks the cache has, the padding included; raises ModelUnsupported where there is room for none."""
+        blocks = 1 + _cache_bytes(self._kv_cache_gb, self.device) // self._block_bytes
+        if blocks < 2:
+            mend = "raise kv_cache_gb" if self._kv_cache_gb is not None else "free memory on its device"
+            raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: {mend}")
+        return blocks
 
     @contextmanager
     def _probing(self) -> Iterator[None]:
@@ -342,6 +348,7 @@ def _cache_bytes(kv_cache_gb: float | None, device: torch.device) -> int:
     if kv_cache_gb is not None:
         return int(kv_cache_gb * (1 << 30))
     if device.type == "cuda":
+        torch.cuda.empty_cache()  # what torch holds and nobody uses would not count as free
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * 0.8)
     return CPU_CACHE_BYTES

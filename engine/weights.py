@@ -15,10 +15,14 @@ WRAPPED = ".base_layer"
 
 
 class Weights:
-    """The tensors of a transformers model by the names of its `state_dict`, adapters left out."""
+    """The tensors of a transformers model by the names of its `state_dict`, adapters left out.
 
-    def __init__(self, model: Any) -> None:
+    Those that are `lent` are not moved: their owner is at work with them.
+    """
+
+    def __init__(self, model: Any, *, lent: bool = False) -> None:
         self.model = model
+        self.lent = lent
         self._own: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
         self._away: list[tuple[torch.Tensor, torch.device]] = []
 
@@ -51,7 +55,8 @@ class Weights:
 
     def to_host(self) -> None:
         """Move every tensor, adapters included, off its device; each object keeps its identity."""
-        for tensor in (*self.model.parameters(), *self.model.buffers(), *self._own.values()):
+        moved = () if self.lent else (*self.model.parameters(), *self.model.buffers(), *self._own.values())
+        for tensor in moved:
             if tensor.device.type != "cpu":
                 self._away.append((tensor, tensor.device))
                 tensor.data = tensor.data.to("cpu")

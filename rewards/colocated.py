@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from threading import Lock
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import GroupReward, Reward
 
 _log = logging.getLogger("adjudge")
@@ -19,12 +21,18 @@ class Colocated(Reward):
 
     An engine that is not open yet is opened by its first call. Calls that overlap share one waking; an engine that is
     still at work when they end (a call that a deadline cut off) stays awake until the next call ends, and the log says
-    so. Engines that cannot sleep (a server's) are left alone.
+    so. Engines that cannot sleep (a server's) are left alone. With `sleep` False none sleeps.
+
+    `policy` lends its base weights to engines that are specified as "policy" (see `PolicyWeights`): they have no copy
+    of them, and when they sleep they give back their cache. The policy itself is not touched. A reward with a policy
+    does not pickle.
     """
 
-    def __init__(self, reward: Reward) -> None:
+    def __init__(self, reward: Reward, *, sleep: bool = True, policy: Any = None) -> None:
         self.reward = reward
         self.name = reward.name
+        self.sleep = sleep
+        self.policy = policy if policy is None or isinstance(policy, PolicyWeights) else PolicyWeights(policy)
         self._calls, self._changing = 0, Lock()
 
     @property
@@ -46,14 +54,15 @@ class Colocated(Reward):
                 for engine in self.engines:
                     if hasattr(engine, "wake"):
                         engine.wake()
-            return self.reward.score_groups(groups)
+            with nullcontext() if self.policy is None else self.policy.lent():
+                return self.reward.score_groups(groups)
         finally:
             with self._changing:
                 self._calls -= 1
-                if not self._calls:
-                    self._sleep()
+                if self.sleep and not self._calls:
+                    self._put_to_sleep()
 
-    def _sleep(self) -> None:
+    def _put_to_sleep(self) -> None:
         for engine in self.engines:
             try:
                 if hasattr(engine, "sleep"):
@@ -61,8 +70,12 @@ class Colocated(Reward):
             except AdjudgeError as error:
                 _log.warning("%s: %s stays awake: %s", self.name, engine.name, error)
 
-    def __getstate__(self) -> Reward:
-        return self.reward
+    def __getstate__(self) -> tuple[Reward, bool]:
+        if self.policy is not None:
+            raise AdjudgeError(
+                "a reward on a policy's weights cannot be pickled: put during_training on where they are"
+            )
+        return self.reward, self.sleep
 
-    def __setstate__(self, reward: Reward) -> None:
-        Colocated.__init__(self, reward)
+    def __setstate__(self, state: tuple[Reward, bool]) -> None:
+        Colocated.__init__(self, state[0], sleep=state[1])

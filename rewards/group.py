@@ -15,6 +15,7 @@ class Group(msgspec.Struct, frozen=True):
     """The responses to one prompt, with a `reference` they are held against where there is one.
 
     `columns` is what else a data set says about the prompt, for judges that read it (`rubric`, `reviews`, ...).
+    `conversation` are the turns that the prompt is the text of, each (role, text); () for a prompt that is a text.
     """
 
     prompt: str
@@ -22,6 +23,7 @@ class Group(msgspec.Struct, frozen=True):
     reference: str | None = None
     id: str = ""
     columns: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    conversation: tuple[tuple[str, str], ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True):

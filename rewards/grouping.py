@@ -37,9 +37,17 @@ def grouped(prompts: Sequence[Text], completions: Sequence[Text], columns: Mappi
         if place == 0 or not same((prompts[place], rows[place]), (prompts[place - 1], rows[place - 1]))
     ]
     return [
-        _group(text_of(prompts[start], f"prompts[{start}]"), responses[start:end], rows[start], start)
+        _group(prompts[start], responses[start:end], rows[start], start)
         for start, end in pairwise([*starts, len(completions)])
     ]
+
+
+def turns_of(text: Text, place: str) -> tuple[tuple[str, str], ...]:
+    """The turns of a conversation, each (role, text); () for a text. Raises AdjudgeError as `text_of` does."""
+    if isinstance(text, str):
+        return ()
+    text_of(text, place)
+    return tuple((str(message.get("role")), _content(message, place)) for message in text)
 
 
 def text_of(text: Text, place: str) -> str:
@@ -84,12 +92,14 @@ def place_of(group: Group, number: int) -> str:
     return f'{name}, prompt "{words if len(words) <= 60 else words[:60] + "…"}"'
 
 
-def _group(prompt: str, responses: Sequence[str], row: Mapping[str, Any], start: int) -> Group:
+def _group(prompt: Text, responses: Sequence[str], row: Mapping[str, Any], start: int) -> Group:
+    place = f"prompts[{start}]"
     reference = row.get("reference")
     if reference is not None and not isinstance(reference, str):
         raise AdjudgeError(f'"reference"[{start}] is {_described(reference)}: give a string')
     columns = {name: value for name, value in row.items() if name != "reference"}
-    return Group(prompt, tuple(responses), reference or None, columns=columns)
+    turns = turns_of(prompt, place)
+    return Group(text_of(prompt, place), tuple(responses), reference or None, columns=columns, conversation=turns)
 
 
 def _content(message: Mapping[str, Any], place: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 
@@ -18,6 +19,8 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.specification import EngineSpec
+
+Role = Literal["system", "user", "assistant"]
 
 STORY = Sampling(max_tokens=1024, temperature=0.8, top_p=0.95)
 """How a base model writes references (the settings are ours)."""
@@ -74,17 +77,26 @@ class StaticReference(Reference):
 class DynamicReference(Reference):
     """What the base model writes to the prompt, once: kept in memory, and in the journal where there is one.
 
-    `engine` is the base model's, open or as a specification. The text's seed is drawn from `seed` and the prompt, so
-    that a prompt has the same reference in every run and in any company. A blank text is written again with another
-    seed, `attempts` times in all; then, and where the prompt is too long or time runs out, the group abstains. Raises
-    AdjudgeError for settings that make no sense.
+    It is asked what the policy is asked: the turns of the group's conversation, or where the group has none the prompt
+    as a user's turn; with `chat` False as the beginning of a text, which is never shortened. `engine` is the base
+    model's, open or as a specification. The text's seed is drawn from `seed` and the prompt, so that a prompt has the
+    same reference in every run and in any company. A blank text is written again with another seed, `attempts` times in
+    all; then, and where the prompt is too long, has other roles than system, user and assistant, or time runs out, the
+    group abstains. Of processes that share a journal all use the text that it has kept. Raises AdjudgeError for
+    settings that make no sense.
     """
 
     def __init__(
-        self, engine: EngineFace | EngineSpec, sampling: Sampling = STORY, *, seed: int = 0, attempts: int = 3
+        self,
+        engine: EngineFace | EngineSpec,
+        sampling: Sampling = STORY,
+        *,
+        seed: int = 0,
+        attempts: int = 3,
+        chat: bool = True,
     ) -> None:
         self.spec = engine if isinstance(engine, EngineSpec) else None
-        self.sampling, self.seed, self.attempts = sampling, seed, attempts
+        self.sampling, self.seed, self.attempts, self.chat = sampling, seed, attempts, chat
         self._opened = None if isinstance(engine, EngineSpec) else engine
         self._known: dict[str, str] = {}
         if self._opened is not None:
@@ -107,20 +119,24 @@ class DynamicReference(Reference):
 
     def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
         """The reference of each group, in order; those not known yet are written together."""
-        keys = [self.key(group.prompt) for group in groups]
+        keys = [self.key(group) for group in groups]
         unknown = {
-            key: group.prompt
+            key: group
             for key, group in zip(keys, groups, strict=True)
             if key not in self._known and group.responses  # nobody needs the reference of a group that is empty
         }
         if journal is not None:
-            for key, raw in journal.get(unknown).items():
-                self._known[key] = msgspec.json.decode(raw, type=str)
-        reasons = self._write({key: prompt for key, prompt in unknown.items() if key not in self._known}, journal)
+            self._remember(journal, unknown)
+        reasons = self._write({key: group for key, group in unknown.items() if key not in self._known}, journal)
         return [Referenced(self._known.get(key), reasons.get(key)) for key in keys]
 
-    def key(self, prompt: str) -> str:
+    def key(self, group: Group) -> str:
         """The journal's key: everything that decides the text."""
+        asked: dict[str, Any] = {"prompt": well_formed(group.prompt)}
+        if group.conversation:
+            asked = {"conversation": [(role, well_formed(text)) for role, text in group.conversation]}
+        elif not self.chat:
+            asked["chat"] = False
         return content_key(
             reference="dynamic",
             model=self.engine.fingerprint,
@@ -130,18 +146,23 @@ class DynamicReference(Reference):
             sampling=self.sampling,
             seed=self.seed,
             attempts=self.attempts,
-            prompt=well_formed(prompt),
+            **asked,
         )
 
-    def _write(self, prompts: dict[str, str], journal: Journal | None) -> dict[str, Reason]:
+    def _remember(self, journal: Journal, keys: Iterable[str]) -> None:
+        """Take the texts that the journal has."""
+        for key, raw in journal.get(keys).items():
+            self._known[key] = msgspec.json.decode(raw, type=str)
+
+    def _write(self, groups: dict[str, Group], journal: Journal | None) -> dict[str, Reason]:
         """Have texts written, by their keys; the reasons of those that could not be."""
         reserve = room_for(self.sampling, self.engine, attempts=self.attempts)
-        asked = {key: self._prompt(prompt, reserve) for key, prompt in prompts.items()}
-        reasons: dict[str, Reason] = {}
+        reasons: dict[str, Reason] = {key: "unsupported" for key, group in groups.items() if not _is_askable(group)}
+        asked = {key: self._prompt(group, reserve) for key, group in groups.items() if key not in reasons}
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
             keys = [key for key in asked if key not in self._known and reasons.get(key) in (None, "unparsable")]
             wanted = [asked[key] for key in keys]
-            seeds = [seed_of(self.seed, prompt, 0, attempt) for prompt in wanted]
+            seeds = [seed_of(self.seed, _as_prompt(prompt), 0, attempt) for prompt in wanted]
             for place, completion in self.engine.generate_iter(wanted, self.sampling, seeds=seeds):
                 key, ended = keys[place], completion.finish_reason
                 if ended != "stop" and ended != "length":
@@ -151,19 +172,36 @@ class DynamicReference(Reference):
                 else:
                     reasons.pop(key, None)
                     text = well_formed(completion.text.strip())
+                    self._known[key] = text
                     if journal is not None:
                         journal.put(key, msgspec.json.encode(text))
-                    self._known[key] = text
+                        self._remember(journal, [key])  # another process may have been first
         return reasons
 
-    def _prompt(self, prompt: str, reserve: int) -> Prompt:
-        [fitted], _ = self.engine.fit([self.engine.chat([Message("user", _data(prompt))])], reserve)
+    def _prompt(self, group: Group, reserve: int) -> Prompt | str:
+        """What the base model is asked for a group."""
+        if not group.conversation and not self.chat:
+            return well_formed(group.prompt)  # as a text, it has the model's own first tokens
+        turns = [*group.conversation] or [("user", group.prompt)]
+        begun = [Segment(well_formed(turns.pop()[1]), cut="middle")] if turns[-1][0] == "assistant" else []
+        asked = self.engine.chat([Message(cast(Role, role), _data(text)) for role, text in turns])
+        [fitted], _ = self.engine.fit([Prompt((*asked.segments, *begun))], reserve)
         return fitted
 
     def __getstate__(self) -> dict[str, object]:
         if self.spec is None:
             raise AdjudgeError("a reference written by an open engine cannot be pickled: make it from an EngineSpec")
         return {**self.__dict__, "_opened": None}
+
+
+def _is_askable(group: Group) -> bool:
+    """Whether engines know the roles of its conversation, and one who is answered is among them."""
+    roles = [role for role, _ in group.conversation]
+    return not roles or (set(roles) <= set(get_args(Role)) and roles != ["assistant"])
+
+
+def _as_prompt(prompt: Prompt | str) -> Prompt:
+    return _data(prompt) if isinstance(prompt, str) else prompt
 
 
 def _data(text: str) -> Prompt:

@@ -45,15 +45,11 @@ class EngineEmbedder:
     """Embeds texts by an engine's own hidden states: the last one before the model would say the text in one word.
 
     A text too long for the model is shortened in the middle. Raises AdjudgeError for an engine that hands out no hidden
-    states: a server, or replicas.
+    states, such as most servers that write.
     """
 
     def __init__(self, engine: EngineFace, language: str = "en") -> None:
-        if type(engine).embed_iter is EngineFace.embed_iter:  # which hands out nothing
-            raise AdjudgeError(
-                f"{engine.name} hands out no hidden states here, by which examples would be found: run the model"
-                " locally as one engine, give an Index with an embedder of its own, or leave the examples out"
-            )
+        engine.require_embeddings()
         self.engine = engine
         self.template = template.load("retrieval", language)
 

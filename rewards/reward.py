@@ -101,14 +101,16 @@ class Reward(ABC):
         scored = self.score_groups(grouped(prompts, completions, columns))
         return [reward for group in scored for reward in group.settled]
 
-    def during_training(self, *, sleep: bool = True) -> Reward:
+    def during_training(self, *, sleep: bool = True, policy: Any = None) -> Reward:
         """This on the policy's own device: its engines wake for each call, and sleep while the policy has the memory.
 
-        See `Colocated`. With `sleep` False it stays as it is.
+        `policy` is the model that is trained with a LoRA adapter, or `PolicyWeights` of it: judges whose specification
+        is `EngineSpec("policy")` then run on its base weights, without the adapter and without a copy. See `Colocated`.
+        With `sleep` False engines stay awake.
         """
         from adjudge.rewards.colocated import Colocated
 
-        return Colocated(self) if sleep else self
+        return Colocated(self, sleep=sleep, policy=policy) if sleep or policy is not None else self
 
     def for_trl(self, num_generations: int | None = None, deadline: float | None = None, **how: Any) -> Any:
         """This as a reward function of TRL's trainers: `GRPOTrainer(reward_funcs=[reward.for_trl()], …)`.

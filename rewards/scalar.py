@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import tee
 
-from adjudge.engine.embedding import Embedding
-from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Message, Prompt, Segment
-from adjudge.engine.reward_head import RewardHead
-from adjudge.engine.score import Reason
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judge import Judge, clean
 from adjudge.rewards.preference import sigmoid
@@ -27,9 +22,10 @@ class ScalarJudge(Judge[Item, Verdict]):
     The model reads the prompt as the user's turn and the response as the assistant's, in its own chat template; the
     reward is its head's value on the hidden state of the last token, as transformers' sequence classifiers compute it.
     Only differences of rewards on one prompt have a meaning (Bradley & Terry, 1952). Nothing is asked, so there is no
-    label mass. Texts too long for the model are shortened alike (`cut`: "middle", "head", "tail"), or abstain
-    ("never"). With a `journal`, what was judged before under the same conditions is not judged again. Raises
-    AdjudgeError for an engine whose model is no reward model or has no chat template.
+    label mass. The head may be here or on a server, which reads its own last token. Texts too long for the model are
+    shortened alike (`cut`: "middle", "head", "tail"), or abstain ("never"). With a `journal`, what was judged before
+    under the same conditions is not judged again. Raises AdjudgeError for an engine whose model is no reward model or
+    has no chat template.
     """
 
     verdict_type = Verdict
@@ -38,7 +34,7 @@ class ScalarJudge(Judge[Item, Verdict]):
         super().__init__(journal)
         self.engine = engine
         self.cut = cut
-        self._head()
+        engine.require_rewards()
         self.prompt(Item(prompt="", response=""))  # a template that does not serve is refused here, not in a run
 
     def key(self, item: Item) -> str:
@@ -79,11 +75,10 @@ class ScalarJudge(Judge[Item, Verdict]):
             yield _compared(pair, next(verdicts), next(verdicts))
 
     def _judge(self, subjects: Mapping[str, Item]) -> Iterator[Verdict]:
-        head, keys = self._head(), list(subjects)
+        keys = list(subjects)
         read = [self.prompt(item) for item in subjects.values()]
-        tokens = [head.read_part(self.engine.tokenizer.prompt(prompt)) for prompt, _ in read]
-        for place, embedding in self.engine.embed_iter(tokens):
-            part = _part(head, embedding)
+        for place, reward in self.engine.reward_iter([prompt for prompt, _ in read]):
+            part = Part(reward.value, abstained=reward.reason)
             yield Verdict(
                 id="",
                 score=part.score,
@@ -93,25 +88,6 @@ class ScalarJudge(Judge[Item, Verdict]):
                 model=self.engine.name,
                 key=keys[place],
             )
-
-    def _head(self) -> RewardHead:
-        head = self.engine.reward_head
-        if head is None:
-            raise AdjudgeError(
-                f"{self.engine.name} has no reward head here: a scalar judge needs a reward model (a checkpoint for"
-                " sequence classification with num_labels 1, or an adapter with such a head) on an engine of its own"
-            )
-        return head
-
-
-def _part(head: RewardHead, embedding: Embedding) -> Part:
-    reason: Reason | None = embedding.reason
-    if embedding.values is not None:
-        reward = head.reward(embedding.values.tolist())
-        if math.isfinite(reward):
-            return Part(reward)
-        reason = "non_finite"
-    return Part(None, abstained=reason)
 
 
 def _items(pair: Pair) -> tuple[Item, Item]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import RLock
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import KINDS, prepare
+from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
+    from adjudge.engine.absent import Card
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.judge import Judge
 
@@ -20,7 +25,9 @@ if TYPE_CHECKING:
 class EngineSpec(msgspec.Struct, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
-    For a server `model` may be None: the one it serves; its key is read from the variable ADJUDGE_API_KEY.
+    For a server `model` may be None: the one it serves; its key is read from the variable ADJUDGE_API_KEY. The model
+    "policy" is the one in training, its base weights without the adapter and no copy of them: see
+    `Reward.during_training`.
     """
 
     model: str | None = "smollm2-135m"
@@ -34,14 +41,31 @@ class EngineSpec(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.url is None and self.model is None:
             raise AdjudgeError("the specification of an engine names neither a model nor the url of a server")
+        if self.of_policy and (self.adapter, self.device, self.dtype) != (None, "auto", "auto"):
+            raise AdjudgeError('the model "policy" is where the policy is, bare: leave out adapter, device and dtype')
+
+    @property
+    def of_policy(self) -> bool:
+        """Whether it is the policy's own base weights."""
+        return self.url is None and self.model == POLICY
 
     def open(self) -> EngineFace:
         """The engine; equal specifications share one for as long as anybody in the process holds it."""
+        if (cards := _CARDS.get()) is not None:
+            return self._absent(cards)
         with _OPENING:
-            engine = _ENGINES.get(self)
+            engine = policy_engine(self) if self.of_policy else _ENGINES.get(self)
             if engine is None:
                 engine = _ENGINES[self] = self._opened()
+            _SPECS[engine] = self
             return engine
+
+    def _absent(self, cards: Mapping[EngineSpec, Card]) -> EngineFace:
+        from adjudge.engine.absent import AbsentEngine
+
+        if self not in cards:
+            raise AdjudgeError(f"no judge was {self.model or self.url} in this run: name the models that it used")
+        return AbsentEngine(cards[self])
 
     def _opened(self) -> EngineFace:
         if self.url is not None:
@@ -62,8 +86,28 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
 
 _ENGINES: WeakValueDictionary[EngineSpec, EngineFace] = WeakValueDictionary()
+_SPECS: WeakKeyDictionary[EngineFace, EngineSpec] = WeakKeyDictionary()
 _OPENING = RLock()
 """Held while something is opened: two threads must not load a model twice."""
+_CARDS: ContextVar[Mapping[EngineSpec, Card] | None] = ContextVar("adjudge_cards", default=None)
+
+
+@contextmanager
+def without_models(cards: Mapping[EngineSpec, Card]) -> Iterator[None]:
+    """Within the block (of this thread or task) specifications open no model, but what stands for it by its card.
+
+    Verdicts then come from a journal, or ModelNeeded is raised.
+    """
+    token = _CARDS.set(cards)
+    try:
+        yield
+    finally:
+        _CARDS.reset(token)
+
+
+def engines_open(engines: Iterable[EngineFace]) -> dict[EngineSpec, EngineFace]:
+    """Those of the engines that were opened from a specification, by it."""
+    return {_SPECS[engine]: engine for engine in engines if engine in _SPECS}
 
 
 class JudgeSpec(msgspec.Struct, frozen=True):

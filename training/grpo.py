@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import importlib.util
 import random
@@ -13,20 +14,25 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from accelerate import PartialState
 from accelerate.utils import set_seed
-from transformers import PrinterCallback, TrainerCallback
+from transformers import TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import OpenModel, resolve
+from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.kinds import FILES
+from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.trl import for_trl
+from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
-from adjudge.training.run import Begun, Run, begin, calm, processes
+from adjudge.training.reward_log import Recorded
+from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 
 HELD_OUT_BATCH = 16
@@ -37,6 +43,7 @@ def _record(recipe: GrpoRecipe, prompts: Prompts) -> dict[str, Any]:
     """What a resumed run must have in common with the one it continues: all but what decides no reward."""
     told: dict[str, Any] = msgspec.to_builtins(recipe)
     told["guards"].pop("stop_on")
+    told["reward"].pop("sleep")
     return {**told, "prompts": fingerprint(prompts), "files": _digests(told)}
 
 
@@ -69,8 +76,9 @@ def train_grpo(
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
-    reward = recipe.guards.watching(reward or recipe.reward.open(recipe.policy.model, str(folder.journal)))
     state = processes()
+    paid = _during_training(recipe, folder, state) if reward is None else reward
+    watched = recipe.guards.watching(paid)
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
@@ -81,29 +89,20 @@ def train_grpo(
         if state.is_main_process:
             for line in _plan(recipe, prompts, batch, steps, begun):
                 status(line)
+        if isinstance(paid, Colocated) and recipe.reward.on_policy:
+            paid.policy = _lent(recipe, policy)
         watch = Watch(folder)
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
-            reward_funcs=[_reward_function(reward, recipe)],
+            reward_funcs=[_reward_function(watched, recipe, folder)],
             args=_arguments(recipe, batch, steps, begun, held_out=bool(prompts.held_out)),
             train_dataset=_order(recipe, prompts, steps),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *callbacks],
         )
-        trainer.remove_callback(PrinterCallback)
-        try:
-            trainer.train(resume_from_checkpoint=begun.resumed)
-            # With evaluate_every the trainer itself does so after the last step.
-            if prompts.held_out and not recipe.logging.evaluate_every and begun.answered != steps:
-                trainer.evaluate()
-        finally:
-            watch.close()
-        trainer.save_model(str(folder.policy))
-        if state.is_main_process:
-            watch.draw()
-    return begun.finished(trainer.state.global_step, "reward")
+        return trained(trainer, watch, begun, recipe, metric="reward")
 
 
 class _Trainer(GRPOTrainer):
@@ -175,8 +174,24 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, *, he
     )
 
 
-def _reward_function(reward: Reward, recipe: GrpoRecipe) -> Any:
-    return for_trl(reward, deadline=recipe.reward.deadline, on_failure=recipe.reward.on_failure)
+def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState) -> Reward:
+    """The recipe's own reward, with no model opened yet."""
+    gpus = min(state.num_processes, torch.cuda.device_count()) if state.device.type == "cuda" else 0
+    reward = recipe.reward.open(recipe.policy.model, str(folder.journal), chat=recipe.data.chat)
+    sleep = recipe.reward.sleeps(gpus)
+    return Colocated(reward, sleep=sleep) if sleep or recipe.reward.on_policy else reward
+
+
+def _lent(recipe: GrpoRecipe, policy: OpenModel) -> PolicyWeights:
+    """The first weights of the policy; its tokenizer as it is now, for trainers change theirs."""
+    name = recipe.policy.model
+    tokenizer = copy.deepcopy(policy.tokenizer)
+    return PolicyWeights(policy.model, tokenizer, name=name, fingerprint=resolve(name).fingerprint)
+
+
+def _reward_function(reward: Reward, recipe: GrpoRecipe, folder: RunFolder) -> Any:
+    function = for_trl(reward, deadline=recipe.reward.deadline, on_failure=recipe.reward.on_failure)
+    return Recorded(function, folder) if recipe.reward.journal and isinstance(function, TrlReward) else function
 
 
 def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.reward import Reward
 from adjudge.training.recipe import Data, NotNegative, Positive, Recipe, Share, Whole, beside, read_recipe
@@ -80,17 +81,56 @@ class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(1, int(prompts * (self.epochs or 1.0)) // self.prompts_per_step) * self.iterations
 
 
+class LengthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `LengthGuard` can be told."""
+
+    limit: float | None = None
+    window: Whole | None = None
+
+
+class CanarySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `CanaryGuard` can be told."""
+
+    drift: float | None = None
+    abstained: float | None = None
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `DegenerateGuard` and `InjectionGuard` can be told."""
+
+    tolerance: float | None = None
+
+
+class CollapseSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `CollapseGuard` can be told: `parts` of the reward by name, `reference` scores as they should be spread."""
+
+    parts: tuple[str, ...] | None = None
+    reference: tuple[float, ...] | None = None
+    bins: Whole | None = None
+    window: Whole | None = None
+    enough: Whole | None = None
+    loss: float | None = None
+    zero_variance: float | None = None
+
+
 class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What watches the reward (see `Guarded`): the guards in `use`, [] for none.
+    """What watches the reward (see `Guarded`): the guards in `use`, [] for none, each with a table of its settings.
 
     At the first call and every `every`-th after it they put texts of their own to the reward, which costs as much as
     rewarding those: 336 texts with all guards. A guard named in `stop_on` ends the run when it finds what it looks for;
-    the others warn, and all are among the metrics.
+    the others warn, and all are among the metrics. `canaries` is a file of texts like the shipped ones, in a known
+    order, for the guards that need such (see `Canary`).
     """
 
     use: tuple[GuardName, ...] = GUARDS
     every: Whole = 100
     stop_on: tuple[GuardName, ...] = ()
+    canaries: str | None = None
+    length: LengthSettings = LengthSettings()
+    canary: CanarySettings = CanarySettings()
+    degenerate: ProbeSettings = ProbeSettings()
+    injection: ProbeSettings = ProbeSettings()
+    collapse: CollapseSettings = CollapseSettings()
 
     def stopping_on(self, names: str) -> Guards:
         """The same with other guards to stop on, named after commas; raises AdjudgeError for one that is none."""
@@ -101,14 +141,30 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, stop_on=chosen)
 
     def watching(self, reward: Reward) -> Reward:
-        """The reward with its guards; raises AdjudgeError for a `stop_on` that is not in use."""
+        """The reward with its guards; raises AdjudgeError for what a guard refuses, and a `stop_on` not in use."""
         if not self.use and not self.stop_on:
             return reward
-        guards = [guard for guard in standard_guards() if guard.name in self.use]
         try:
+            guards = [guard for guard in standard_guards(self.settings()) if guard.name in self.use]
             return Guarded(reward, guards, every=self.every, stop_on=self.stop_on)
         except AdjudgeError as error:
             raise AdjudgeError(f"[guards] {error}") from error
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """What each guard is told, by its name; raises AdjudgeError for canaries that cannot be read."""
+        told: dict[str, dict[str, Any]] = {
+            name: {
+                field: value
+                for field, value in msgspec.structs.asdict(getattr(self, name)).items()
+                if value is not None
+            }
+            for name in GUARDS
+        }
+        if self.canaries is not None:
+            canaries = read_canaries(self.canaries)
+            for name in ("canary", "degenerate", "injection"):
+                told[name]["canaries"] = canaries
+        return told
 
 
 class GrpoRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -121,17 +177,36 @@ class GrpoRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     optimiser: Optimiser = Optimiser()
 
     def __post_init__(self) -> None:
+        if self.reward.on_policy:
+            self._check_lending()
         if self.logging.save_every % self.optimiser.iterations:
             raise AdjudgeError(
                 f"[logging] save_every is {self.logging.save_every}, which is no multiple of [optimiser] iterations"
                 f" ({self.optimiser.iterations}): a checkpoint amid them could not be resumed, make it one"
             )
 
+    def _check_lending(self) -> None:
+        """Raise AdjudgeError where the policy's first weights do not stay as they are."""
+        if self.policy.method != "lora":
+            raise AdjudgeError(
+                '[reward.engine] model is "policy", whose first weights are gone once all weights are trained: set'
+                ' method = "lora" in [policy], or name a model'
+            )
+        if self.generation.engine == "vllm":
+            raise AdjudgeError(
+                '[reward.engine] model is "policy", whose weights lose their last bits each time the adapter is merged'
+                ' for vLLM: set engine = "transformers" in [generation], or name a model'
+            )
+
 
 def read_grpo_recipe(path: Path) -> GrpoRecipe:
     """The GRPO recipe of a TOML file; raises AdjudgeError as `read_recipe` does."""
     recipe, folder = read_recipe(path, GrpoRecipe), path.parent.absolute()
-    return msgspec.structs.replace(recipe, reward=recipe.reward.placed(lambda file: beside(folder, file)))
+    guards = recipe.guards
+    if guards.canaries is not None:
+        guards = msgspec.structs.replace(guards, canaries=beside(folder, guards.canaries))
+    reward = recipe.reward.placed(lambda file: beside(folder, file))
+    return msgspec.structs.replace(recipe, reward=reward, guards=guards)
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -17,6 +17,8 @@ from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.judge_reward import JudgeReward, Scale
+from adjudge.rewards.kinds import FILES
+from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
@@ -24,15 +26,15 @@ from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
 from adjudge.rewards.story_reward import Form, StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
 
-FILES = ("rubric", "principles", "examples")
-"""Options of judges that name files."""
-
 Place = Callable[[str], str]
 """Makes a path of a recipe absolute."""
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The judge's model: as in `adjudge models`, or behind the server at `url`; see `EngineSpec`."""
+    """The judge's model: as in `adjudge models`, or behind the server at `url`; see `EngineSpec`.
+
+    `model` "policy" is the policy's own first weights, where it trains an adapter: they are in memory once.
+    """
 
     model: str | None = "smollm2-135m"
     adapter: str | None = None
@@ -45,6 +47,11 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""
         return EngineSpec(**msgspec.structs.asdict(self))
+
+    @property
+    def of_policy(self) -> bool:
+        """Whether it is the policy's first weights."""
+        return self.url is None and self.model == POLICY
 
     def placed(self, place: Place) -> Engine:
         """The same with its paths made absolute."""
@@ -71,11 +78,15 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a part may use besides its own table: the judges' model, the base model, and where verdicts are kept."""
+    """What a part may use besides its own table: the judges' model, the base model, and where verdicts are kept.
+
+    `chat` says whether prompts are turns or beginnings of texts.
+    """
 
     engine: Engine
     base: EngineSpec
     journal: str | None = None
+    chat: bool = True
 
     def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
         """A judge of a part, on the part's own model or the model of all."""
@@ -85,7 +96,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         """What responses are held against: the data's column, or what the policy's first weights write once."""
         if kind is None:
             return None
-        return StaticReference() if kind == "static" else DynamicReference(self.base)
+        return StaticReference() if kind == "static" else DynamicReference(self.base, chat=self.chat)
 
 
 class Judged(Part, frozen=True, kw_only=True):
@@ -248,7 +259,9 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     be less than the parts can come to, or a policy is paid for shutting the gate: beside a tournament, a reward model
     or a negative weight, whose rewards go below 0, it has to be given. `engine` is the model of all judges that name
     none. A judge that does not answer within `deadline` seconds abstains; one that fails stops the run, or abstains
-    with `on_failure` "abstain". `journal` keeps every verdict in the output folder.
+    with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output folder, for `adjudge
+    replay`. With `sleep` the judges' engines give their memory back between the calls: "auto" where they are on a GPU
+    that the policy trains on.
     """
 
     parts: dict[str, AnyPart]
@@ -259,10 +272,40 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Annotated[float, Meta(gt=0)] | None = None
     on_failure: Literal["stop", "abstain"] = "stop"
     journal: bool = False
+    sleep: bool | Literal["auto"] = "auto"
 
-    def open(self, base: str, journal: str) -> Reward:
-        """The reward, with no model opened yet; `base` is the policy's first model, `journal` a file for verdicts."""
-        surroundings = Surroundings(self.engine, EngineSpec(base), journal if self.journal else None)
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The models of its judges."""
+        return tuple(part.engine or self.engine for part in self.judged)
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """The parts and gates that have a judge."""
+        return tuple(part for part in (*self.parts.values(), *self.gates.values()) if isinstance(part, Judged))
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether a judge is the policy's first weights."""
+        return any(engine.of_policy for engine in self.engines)
+
+    def sleeps(self, gpus: int) -> bool:
+        """Whether engines sleep between calls, where the policy trains on so many GPUs of this machine (0: on CPU)."""
+        if self.sleep != "auto":
+            return self.sleep
+        shared = {"auto", "cuda", *(f"cuda:{number}" for number in range(gpus))} if gpus else set()
+        writes = any(
+            part.reference == "dynamic" for part in self.judged
+        )  # the policy's first weights do, on its device
+        return bool(shared) and (writes or any(one.url is None and one.device in shared for one in self.engines))
+
+    def open(self, base: str, journal: str, *, chat: bool = True) -> Reward:
+        """The reward, with no model opened yet; `base` is the policy's first model, `journal` a file for verdicts.
+
+        `chat` is that of the recipe's data.
+        """
+        first = EngineSpec(POLICY if self.on_policy else base)  # the same weights, in memory already
+        surroundings = Surroundings(self.engine, first, journal if self.journal else None, chat)
         parts = {name: _opened("parts", name, part, surroundings) for name, part in self.parts.items()}
         gates = {name: _opened("gates", name, gate, surroundings) for name, gate in self.gates.items()}
         weights = {name: part.weight for name, part in self.parts.items()}

@@ -12,9 +12,12 @@ import msgspec
 import torch
 from accelerate import PartialState
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from transformers import PrinterCallback
 
 from adjudge.engine.quiet import quiet
+from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import cut_metrics, last_answered, read_metrics
+from adjudge.training.recipe import Recipe
 from adjudge.training.run_folder import RunFolder
 
 
@@ -76,8 +79,26 @@ def begin(state: PartialState, folder: RunFolder, record: Mapping[str, Any], *, 
     if state.is_main_process:
         folder.begin(record, resume=resume)
         cut_metrics(folder.metrics, step_of(checkpoint))
+        cut_metrics(folder.rewards, step_of(checkpoint))
     state.wait_for_everyone()
     return Begun(folder, state, checkpoint, last_answered(folder.metrics))
+
+
+def trained(trainer: Any, watch: Watch, begun: Begun, recipe: Recipe, *, metric: str) -> Run:
+    """Train to the last step, answer the held-out rows where that is due, and leave the policy in its folder."""
+    trainer.remove_callback(PrinterCallback)
+    try:
+        trainer.train(resume_from_checkpoint=begun.resumed)
+        # With evaluate_every the trainer itself does so after the last step.
+        due = not recipe.logging.evaluate_every and begun.answered != trainer.args.max_steps
+        if trainer.eval_dataset is not None and due:
+            trainer.evaluate()
+    finally:
+        watch.close()
+    trainer.save_model(str(begun.folder.policy))
+    if begun.state.is_main_process:
+        watch.draw()
+    return begun.finished(trainer.state.global_step, metric)
 
 
 def step_of(checkpoint: Path | None) -> int:

@@ -47,6 +47,16 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "rewards.journal"
 
     @property
+    def rewards(self) -> Path:
+        """Every reward that the trainer was given, where the recipe wants verdicts kept."""
+        return self.path / "rewards.jsonl"
+
+    @property
+    def engines(self) -> Path:
+        """Which models the judges were, beside the rewards."""
+        return self.path / "engines.json"
+
+    @property
     def policy(self) -> Path:
         """The trained policy, as `adjudge judge --model` (or --adapter) opens it."""
         return self.path / "policy"
@@ -100,7 +110,8 @@ class RunFolder(msgspec.Struct, frozen=True):
         if not resume:
             for path in (*self.path.glob("checkpoint-*"), self.policy, self.start, self.path / "completions"):
                 shutil.rmtree(path, ignore_errors=True)
-            for path in (self.metrics, self.curves, self.recipe, *self.path.glob("rewards.journal*")):
+            written = (self.metrics, self.curves, self.recipe, self.rewards, self.engines)
+            for path in (*written, *self.path.glob("rewards.journal*")):
                 path.unlink(missing_ok=True)
         if not self.recipe.exists():
             write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))

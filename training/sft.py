@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from transformers import PrinterCallback, TrainerCallback
+from transformers import TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
@@ -17,7 +17,7 @@ from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, asked, fingerprint, read_prompts, shuffled, within
-from adjudge.training.run import Begun, Run, begin, calm, processes
+from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import SftRecipe
 
@@ -58,18 +58,7 @@ def train_sft(
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *callbacks],
         )
-        trainer.remove_callback(PrinterCallback)
-        try:
-            trainer.train(resume_from_checkpoint=begun.resumed)
-            # With evaluate_every the trainer itself does so after the last step.
-            if short.held_out and not recipe.logging.evaluate_every and begun.answered != steps:
-                trainer.evaluate()
-        finally:
-            watch.close()
-        trainer.save_model(str(folder.policy))
-        if state.is_main_process:
-            watch.draw()
-    return begun.finished(trainer.state.global_step, "loss")
+        return trained(trainer, watch, begun, recipe, metric="loss")
 
 
 class _Trainer(SFTTrainer):

@@ -16,10 +16,15 @@ from adjudge.cli.options import (
     Dtype,
     JudgeAspects,
     Language,
+    MinMass,
+    Mode,
     Model,
+    Overwrite,
     Principles,
+    Resume,
     Rubric,
     Scheme,
+    earlier_of,
     judge_options,
 )
 from adjudge.engine.errors import AdjudgeError
@@ -122,6 +127,139 @@ def bench_probe(
     options = judge_options(locals())
     engine = EngineSpec(model, adapter=None if adapter is None else str(adapter), device=device, dtype=dtype)
     run(judge, options, engine)
+
+
+@bench.command("policy")
+def bench_policy(
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CHECKPOINT...", help="Output folders of `adjudge train`, PEFT folders, or models as in --base."
+        ),
+    ],
+    prompts: Annotated[
+        Path, typer.Option(help="JSONL or CSV of held-out prompts: prompt, and reference where there is a human text.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder for texts, verdicts, table and plot.")],
+    base: Annotated[
+        str | None,
+        typer.Option(
+            help="What all are compared with: a model by name or folder (default: what they were trained from)."
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Texts of each policy to each prompt.", min=1)] = 4,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)] = 256,
+    temperature: Annotated[float, typer.Option(help="How freely texts are written.", min=0.0)] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Share of the likeliest tokens to draw from.", min=0.0, max=1.0)] = 1.0,
+    chat: Annotated[
+        bool | None,
+        typer.Option("--chat/--no-chat", help="Ask in the chat template (default: as in training, or yes)."),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A system message (default: as in training, or none).")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first prompts.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Another seed draws other texts.")] = 0,
+    judge: Annotated[
+        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar"],
+        typer.Option(help="Pairwise compares both orders; a judge of single texts, the scores it gives each."),
+    ] = "pairwise",
+    judge_model: Annotated[
+        str | None, typer.Option(help=f"As in `adjudge judge --model` (default: {DEFAULT_MODEL}).")
+    ] = None,
+    judge_adapter: Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter over the judge.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The judge is on the server there; its key is $ADJUDGE_API_KEY.")
+    ] = None,
+    aspects: JudgeAspects = None,
+    rubric: Rubric = None,
+    scheme: Scheme = None,
+    principles: Principles = None,
+    mode: Mode = None,
+    language: Language = None,
+    min_mass: MinMass = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Have policies write to held-out prompts, and judge how often they beat their base model and people.
+
+    Every policy writes the same number of texts to every prompt; each is compared with a text of the base model and,
+    where a row has `reference`, with that. The base's own row is the control: other texts of the same model, which
+    should win half. Intervals are of a bootstrap over prompts. Nothing is written or judged twice: with --resume a run
+    goes on, also with further checkpoints.
+    """
+    from adjudge.commands.bench_policy import evaluate_policies
+    from adjudge.engine.sampling import Sampling
+    from adjudge.rewards.specification import EngineSpec
+
+    given = {"aspects": aspects, "rubric": rubric, "scheme": scheme, "principles": principles, "mode": mode}
+    options = judge_options({**given, "language": language, "min_mass": min_mass})
+    model = judge_model or (DEFAULT_MODEL if url is None else None)
+    adapter = None if judge_adapter is None else str(judge_adapter)
+    evaluate_policies(
+        checkpoints,
+        prompts,
+        output,
+        base=base,
+        judge=judge,
+        options=options,
+        spec=EngineSpec(model, adapter=adapter, device=device, dtype=dtype, url=url),
+        samples=samples,
+        sampling=Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p),
+        chat=chat,
+        system=system,
+        limit=limit,
+        seed=seed,
+        earlier=earlier_of(resume, overwrite),
+        device=device,
+        dtype=dtype,
+    )
+
+
+@bench.command("grpo")
+def bench_grpo(
+    data: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL or CSV of prompts for the policy.")] = Path(
+        "examples/recipes/prompts.jsonl"
+    ),
+    model: Model = DEFAULT_MODEL,
+    judge_model: Annotated[str, typer.Option(help="The judge's model, as in --model.")] = DEFAULT_MODEL,
+    aspects: Annotated[str, typer.Option(help="What it scores, as in adjudge judge --judge pointwise.")] = "coherence",
+    group: Annotated[int, typer.Option(help="Completions of each prompt.", min=2)] = 8,
+    prompts: Annotated[int, typer.Option(help="Prompts of a step.", min=1)] = 2,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a completion at most.", min=1)] = 32,
+    reply_tokens: Annotated[int, typer.Option(help="Tokens of a judge's reply at most, where it replies.", min=1)] = 8,
+    steps: Annotated[int, typer.Option(help="Steps of a run; the first warms up and is not counted.", min=2)] = 3,
+    rounds: Annotated[int, typer.Option(help="Runs of each variant, in turns.", min=1)] = 2,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Time GRPO steps by phase (generate, reward, update) for each way to have completions judged.
+
+    adjudge in the trainer's process, the same asleep between calls, and `adjudge serve` as a process of its own: asked
+    with a whole step at once, and, as plain reward functions do, for a reply about one completion after the other. The
+    policy stays the same, so that all judge the same texts. --device and --dtype are the judge's.
+    """
+    from adjudge.commands.train import need_extras
+
+    need_extras()
+    from adjudge.bench.grpo import bench_grpo as run
+
+    run(
+        data,
+        model=model,
+        judge_model=judge_model,
+        aspects=aspects,
+        group=group,
+        prompts=prompts,
+        max_tokens=max_tokens,
+        reply_tokens=reply_tokens,
+        steps=steps,
+        rounds=rounds,
+        output=output,
+        device=device,
+        dtype=dtype,
+    )
 
 
 @bench.command("kernels")

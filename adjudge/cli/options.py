@@ -60,7 +60,7 @@ Scheme = Annotated[
 Principles = Annotated[Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")]
 Examples = Annotated[
     Path | None,
-    typer.Option(help="JSONL of good texts to compare with: prompt, response (debate; not with --url or --replicas)."),
+    typer.Option(help="JSONL of good texts to compare with: prompt, response (debate; a --url must embed)."),
 ]
 Without = Annotated[
     str | None,

@@ -22,7 +22,9 @@ from adjudge.cli.options import (
 
 
 def replay(
-    source: Annotated[Path, typer.Argument(help="The journal of a run, or the output beside it.")],
+    source: Annotated[
+        Path, typer.Argument(help="The journal of a run, the output beside it, or the folder of a training run.")
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
     rows: Annotated[Path | None, typer.Option(help="Only these rows, as they were judged (default: all).")] = None,
     run: Annotated[int | None, typer.Option(help="Which run of the journal (default: the latest).", min=1)] = None,

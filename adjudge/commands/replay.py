@@ -29,9 +29,14 @@ from adjudge.rewards.wire import Row, group_line, group_of, read_rows, verdict_l
 
 
 def list_runs(source: Path) -> None:
-    """Print the runs a journal has a record of."""
+    """Print the runs a journal has a record of; of the folder of a training run its steps."""
     from adjudge.bench.visible import visible
 
+    if source.is_dir():
+        from adjudge.commands.replay_training import list_steps
+
+        list_steps(source)
+        return
     table = Table("run", "begun", "judge", "model", "rows", "of", "options", box=SIMPLE_HEAD)
     with Journal(_journal_of(source)) as book:
         for number, (begun, run) in enumerate(runs_of(book), 1):
@@ -55,7 +60,17 @@ def replay_file(
     changes: Options,
     report: Path | None,
 ) -> None:
-    """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew."""
+    """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew.
+
+    Of the folder of a training run, its rewards are recomputed and compared with what the trainer was given.
+    """
+    if source.is_dir():
+        from adjudge.commands.replay_training import replay_training
+
+        if rows is not None or number is not None or changes or report is not None:
+            raise AdjudgeError("a training run is replayed as a whole: leave out all options but --output and --list")
+        replay_training(source, output)
+        return
     given = None if rows is None else read_rows(rows)
     journal = _journal_of(source)
     read_places = {path.resolve() for path in (source, journal, rows) if path is not None}

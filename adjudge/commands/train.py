@@ -137,7 +137,7 @@ def print_presets(name: str | None) -> None:
 
 
 def need_extras() -> None:
-    """Raise AdjudgeError where what training needs is not installed."""
+    """Raise AdjudgeError where a package of the extra `train` is absent."""
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise AdjudgeError(f"training needs {', '.join(absent)}: pip install 'adjudge[train]'")

@@ -1,4 +1,4 @@
-"""`AsyncClusterEngine`: the two verbs for event loops, over the replicas of a cluster."""
+"""`AsyncClusterEngine`: the verbs for event loops, over the replicas of a cluster."""
 
 from __future__ import annotations
 
@@ -58,6 +58,13 @@ class AsyncClusterEngine(AsyncFace):
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
         prepare = partial(self.face.generate_order, prompts, sampling, seeds, priority, timeout, pieces, **options)
         return _OrderAnswers(self.face.dispatcher, await asyncio.to_thread(prepare))
+
+    async def open_embed(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Answers:
+        """Begin what `embed` waits for; raises PromptError."""
+        order = await asyncio.to_thread(self.face.embed_order, prompts, priority, timeout)
+        return _OrderAnswers(self.face.dispatcher, order)
 
     def counters(self) -> dict[str, float]:
         """The replicas' totals since the cluster opened."""

@@ -13,20 +13,19 @@ from typing import Any, ClassVar
 
 from adjudge.engine.cluster.order import Order, Query
 from adjudge.engine.cluster.ray_session import RaySession
-from adjudge.engine.cluster.replica import Replica
+from adjudge.engine.cluster.replica import Heads, Replica
 from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
-from adjudge.engine.labels import LabelSet
+from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.sources import open_tokenizer, resolve
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.worker import Event, Piece
-
-NO_LABELS = LabelSet((), None, (), ())
 
 
 class ClusterEngine(EngineFace):
@@ -40,7 +39,7 @@ class ClusterEngine(EngineFace):
     given up with the reason "cancelled". `address` names a running Ray cluster (default: the one this process is
     connected to, $RAY_ADDRESS, or one of its own, which ends with this engine). A replica takes `num_gpus_per_replica`
     (default: one where there are any and `device` allows it) and `num_cpus_per_replica` (default: its share of
-    them all, one at least), and as many threads. Replicas hand out no hidden states: `embed` abstains ("unsupported").
+    them all, one at least), and as many threads.
     """
 
     replica: ClassVar[type[Replica]] = Replica
@@ -77,16 +76,27 @@ class ClusterEngine(EngineFace):
             self._session = begun.pop_all()
         self.name = model
         self.fingerprint = source.fingerprint
-        self.adapter, self.dtype = opened[0].adapter, opened[0].dtype
+        self._heads: Heads = opened[0].heads
+        self.dtype = opened[0].dtype
         self.stats = self.dispatcher.stats
         self._max_prompt_tokens = min(each.max_prompt_tokens for each in opened)
-        self._grammars = Grammars(self.tokenizer.inner, opened[0].head_size, opened[0].end_ids)
+        self._grammars = Grammars(self.tokenizer.inner, opened[0].vocabulary, opened[0].end_ids)
         self._random = random.Random(seed)
+
+    @property
+    def adapter(self) -> str | None:  # type: ignore[override]
+        """That of every replica."""
+        return self._heads.adapter
 
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt that fits every replica."""
         return self._max_prompt_tokens
+
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """That of every replica; it reads here what they hand out."""
+        return self._heads.reward_head
 
     def score_iter(
         self,
@@ -111,6 +121,12 @@ class ClusterEngine(EngineFace):
     ) -> Iterator[tuple[int, Completion]]:
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
         yield from self._answers(self.generate_order(prompts, sampling, seeds, priority, timeout, **options))
+
+    def embed_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, Embedding]]:
+        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
+        yield from self._answers(self.embed_order(prompts, priority, timeout))
 
     def score_order(
         self,
@@ -140,10 +156,16 @@ class ClusterEngine(EngineFace):
         if seeds is None:
             seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
         queries = [
-            Query(number, prompt, NO_LABELS, set(range(sampling.n)), seed)
+            Query(number, prompt, None, set(range(sampling.n)), seed)
             for number, (prompt, seed) in enumerate(zip(tokens, seeds, strict=True))
         ]
         return Order(queries, sampling, priority, timeout, pieces)
+
+    def embed_order(self, prompts: Sequence[AnyPrompt], priority: int = 0, timeout: float | None = None) -> Order:
+        """What `embed` would start; any thread may prepare it. Raises PromptError."""
+        all_tokens = map(self.tokenizer.prompt, prompts)
+        queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(all_tokens)]
+        return Order(queries, priority=priority, timeout=timeout)
 
     def update_weights(
         self, weights: str | Path | None = None, *, adapter: str | Path | EllipsisType | None = ...
@@ -158,7 +180,7 @@ class ClusterEngine(EngineFace):
         if not isinstance(adapter, EllipsisType):
             changes["adapter"] = None if adapter is None else str(Path(adapter).expanduser().absolute())
         folders = changes.get("weights"), changes.get("adapter", ...)
-        self.adapter = self.dispatcher.change("update_weights", *folders, **changes)
+        self._heads = self.dispatcher.change("update_weights", *folders, **changes)
         if weights is not None:
             self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
 

@@ -180,13 +180,16 @@ class Dispatcher:
     def _stream(self, order: Order, actor: Any, queries: list[Query]) -> AsyncIterator[Any]:
         prompts = [query.tokens for query in queries]
         rest = None if order.deadline is None else max(0.0, order.deadline - self._loop.time())
-        if order.sampling is None:
-            labels = [query.labels for query in queries]
+        if order.sampling is not None:
+            seeds = [query.seed for query in queries]
+            call = partial(actor.generate.options(num_returns="streaming").remote, prompts, order.sampling, seeds)
+            return call(order.priority, rest, order.pieces)  # type: ignore[no-any-return]
+        labels = [query.labels for query in queries if query.labels is not None]
+        if labels:
             call = partial(actor.score.options(num_returns="streaming").remote, prompts, labels)
-            return call(order.priority, rest)  # type: ignore[no-any-return]
-        seeds = [query.seed for query in queries]
-        call = partial(actor.generate.options(num_returns="streaming").remote, prompts, order.sampling, seeds)
-        return call(order.priority, rest, order.pieces)  # type: ignore[no-any-return]
+        else:
+            call = partial(actor.embed.options(num_returns="streaming").remote, prompts)
+        return call(order.priority, rest)  # type: ignore[no-any-return]
 
     def _take(
         self, order: Order, lane: Lane, queries: list[Query], message: list[Event] | Done, texts: dict[int, Lengths]

@@ -25,12 +25,13 @@ Lengths = tuple[int, int]
 class Query:
     """Prompt `number` of an order: `labels` for a score, `seed` for texts.
 
-    `open` are its samples that are not answered (0 stands for a score), `losses` counts the replicas lost with it.
+    `open` are its samples that are not answered (0 stands for a score or embedding), `losses` counts the replicas lost
+    with it.
     """
 
     number: int
     tokens: Tokens
-    labels: LabelSet
+    labels: LabelSet | None
     open: set[int]
     seed: int = 0
     route: Route | None = None
@@ -39,9 +40,10 @@ class Query:
 
 @dataclass(eq=False)
 class Order:
-    """A call under way; without `sampling` it wants scores. Every answer is handed to `deliver` once, then None.
+    """A call under way: with `sampling` it wants texts, else scores, or embeddings where its queries have no labels.
 
-    Instead of the rest an exception may come. `deadline` is on the dispatcher's clock.
+    Every answer is handed to `deliver` once, then None. Instead of the rest an exception may come. `deadline` is on the
+    dispatcher's clock.
     """
 
     queries: list[Query]
@@ -81,10 +83,12 @@ class Order:
         """Answer what is open of a query without a value."""
         length = len(query.tokens)
         for sample in sorted(query.open):
-            if self.sampling is None:
+            if self.sampling is not None:
+                self.answer(query, sample, Completion(query.number, sample, "", (), reason, (), length))
+            elif query.labels is not None:
                 self.answer(query, sample, Score.abstained(query.labels.labels, reason, length))
             else:
-                self.answer(query, sample, Completion(query.number, sample, "", (), reason, (), length))
+                self.answer(query, sample, Embedding(None, reason, length))
 
     def grow(self, query: Query, sample: int, piece: Piece, start: Lengths) -> Lengths:
         """Hand out what is new in a piece of a text that begins at `start`; returns where it ends.

@@ -14,6 +14,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.face import Stats
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.radix import Tokens
+from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.worker import Event
 
@@ -22,16 +23,23 @@ class NotOpen(Exception):
     """The actor was started again, and its engine is not there yet."""
 
 
+class Heads(msgspec.Struct, frozen=True):
+    """What an adapter may bring: its fingerprint, and a reward head."""
+
+    adapter: str | None
+    reward_head: RewardHead | None
+
+
 class Opened(msgspec.Struct, frozen=True):
     """What is to be known of a replica's engine; forms are compiled for the last two."""
 
     fingerprint: str
     dtype: str
-    adapter: str | None
+    heads: Heads
     max_prompt_tokens: int
     cache_tokens: int
     end_ids: frozenset[int]
-    head_size: int
+    vocabulary: int
 
 
 class State(msgspec.Struct, frozen=True):
@@ -67,11 +75,11 @@ class Replica:
         return Opened(
             fingerprint=engine.fingerprint,
             dtype=engine.dtype,
-            adapter=engine.adapter,
+            heads=Heads(engine.adapter, engine.reward_head),
             max_prompt_tokens=engine.max_prompt_tokens,
             cache_tokens=engine.cache.pool.usable * engine.cache.pool.block_size,
             end_ids=engine.runner.end_ids,
-            head_size=engine.runner.require_head().weight.shape[0],
+            vocabulary=engine.runner.vocabulary,
         )
 
     def load(self, state: State) -> Engine:
@@ -83,10 +91,10 @@ class Replica:
             engine.sleep()
         return engine
 
-    async def update_weights(self, weights: str | None, adapter: str | EllipsisType | None) -> str | None:
-        """`Engine.update_weights` from folders; returns the adapter's fingerprint."""
+    async def update_weights(self, weights: str | None, adapter: str | EllipsisType | None) -> Heads:
+        """`Engine.update_weights` from folders."""
         await self._opened.update_weights(weights, adapter=adapter)
-        return self._opened.engine.adapter
+        return Heads(self._opened.engine.adapter, self._opened.engine.reward_head)
 
     async def sleep(self) -> None:
         """`Engine.sleep`."""
@@ -101,6 +109,14 @@ class Replica:
     ) -> AsyncIterator[list[Event] | Done]:
         """`AsyncEngine.open_score`, the answers of a step together."""
         answers = await self._opened.open_score(prompts, labels, priority=priority, timeout=timeout)
+        async for message in self._messages(answers):
+            yield message
+
+    async def embed(
+        self, prompts: Sequence[Tokens], priority: int, timeout: float | None
+    ) -> AsyncIterator[list[Event] | Done]:
+        """`AsyncEngine.open_embed`, the answers of a step together."""
+        answers = await self._opened.open_embed(prompts, priority=priority, timeout=timeout)
         async for message in self._messages(answers):
             yield message
 

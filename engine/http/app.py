@@ -13,7 +13,9 @@ from litestar.openapi import OpenAPIConfig
 from adjudge.engine.async_engine import AsyncFace
 from adjudge.engine.http.bodies import JsonRequest
 from adjudge.engine.http.chat import chat
+from adjudge.engine.http.classify import classify
 from adjudge.engine.http.completions import completions
+from adjudge.engine.http.embeddings import embeddings
 from adjudge.engine.http.errors import respond
 from adjudge.engine.http.gate import SCHEMA, Gate
 from adjudge.engine.http.limits import Limits
@@ -31,7 +33,7 @@ def create_app(engine: AsyncFace, limits: Limits | None = None, routes: Sequence
     service = Service(engine, limits or Limits())
     counts = Metrics(engine)
     app = Litestar(
-        [chat, completions, score, models, health, metrics, *routes],
+        [chat, completions, score, embeddings, classify, models, health, metrics, *routes],
         dependencies={
             "service": Provide(lambda: service, sync_to_thread=False),
             "metrics": Provide(lambda: counts, sync_to_thread=False),

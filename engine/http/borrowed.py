@@ -11,6 +11,7 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
@@ -44,6 +45,14 @@ class BorrowedEngine(EngineFace):
         """That of the engine."""
         return self._engine.reward_head
 
+    def require_embeddings(self) -> None:
+        """As the engine does."""
+        self._engine.require_embeddings()
+
+    def require_rewards(self) -> None:
+        """As the engine does."""
+        self._engine.require_rewards()
+
     def score_iter(
         self,
         prompts: Sequence[AnyPrompt],
@@ -76,6 +85,13 @@ class BorrowedEngine(EngineFace):
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
         how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
         yield from self._until_end(self._engine.embed_iter(prompts, **how))
+
+    def reward_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, ModelReward]]:
+        """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
+        how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
+        yield from self._until_end(self._engine.reward_iter(prompts, **how))
 
     def _left(self, timeout: float | None) -> float:
         left = max(0.0, self._deadline - time.monotonic())

@@ -15,8 +15,7 @@ from litestar.params import JSONBody
 from litestar.response import Stream
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
-from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.inputs import Given, prompts_of
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST, Offsets
 from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
@@ -35,7 +34,7 @@ class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw
     named token_id:N there, so that no two have one name.
     """
 
-    prompt: str | list[str | int | list[int]]
+    prompt: Given
     logprobs: int | None = None
     return_tokens_as_token_ids: bool = False
     echo: bool | None = None
@@ -83,7 +82,7 @@ async def completions(
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:
         options["logprobs"] = data.logprobs
-    texts = await begin(service, request, _prompts(data.prompt), data, options, field="prompt")
+    texts = await begin(service, request, prompts_of(data.prompt, "prompt"), data, options, field="prompt")
     wording = _Wording(service, data)
     if data.stream:
         usage = wording.usage if data.wants_usage else None
@@ -131,14 +130,3 @@ class _Wording:
             [{name(other): max(logprob, LEAST) for other, logprob in token.top} for token in tokens],
             [offsets.next(token.token_id) for token in tokens],
         )
-
-
-def _prompts(prompt: str | list[str | int | list[int]]) -> list[AnyPrompt]:
-    if isinstance(prompt, str):
-        return [prompt]
-    if not prompt:
-        raise HttpError(400, "prompt is empty: give a text, token ids, or a list of one of the two", param="prompt")
-    kinds = {type(part) for part in prompt}
-    if len(kinds) > 1:
-        raise HttpError(400, "prompt mixes texts and token ids: give one or the other", param="prompt")
-    return [prompt] if kinds == {int} else list(prompt)  # type: ignore[list-item, arg-type]

@@ -10,7 +10,18 @@ from typing import Any, ClassVar
 import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
-from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text, Usage, bounded, logprob, ordered, token_of
+from adjudge.engine.remote.protocols import (
+    Ask,
+    Protocol,
+    Reading,
+    Text,
+    Usage,
+    bounded,
+    hurry,
+    logprob,
+    ordered,
+    token_of,
+)
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
@@ -163,7 +174,7 @@ class VllmProtocol(OpenAIProtocol):
         [ask] = asks
         neutral = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
         wanted = {"logprob_token_ids": ask.token_ids, "return_tokens_as_token_ids": True}
-        return super().score_body(asks, priority) | neutral | wanted | _hurry(priority)
+        return super().score_body(asks, priority) | neutral | wanted | hurry(priority)
 
     def text_body(
         self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
@@ -184,7 +195,7 @@ class VllmProtocol(OpenAIProtocol):
             body["allowed_token_ids"] = sampling.allowed_token_ids
         if form := {name: value for name, value in forms.items() if value is not None}:
             body["structured_outputs"] = form
-        return body | _hurry(priority)
+        return body | hurry(priority)
 
     def written(self, choice: Choice, sampling: Sampling) -> Text:
         """One text with its own tokens and their log-probabilities."""
@@ -232,7 +243,7 @@ class AdjudgeProtocol(VllmProtocol):
             "label_token_ids": [ask.token_ids for ask in asks],
             "apply_softmax": False,
             "item_first": False,
-        } | _hurry(priority)
+        } | hurry(priority)
 
     def readings(self, raw: bytes, asks: Sequence[Ask]) -> tuple[list[Reading | Reason], int]:
         """The readings that come with each item's score."""
@@ -249,7 +260,7 @@ class AdjudgeProtocol(VllmProtocol):
         chosen = {name: value for name in sampling.__struct_fields__ if (value := getattr(sampling, name)) is not None}
         asked = {"model": self.model, "prompt": tokens, "max_tokens": max_tokens, "return_token_ids": True}
         named = {"return_tokens_as_token_ids": True} if sampling.logprobs else {}
-        return chosen | asked | named | ({} if seed is None else {"seed": seed}) | _hurry(priority)
+        return chosen | asked | named | ({} if seed is None else {"seed": seed}) | hurry(priority)
 
 
 def _reading(result: ScoreResult, ask: Ask) -> Reading | Reason:
@@ -275,8 +286,3 @@ def _end(choice: Choice) -> FinishReason:
     if choice.finish_reason not in ENDS:
         raise BadReply(f"a text that ended by {choice.finish_reason!r}")
     return ENDS[choice.finish_reason]
-
-
-def _hurry(priority: int) -> dict[str, int]:
-    """The field for a priority: servers that schedule by arrival refuse any."""
-    return {"priority": priority} if priority else {}

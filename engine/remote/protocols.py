@@ -123,6 +123,11 @@ class Protocol(ABC):
                 raise RemoteError(f"{name}: {self.kind} servers do not honour it; leave it out, or use `adjudge serve`")
 
 
+def hurry(priority: int) -> dict[str, int]:
+    """The field for a priority: servers that schedule by arrival refuse any."""
+    return {"priority": priority} if priority else {}
+
+
 def token_of(token_id: int | None) -> int:
     """A token id from a reply; raises BadReply for none. A model may have more of them than its tokenizer."""
     if token_id is None or token_id < 0:

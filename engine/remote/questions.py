@@ -13,6 +13,7 @@ import msgspec
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.labels import LabelSet
+from adjudge.engine.remote.pooling import Pooling
 from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
@@ -158,3 +159,35 @@ class TextQuestion(Question):
         """Empty texts; one that the server refuses counts as cancelled."""
         reasons: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long"}
         self.take([Text("", (), reasons.get(reason, "cancelled"))] * self.sampling.n)
+
+
+@dataclass(eq=False)
+class PoolQuestion(Question):
+    """Asks for the hidden state or the reward of prompts; each goes to all places in the call that wait for it."""
+
+    pooling: Pooling
+    call: Call
+    prompts: dict[Tokens, list[int]]
+
+    @property
+    def path(self) -> str:
+        """Where they are asked for."""
+        return self.pooling.path
+
+    def body(self) -> bytes:
+        """The request as JSON."""
+        return msgspec.json.encode(self.pooling.body(list(self.prompts), self.priority))
+
+    def decode(self, raw: bytes) -> tuple[Any, int]:
+        """An answer for each prompt."""
+        return self.pooling.answers(raw, list(self.prompts))
+
+    def take(self, reply: Sequence[Any]) -> None:
+        """Hand each answer to the places that wait for it."""
+        for places, answer in zip(self.prompts.values(), reply, strict=True):
+            for place in places:
+                self.call.answer(place, answer)
+
+    def give_up(self, reason: Reason) -> None:
+        """All that wait abstain."""
+        self.take([self.pooling.abstained(reason, tokens) for tokens in self.prompts])

@@ -1,30 +1,30 @@
-"""`RemoteEngine`: the two verbs of an engine whose model runs on a server."""
+"""`RemoteEngine`: the verbs of an engine whose model runs on a server."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
-from queue import SimpleQueue
-from threading import Lock
 from typing import Any, Literal
 
-from adjudge.engine import trie
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, RemoteError
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
 from adjudge.engine.fingerprints import digest
+from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.remote.asker import Asker
+from adjudge.engine.remote.batches import batches
 from adjudge.engine.remote.card import Kind, ModelCard, read_card
 from adjudge.engine.remote.completions import AdjudgeProtocol, OpenAIProtocol, VllmProtocol
-from adjudge.engine.remote.loop_thread import LoopThread
+from adjudge.engine.remote.pooling import EMBEDDINGS, REWARDS, Pooling
 from adjudge.engine.remote.protocols import Ask, Protocol
-from adjudge.engine.remote.questions import Question, ReadJob, ReadQuestion, TextQuestion
+from adjudge.engine.remote.questions import PoolQuestion, Question, ReadJob, ReadQuestion, TextQuestion
 from adjudge.engine.remote.sglang import SglangProtocol
-from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
+from adjudge.engine.remote.transport import Transport, mend
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Reason, Score
+from adjudge.engine.score import Score
 from adjudge.engine.sources import tokenizer_named
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.tokenizer import Tokenizer, Tokens
 
 PROTOCOLS: dict[Kind, type[Protocol]] = {
     "adjudge": AdjudgeProtocol,
@@ -32,8 +32,6 @@ PROTOCOLS: dict[Kind, type[Protocol]] = {
     "sglang": SglangProtocol,
     "openai": OpenAIProtocol,
 }
-TOKENS_AT_ONCE = 1 << 17
-"""Prompt tokens in one request, about: so many make less than a megabyte of JSON."""
 
 
 class RemoteEngine(EngineFace):
@@ -55,7 +53,11 @@ class RemoteEngine(EngineFace):
     where it refuses every request of a call, or the key, or has no such model, that is a RemoteError, raised once what
     was answered has been yielded. Lower `priority` comes first on `adjudge serve` and on vLLM, if it schedules by
     priority; other servers know none. A generation that runs out of time has no text.
-    Hidden states are asked of no server: `embed` abstains with "unsupported".
+
+    Embeddings and rewards are the server's own: a reward, and the direction of an embedding, equal those of an `Engine`
+    to the bit with `adjudge serve`. vLLM and SGLang give them only where they were started for that, and rewards at a
+    prompt's last token, padding or not; other servers have no form for rewards, and may scale embeddings to length 1.
+    `require_embeddings` and `require_rewards` ask the server whether it can.
     """
 
     def __init__(
@@ -86,12 +88,13 @@ class RemoteEngine(EngineFace):
             max_concurrency=max_concurrency,
             retries=retries,
         )
-        self._loop = LoopThread("adjudge-remote")
-        self._closed, self._beginning = False, Lock()
+        stats = Stats()
+        self._asker = Asker(self.transport, stats)
         try:
-            card = self._loop.run(read_card(self.transport, model))
+            card = self._asker.run(read_card(self.transport, model))
             kind: Kind = card.kind if api == "auto" else api
             super().__init__(Tokenizer(_tokenizer(card, tokenizer)))
+            self.stats = stats
             context = max_context or card.max_model_len
             if context is None:
                 raise RemoteError(f"{self.transport.base_url} does not say how long prompts may be: pass max_context=")
@@ -104,6 +107,9 @@ class RemoteEngine(EngineFace):
         self.adapter = card.adapter
         self.dtype = card.dtype or "remote"
         self._window = context - self.protocol.margin
+        self._embeddings = EMBEDDINGS[kind](card.id)
+        self._rewards = REWARDS[kind](card.id) if kind in REWARDS else None
+        self._able: set[Pooling] = set()
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -130,7 +136,14 @@ class RemoteEngine(EngineFace):
             call.asks(tokens)
             for number, read in enumerate(label_set.reads):
                 asks.setdefault(Ask(tokens + read.path, read.token_ids), []).append((job, number))
-        yield from self._answers(call, list(self._read_questions(asks, priority)), timeout)
+        by_tokens: dict[Tokens, list[Ask]] = {}
+        for ask in asks:
+            by_tokens.setdefault(ask.tokens, []).append(ask)
+        questions: list[Question] = [
+            ReadQuestion(self.protocol, priority, {ask: asks[ask] for ask in together})
+            for together in batches(by_tokens, self.protocol.reads_at_once)
+        ]
+        yield from self._asker.answers(call, questions, timeout)
 
     def generate_iter(
         self,
@@ -161,17 +174,38 @@ class RemoteEngine(EngineFace):
             else:
                 call.asks(tokens)
                 questions.append(question)
-        yield from self._answers(call, questions, timeout)
+        yield from self._asker.answers(call, questions, timeout)
+
+    def embed_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, Embedding]]:
+        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
+        yield from self._pooled(self._embeddings, prompts, priority, timeout)
+
+    def reward_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, ModelReward]]:
+        """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
+        if self._rewards is None:
+            self.require_rewards()
+        else:
+            yield from self._pooled(self._rewards, prompts, priority, timeout)
+
+    def require_embeddings(self) -> None:
+        """Ask the server for one, once; raises RemoteError where it gives none."""
+        self._require(self._embeddings)
+
+    def require_rewards(self) -> None:
+        """Ask the server for one, once; raises RemoteError where it gives none."""
+        if self._rewards is None:
+            raise RemoteError(
+                f"{self.transport.base_url} is no server whose rewards can be read (api openai): {mend('/classify')}"
+            )
+        self._require(self._rewards)
 
     def close(self) -> None:
         """End what is under way, which is cancelled, and close the connections."""
-        with self._beginning:  # whatever has begun is cancelled, nothing begins afterwards
-            if self._closed:
-                return
-            self._closed = True
-        self._loop.cancel_all()
-        self._loop.run(self.transport.close())
-        self._loop.close()
+        self._asker.close()
 
     def __enter__(self) -> RemoteEngine:
         return self
@@ -179,95 +213,36 @@ class RemoteEngine(EngineFace):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read_questions(self, asks: dict[Ask, list[tuple[ReadJob, int]]], priority: int) -> Iterator[Question]:
-        """Neighbours in the prefix tree go into one request, or one after the other."""
-        by_tokens: dict[trie.Tokens, list[Ask]] = {}
-        for ask in asks:
-            by_tokens.setdefault(ask.tokens, []).append(ask)
-        sequences = list(by_tokens)
-        together: dict[Ask, list[tuple[ReadJob, int]]] = {}
-        size = 0
-        for place in trie.order(sequences):
-            for ask in by_tokens[sequences[place.item]]:
-                full = len(together) >= self.protocol.reads_at_once or size + len(ask.tokens) > TOKENS_AT_ONCE
-                if together and full:
-                    yield ReadQuestion(self.protocol, priority, together)
-                    together, size = {}, 0
-                together[ask] = asks[ask]
-                size += len(ask.tokens)
-        if together:
-            yield ReadQuestion(self.protocol, priority, together)
+    def _pooled(
+        self, pooling: Pooling, prompts: Sequence[AnyPrompt], priority: int, timeout: float | None
+    ) -> Iterator[tuple[int, Any]]:
+        """One answer to each prompt, with its place, as they come in."""
+        call = Call()
+        places: dict[Tokens, list[int]] = {}
+        for place, tokens in enumerate([self.tokenizer.prompt(prompt) for prompt in prompts]):
+            call.open += 1
+            if len(tokens) > self.max_prompt_tokens:
+                call.answer(place, pooling.abstained("too_long", tokens))
+                continue
+            call.asks(tokens)
+            places.setdefault(tokens, []).append(place)
+        questions: list[Question] = []
+        for together in batches({tokens: [tokens] for tokens in places}, pooling.at_once):
+            asked = {tokens: places[tokens] for tokens in together}
+            questions.append(PoolQuestion(self.protocol, priority, pooling, call, asked))
+        yield from self._asker.answers(call, questions, timeout)
 
-    def _answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
-        """Ask, and yield the call's answers as they come in."""
-        outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
-        with self._beginning:
-            if self._closed:
-                raise AdjudgeError("the engine is closed: open another RemoteEngine")
-            asking = self._loop.start(self._ask_all(questions, timeout, outcomes))
-        self.stats.prompts += call.prompts
-        self.stats.prompt_tokens += call.prompt_tokens
-        asking.add_done_callback(lambda _: outcomes.put((None, None)))
-        waiting = set(questions)
-        refused: list[tuple[Question, Refused]] = []
-        error: Exception | None = None
-        try:
-            while True:
-                while call.answers:
-                    yield call.answers.popleft()
-                question, outcome = outcomes.get()
-                if question is None:
-                    break
-                waiting.discard(question)
-                if isinstance(outcome, Refused):
-                    refused.append((question, outcome))
-                elif isinstance(outcome, NoAnswer):
-                    question.give_up(outcome.reason)
-                elif isinstance(outcome, Exception):
-                    error = error or outcome
-                    asking.cancel()
-                else:
-                    reply, computed = outcome
-                    question.take(reply)
-                    self.stats.tokens_computed += computed
-            if refused and len(refused) == len(questions):
-                error = RemoteError(str(refused[0][1]))
-            if error is not None:
-                raise error
-            for question, _ in refused:
-                question.give_up("unsupported")
-            for question in waiting:
-                question.give_up("cancelled" if asking.cancelled() else asking.result())
-            while call.answers:
-                yield call.answers.popleft()
-        finally:
-            asking.cancel()
-
-    async def _ask_all(
-        self, questions: Sequence[Question], timeout: float | None, outcomes: SimpleQueue[tuple[Question | None, Any]]
-    ) -> Reason:
-        """Ask everything, as fast as the transport lets it, and put every outcome; why there are no more of them."""
-
-        async def ask(question: Question) -> None:
-            try:
-                outcomes.put((question, await self.transport.post(question.path, question.body(), question.decode)))
-            except Exception as error:
-                outcomes.put((question, error))
-
-        asking = [asyncio.create_task(ask(question)) for question in questions]
-
-        async def stop() -> None:
-            if timeout is not None:
-                await self.transport.sleep(timeout)
-                for task in asking:
-                    task.cancel()
-
-        alarm = asyncio.create_task(stop())
-        try:
-            await asyncio.gather(*asking, return_exceptions=True)
-        finally:
-            alarm.cancel()
-        return "timeout"
+    def _require(self, pooling: Pooling) -> None:
+        """Ask for one answer, and raise RemoteError where there is none; that the server is slow is no refusal."""
+        if pooling in self._able:
+            return
+        [(_, answer)] = self._pooled(pooling, ["?"], 0, None)
+        if answer.reason == "unsupported":
+            raise RemoteError(
+                f"{self.transport.base_url}{pooling.path} answers what cannot be read: {mend(pooling.path)}"
+            )
+        if answer.reason is None:
+            self._able.add(pooling)
 
 
 def _tokenizer(card: ModelCard, given: Any) -> Any:

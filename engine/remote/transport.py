@@ -39,6 +39,18 @@ LOOK_EVERY = 15.0
 TOO_LONG = re.compile(r"context[ _](length|window|size)|too long|max(imum)? (allowed |input |prompt )*length", re.I)
 """How servers say that a prompt does not fit."""
 
+MENDS = {
+    "/v1/embeddings": (
+        "let a server that embeds find the examples (`adjudge serve`, or vLLM or SGLang started for it), give an Index"
+        " with an embedder of its own, or leave the examples out"
+    ),
+    "/classify": (
+        "pass the address of a reward model's server: `adjudge serve`, vLLM from 0.15 on with --runner pooling, or"
+        " SGLang with --is-embedding"
+    ),
+}
+"""By the path that a server lacks."""
+
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding a reply that is not what it should be may raise."""
 
@@ -171,14 +183,18 @@ class Transport:
         if status in (401, 403):
             return RemoteError(f"{self.base_url} wants another key ({what}): pass api_key=")
         if status in (404, 405, 501):
-            return RemoteError(
-                f"{self.base_url} has no {path} for this model ({what}): pass the address and the model id of a server "
-                "that completes text; chat alone is not enough"
-            )
+            return RemoteError(f"{self.base_url} has no {path} for this model ({what}): {mend(path)}")
         if response.is_redirect:
             where = response.headers.get("location", "elsewhere")
             return RemoteError(f"{self.base_url} sends its callers to {where}: pass that address")
-        return Refused(f"{self.base_url} refuses {path} ({what}): change what it names")
+        return Refused(f"{self.base_url} refuses {path} ({what}): {MENDS.get(path, 'change what it names')}")
+
+
+def mend(path: str) -> str:
+    """What a user does about a server that does not answer there."""
+    return MENDS.get(
+        path, "pass the address and the model id of a server that completes text; chat alone is not enough"
+    )
 
 
 async def _read(response: httpx2.Response) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -24,9 +24,20 @@ log = logging.getLogger("adjudge")
 Metrics = dict[str, float]
 
 
-def standard_guards() -> list[Guard]:
-    """One of each guard, as it comes."""
-    return [LengthGuard(), CanaryGuard(), DegenerateGuard(), InjectionGuard(), CollapseGuard()]
+STANDARD: dict[str, Callable[..., Guard]] = {
+    kind.name: kind for kind in (LengthGuard, CanaryGuard, DegenerateGuard, InjectionGuard, CollapseGuard)
+}
+
+
+def standard_guards(settings: Mapping[str, Mapping[str, Any]] | None = None) -> list[Guard]:
+    """One of each guard, as it comes or with the arguments that `settings` has under its name.
+
+    Raises AdjudgeError for settings that the guard refuses, or of a guard that is not there.
+    """
+    told = settings or {}
+    if unknown := [name for name in told if name not in STANDARD]:
+        raise AdjudgeError(f'there is no guard "{unknown[0]}" to set: choose from {", ".join(STANDARD)}')
+    return [kind(**told.get(name, {})) for name, kind in STANDARD.items()]
 
 
 class Guarded(Layer):

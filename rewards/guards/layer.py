@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
@@ -33,10 +34,10 @@ class Layer(Reward):
         """The rewards of each group, in order."""
         return self.after(groups, self.reward.score_groups(groups))
 
-    def during_training(self, *, sleep: bool = True) -> Reward:
+    def during_training(self, *, sleep: bool = True, policy: Any = None) -> Reward:
         """The same, with the reward inside on the policy's own device: layers stay outermost."""
         moved = copy.copy(self)
-        moved.reward = self.reward.during_training(sleep=sleep)
+        moved.reward = self.reward.during_training(sleep=sleep, policy=policy)
         return moved
 
 

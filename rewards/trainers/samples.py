@@ -10,15 +10,19 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import same, text_of
+from adjudge.rewards.grouping import same, text_of, turns_of
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One completion, the prompt it answers, and what the data set says about the prompt."""
+    """One completion, the prompt it answers, and what the data set says about the prompt.
+
+    `conversation` are the turns that the prompt is the text of: see `Group`.
+    """
 
     prompt: str
     response: str
     columns: dict[str, Any] = {}
+    conversation: tuple[tuple[str, str], ...] = ()
 
 
 def samples_of(
@@ -44,6 +48,7 @@ def samples_of(
             text_of(prompt, f"prompts[{place}]"),
             text_of(completion, f"completions[{place}]"),
             {name: values[place] for name, values in kept.items()},
+            turns_of(prompt, f"prompts[{place}]"),
         )
         for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
     ]
@@ -132,7 +137,8 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
         raise AdjudgeError(
             f'column "{reference}" holds {type(held_against).__name__}: make it texts, or name another column'
         )
-    return Group(first.prompt, [sample.response for sample in samples], held_against or None, str(name), shared)
+    responses, turns = [sample.response for sample in samples], first.conversation
+    return Group(first.prompt, responses, held_against or None, str(name), shared, turns)
 
 
 def _runs(samples: Sequence[Sample], reference: str) -> list[Sequence[Sample]]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.grouping import text_of
+from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.filling import filled
 from adjudge.rewards.trainers.samples import Sample, collected, group_of
@@ -84,8 +84,9 @@ def _sample(sample: Any, place: int) -> Sample:
     columns = dict(sample.metadata or {})
     if isinstance(sample.label, str) and sample.label:
         columns["reference"] = sample.label
-    prompt, response = text_of(sample.prompt, f"samples[{place}].prompt"), sample.response or ""
-    return Sample(prompt, text_of(response, f"samples[{place}].response"), columns)
+    where, response = f"samples[{place}].prompt", sample.response or ""
+    prompt, turns = text_of(sample.prompt, where), turns_of(sample.prompt, where)
+    return Sample(prompt, text_of(response, f"samples[{place}].response"), columns, turns)
 
 
 def _group(sample: Any, read: Sample) -> Hashable:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.grouping import text_of
+from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.buffer import Buffer, Member
 from adjudge.rewards.trainers.filling import filled
@@ -112,12 +112,12 @@ def for_verl_batch(
 def _sample(data_source: Any, response: Any, truth: Any, info: Any, prompt: str) -> Sample:
     raw = isinstance(info, Mapping) and info.get(prompt) is None and info.get(RAW) is not None
     key = RAW if raw else prompt
-    shown = text_of(_known(info, key), f'extra_info["{key}"]')
+    asked, where = _known(info, key), f'extra_info["{key}"]'
     columns = {name: value for name, value in info.items() if name not in (prompt, RAW)}
     columns |= {"data_source": data_source, "ground_truth": truth}
     if isinstance(truth, str) and truth:
         columns["reference"] = truth
-    return Sample(shown, text_of(response, "solution_str"), columns)
+    return Sample(text_of(asked, where), text_of(response, "solution_str"), columns, turns_of(asked, where))
 
 
 def _known(info: Any, name: str) -> Any:

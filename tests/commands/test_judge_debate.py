@@ -11,7 +11,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from tests.engine.http.serving import served
 
 Run = Callable[..., Result]
 
@@ -96,3 +99,15 @@ def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, options: tupl
     assert isinstance(result.exception, AdjudgeError)
     with pytest.raises(AdjudgeError, match=reason):
         raise result.exception
+
+
+def test_examples_are_found_by_the_server_that_judges(run: Run) -> None:
+    arguments = ("--examples", "good.jsonl", *TINY[2:])
+    assert run(*arguments, *TINY[:2]).exit_code == 0
+    expected = Path("g.verdicts.jsonl").read_text()
+    engine = AsyncEngine(Engine(TINY[1]))
+    with served(engine) as site:
+        result = run(*arguments, "--url", site.url, "-o", "there.jsonl")
+    engine.worker.close(drain=False)
+    assert result.exit_code == 0, result.output
+    assert Path("there.jsonl").read_text() == expected

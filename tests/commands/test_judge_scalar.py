@@ -6,9 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from adjudge.engine.errors import AdjudgeError
+from adjudge.cli import app
+from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.rewards.kinds import prepare
+from tests.engine.http.serving import served
 
 
 def test_a_reward_model_scores_items(tmp_path: Path) -> None:
@@ -27,3 +32,36 @@ def test_a_reward_model_scores_items(tmp_path: Path) -> None:
 def test_options_of_judges_that_ask_are_refused() -> None:
     with pytest.raises(AdjudgeError, match="--mode is for --judge pairwise, .*: leave it out"):
         prepare("scalar", {"mode": "reasoned"})
+
+
+def test_a_server_of_a_reward_model_scores_items_and_its_run_is_replayed_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": "Tell one.", "response": f"Story {n}. <|im_end|>", "id": f"i{n}"} for n in range(3)]
+    Path("items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["judge", "items.jsonl", "--judge", "scalar"]
+    name = "dummy:tiny-qwen3-reward"
+    assert CliRunner().invoke(app, [*command, "--model", name]).exit_code == 0
+    expected = Path("items.verdicts.jsonl").read_bytes()
+    engine = AsyncEngine(Engine(name))
+    with served(engine) as site:
+        result = CliRunner().invoke(app, [*command, "--url", site.url, "-o", "there.jsonl"])
+    engine.worker.close(drain=False)
+    assert result.exit_code == 0, result.output
+    assert Path("there.jsonl").read_bytes() == expected
+    assert CliRunner().invoke(app, ["replay", "there.jsonl", "-o", "again.jsonl"]).exit_code == 0
+    assert Path("again.jsonl").read_bytes() == expected
+
+
+def test_a_server_that_only_writes_is_refused_before_anything_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("items.jsonl").write_text('{"prompt": "Tell one.", "response": "Story."}\n')
+    engine = AsyncEngine(Engine("dummy:tiny-llama"))
+    with served(engine) as site:
+        result = CliRunner().invoke(app, ["judge", "items.jsonl", "--judge", "scalar", "--url", site.url])
+    engine.worker.close(drain=False)
+    assert isinstance(result.exception, RemoteError) and "needs a reward model" in str(result.exception)
+    assert Path("items.verdicts.jsonl").read_bytes() == b""

@@ -25,6 +25,15 @@ def test_turns_stand_under_their_roles_and_data_stay_untrusted() -> None:
     ]
 
 
+def test_a_conversation_that_is_all_written_stands_under_its_roles() -> None:
+    prompt = AbsentEngine().transcript(MESSAGES)
+    assert "".join(segment.text for segment in prompt.segments).endswith("5\n\n")
+    assert [segment.trusted for segment in prompt.segments] == [True, False, True]
+    engine = Engine("dummy:tiny-llama")
+    absent = AbsentEngine(Card.of(engine), Tokenizer(tiny_tokenizer()))
+    assert absent.transcript(MESSAGES) == engine.transcript(MESSAGES)
+
+
 def test_with_a_tokenizer_prompts_are_those_of_the_model() -> None:
     engine = Engine("dummy:tiny-llama")
     absent = AbsentEngine(Card.of(engine), Tokenizer(tiny_tokenizer()))
@@ -37,7 +46,14 @@ def test_with_a_tokenizer_prompts_are_those_of_the_model() -> None:
 def test_what_needs_the_model_is_refused_by_its_name() -> None:
     engine = AbsentEngine(Card("big", "f", None, "float32", 100))
     assert (engine.name, engine.fingerprint, engine.dtype, engine.max_prompt_tokens) == ("big", "f", "float32", 100)
-    for ask in (lambda: engine.score(["x"], Labels(("1", "2"))), lambda: engine.generate(["x"])):
+    engine.require_embeddings()
+    engine.require_rewards()
+    for ask in (
+        lambda: engine.score(["x"], Labels(("1", "2"))),
+        lambda: engine.generate(["x"]),
+        lambda: engine.embed(["x"]),
+        lambda: engine.reward(["x"]),
+    ):
         with pytest.raises(AdjudgeError, match="an answer of big, and no model is loaded"):
             ask()
-    assert engine.score([], Labels(("1", "2"))) == []
+    assert engine.score([], Labels(("1", "2"))) == engine.reward([]) == []

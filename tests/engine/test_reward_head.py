@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -28,10 +29,7 @@ PROMPTS = random_prompts(8)
 
 
 def rewards(engine: Engine, prompts: list[list[int]] = PROMPTS) -> list[float]:
-    head = engine.reward_head
-    assert head is not None
-    embeddings = engine.embed([head.read_part(tuple(prompt)) for prompt in prompts])
-    return [head.reward(embedding.values.tolist()) for embedding in embeddings if embedding.values is not None]
+    return [reward.value for reward in engine.reward(prompts) if reward.value is not None]
 
 
 def own_rewards(model: Any) -> list[float]:
@@ -76,8 +74,20 @@ def test_every_face_of_an_engine_has_its_head(tmp_path: Path) -> None:
     engine = Engine(str(tmp_path), kv_cache_gb=0.05)
     shared = AsyncEngine(engine)
     assert engine.reward_head == shared.face.reward_head == BorrowedEngine(shared.face, 1.0).reward_head is not None
+    expected = shared.face.reward(PROMPTS)
+    assert [(reward.reason, reward.prompt_tokens) for reward in expected] == [(None, len(prompt)) for prompt in PROMPTS]
+    assert BorrowedEngine(shared.face, 60.0).reward(PROMPTS) == asyncio.run(shared.reward(PROMPTS)) == expected
+    assert BorrowedEngine(shared.face, 0.0).reward([[65]])[0].reason == "timeout"
     shared.worker.close()
-    assert Engine("dummy:tiny-llama", kv_cache_gb=0.05).reward_head is None
+    bare = Engine("dummy:tiny-llama", kv_cache_gb=0.05)
+    assert bare.reward_head is None
+    for face in (bare, BorrowedEngine(bare, 1.0)):
+        with pytest.raises(AdjudgeError, match="no reward head here"):
+            face.require_rewards()
+        with pytest.raises(AdjudgeError, match="no reward head here"):
+            face.reward([[65]])
+        face.require_embeddings()
+    assert bare.stats.steps == 0
 
 
 def test_a_reward_model_cannot_be_asked_to_score_or_write(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from adjudge.engine import runner
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
 from adjudge.rewards.pairwise import PairwiseJudge
@@ -231,6 +232,55 @@ def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) ->
                 call()
         engine.wake()
         assert full_logprobs(engine) == before
+
+
+def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_free(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, usual = full_logprobs(engine), engine.cache.pool.count
+    half = (usual - 1) // 2 * engine.runner._block_bytes
+    with monkeypatch.context() as patch:
+        for free, blocks in ((half, 1 + (usual - 1) // 2), (2 * half, 1 + (usual - 1) // 2 * 2)) * 3:
+            patch.setattr(runner, "_cache_bytes", lambda *_, free=free: free)
+            pool = weakref.ref(engine.cache.pool)
+            engine.sleep()
+            engine.wake()
+            gc.collect()
+            assert pool() is None
+            assert engine.runner.blocks == engine.cache.pool.count == blocks
+            assert full_logprobs(engine) == before
+            assert {cache.key.shape[0] for cache in engine.runner._layers.values()} == {blocks}
+        patch.setattr(runner, "_cache_bytes", lambda *_: 3 * engine.runner._block_bytes)
+        engine.sleep()
+        engine.wake()
+        assert "room for prompts of 32 tokens, not" in caplog.text and engine.max_prompt_tokens == 32
+        patch.setattr(runner, "_cache_bytes", lambda *_: 0)
+        engine.sleep()
+        with pytest.raises(ModelUnsupported, match="no room for one block of LlamaForCausalLM"):
+            engine.wake()
+        assert engine.asleep and not engine.runner._layers
+    engine.wake()
+    assert engine.cache.pool.count == usual and full_logprobs(engine) == before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_beside_a_growing_neighbour_the_cache_takes_less_and_gives_all_of_it_back() -> None:
+    neighbour = [torch.zeros(torch.cuda.mem_get_info()[0] - (6 << 30), dtype=torch.uint8, device="cuda")]
+    engine = Engine(TINY, device="cuda")
+    before, sizes, free = full_logprobs(engine), [engine.cache.pool.count], []
+    for _ in range(3):
+        engine.sleep()
+        neighbour.append(torch.zeros(1 << 30, dtype=torch.uint8, device="cuda"))
+        free.append(torch.cuda.mem_get_info()[0])
+        engine.wake()
+        assert full_logprobs(engine) == before
+        sizes.append(engine.cache.pool.count)
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < sizes[0]
+    neighbour.clear()
+    engine.sleep()
+    torch.cuda.empty_cache()
+    assert torch.cuda.mem_get_info()[0] >= free[0]
 
 
 @pytest.mark.gpu

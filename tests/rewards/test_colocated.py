@@ -7,13 +7,16 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+import torch
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
@@ -114,3 +117,40 @@ def test_after_an_engine_that_could_not_be_woken_the_next_call_ends_asleep(
     reward.score_groups(GROUPS)
     assert tiny.asleep
     tiny.wake()
+
+
+def test_a_judge_on_the_policys_base_weights_gives_what_one_of_its_own_gives_while_the_policy_learns() -> None:
+    peft = pytest.importorskip("peft", reason="needs the extra train")
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    policy = peft.get_peft_model(opened.model, peft.LoraConfig(r=2, task_type="CAUSAL_LM"))
+    aspects = {"aspects": HANNA[:1], "min_mass": 0.0}
+    own = JudgeReward(JudgeSpec("pointwise", aspects, EngineSpec("dummy:tiny-llama", kv_cache_gb=0.06)))
+    judged = JudgeReward(JudgeSpec("pointwise", aspects, EngineSpec("policy", kv_cache_gb=0.05)))
+    reward = judged.during_training(policy=PolicyWeights(policy, opened.tokenizer))
+    expected = own.score_groups(GROUPS)
+    for _ in range(2):
+        assert reward.score_groups(GROUPS) == expected
+        assert reward.engines[0].asleep
+        with torch.no_grad():
+            for name, weight in policy.named_parameters():
+                weight.add_(0.5 if "lora_" in name else 0.0)
+    [engine] = reward.engines
+    assert {id(one) for one in engine.runner.model.parameters()} <= {id(one) for one in policy.parameters()}
+    with pytest.raises(AdjudgeError, match="cannot be pickled"):
+        pickle.dumps(reward)
+
+
+def test_without_a_policy_that_lends_its_weights_the_error_says_how() -> None:
+    reward = JudgeReward(JudgeSpec("pointwise", engine=EngineSpec("policy")))
+    with pytest.raises(AdjudgeError, match=r"use reward\.during_training\(policy=model\)"):
+        reward.during_training().score_groups(GROUPS)
+    with pytest.raises(AdjudgeError, match="leave out adapter, device and dtype"):
+        EngineSpec("policy", device="cpu")
+
+
+def test_engines_that_are_not_to_sleep_stay_awake_beside_a_policy(tiny: Engine) -> None:
+    tiny.wake()
+    reward = pickle.loads(pickle.dumps(Colocated(JudgeReward(JudgeSpec("pointwise")), sleep=False)))
+    assert not reward.sleep
+    Colocated(Watched(tiny), sleep=False).score_groups(GROUPS)
+    assert not tiny.asleep

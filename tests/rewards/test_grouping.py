@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -37,7 +38,9 @@ def test_conversations_are_their_text() -> None:
     assert text_of([], "x") == ""
     prompt = [{"role": "user", "content": "p"}]
     plain = grouped(["p", "p"], ["a", "b"], {})
-    assert grouped([prompt, prompt], [[{"role": "assistant", "content": text}] for text in "ab"], {}) == plain
+    [talked] = grouped([prompt, prompt], [[{"role": "assistant", "content": text}] for text in "ab"], {})
+    assert talked.conversation == (("user", "p"),)
+    assert [msgspec.structs.replace(talked, conversation=())] == plain
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ pytest.importorskip("trl", reason="needs the extra train")
 import torch
 from transformers import TrainerCallback
 
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.group import Group
@@ -23,9 +25,11 @@ from adjudge.rewards.wire import Row
 from adjudge.training.grpo import _record, train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.prompts import Prompts
+from adjudge.training.replay import replay_rewards
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import PROMPTS, Vowels, tiny_recipe
 
+TINY = "dummy:tiny-llama"
 TWO = Path(__file__).parents[2] / "examples" / "recipes" / "two-processes.yaml"
 CLOCKS = ("step_time", "runtime", "samples_per_second", "steps_per_second", "vowels/seconds")
 
@@ -168,6 +172,58 @@ def test_an_adapter_is_trained_and_its_base_stays(tmp_path: Path) -> None:
     assert curve(run.folder)[-1]["kl"] > 0
 
 
+def test_the_policys_first_weights_judge_it_asleep_between_calls_as_a_model_of_their_own_would(tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="needs the extra train")
+    judge = {"kind": "judge", "judge": "pointwise", "options": {"min_mass": 0.0, "aspects": "coherence"}}
+    engines = {"policy": {"model": "policy", "kv_cache_gb": 0.05}, "own": {"model": TINY, "kv_cache_gb": 0.05}}
+    curves = {}
+    for name, engine in engines.items():
+        tables: dict[str, Any] = {
+            "policy": {"method": "lora", "lora": {"rank": 2}},
+            "optimiser": {"steps": 3, "lr": 0.1},
+        }
+        reward = {"parts": {"judge": judge}, "engine": engine, "sleep": True}
+        seen = Sleeping()
+        run = train_grpo(tiny_recipe(tmp_path / name, reward=reward, **tables), callbacks=[seen])
+        assert seen.asleep == [True] * 3
+        curves[name] = [
+            {key: value for key, value in line.items() if not key.endswith("seconds")} for line in curve(run.folder)
+        ]
+    assert curves["policy"] == curves["own"]
+    assert len({line["reward"] for line in curves["own"]}) == 3 and curves["own"][0]["reward/abstained"] == 0
+
+
+class Sleeping(TrainerCallback):
+    """Notes after each step whether the engines that were opened since are all asleep."""
+
+    def __init__(self) -> None:
+        self.asleep: list[bool] = []
+        self.others = {id(engine) for engine in engines_open()}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        own = [engine for engine in engines_open() if id(engine) not in self.others]
+        self.asleep.append(bool(own) and all(engine.asleep for engine in own))
+
+
+def engines_open() -> list[Engine]:
+    gc.collect()
+    return [one for one in gc.get_objects() if type(one) is Engine]
+
+
+@pytest.mark.parametrize(
+    ("guards", "message"),
+    [
+        ({"collapse": {"bins": 1}}, r"\[guards\] the collapse guard has 1 bins"),
+        ({"canaries": "nowhere.jsonl"}, r"\[guards\] the canaries in nowhere.jsonl cannot be read"),
+    ],
+)
+def test_settings_that_a_guard_refuses_are_found_before_the_run(
+    tmp_path: Path, guards: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        train_grpo(tiny_recipe(tmp_path, guards=guards | {"use": ["collapse", "canary"]}), reward=Vowels())
+
+
 def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         train_grpo(tiny_recipe(tmp_path), reward=Vowels(), callbacks=[KillAfter(3)])
@@ -203,6 +259,7 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
         data.prompts = ["one", "two", "three", "four", "five", "six", "seven"]
         data.held_out = 1
         reward.parts.ends = {kind = "check", ends_with = ["a", "e", "i", "o", "u", "0", "1", "2", "3", "4", "5"]}
+        reward.journal = true
         guards.every = 1000
         generation = {group = 2, max_tokens = 6}
         optimiser = {lr = 0.01, prompts_per_step = 3, steps = 2, micro_batch = 3, beta = 0.1}
@@ -234,3 +291,7 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
         ("held_out", 2),
     ]
     assert all("reward/abstained" in line for line in lines)
+    replayed = list(replay_rewards(tmp_path / "out"))
+    places = [(one.rewarded.step, one.rewarded.split, one.rewarded.place) for one in replayed]
+    assert all(one.equal for one in replayed) and len(set(places)) == len(places)
+    assert [place for step, _, place in places if step == 1] == [0, 1, 2, 3, 4, 5]

@@ -84,3 +84,44 @@ def test_a_mistake_is_found_before_any_model_is_opened(reward: dict[str, Any], m
 def test_a_shut_gate_pays_what_the_recipe_says() -> None:
     reward = opened(parts={"sea": SEA | {"weight": -1.0}}, gates={"ends": ENDS}, shut=-3.0)
     assert rewards(reward, "no end", "The sea.", "No.") == (-3.0, -1.0, 0.0)
+
+
+POINTWISE = {"kind": "judge", "judge": "pointwise"}
+
+
+@pytest.mark.parametrize(
+    ("reward", "gpus", "expected"),
+    [
+        ({"parts": {"x": POINTWISE}}, 1, True),
+        ({"parts": {"x": POINTWISE}}, 0, False),
+        ({"parts": {"x": POINTWISE}, "sleep": True}, 0, True),
+        ({"parts": {"x": POINTWISE}, "sleep": False}, 1, False),
+        ({"parts": {"x": ENDS}}, 1, False),
+        ({"parts": {"x": ENDS}, "gates": {"y": POINTWISE}}, 1, True),
+        ({"parts": {"x": POINTWISE}, "engine": {"device": "cpu"}}, 1, False),
+        ({"parts": {"x": POINTWISE}, "engine": {"device": "cuda:1"}}, 1, False),
+        ({"parts": {"x": POINTWISE}, "engine": {"device": "cuda:1"}}, 2, True),
+        ({"parts": {"x": POINTWISE}, "engine": {"url": "http://localhost:1"}}, 1, False),
+        ({"parts": {"x": POINTWISE | {"engine": {"device": "cpu"}}}}, 1, False),
+        ({"parts": {"x": POINTWISE | {"reference": "dynamic"}}, "engine": {"url": "http://localhost:1"}}, 1, True),
+    ],
+)
+def test_engines_sleep_where_they_share_a_gpu_with_the_policy_or_as_the_recipe_says(
+    reward: dict[str, Any], gpus: int, expected: bool
+) -> None:
+    assert tiny_recipe(Path(), reward=reward).reward.sleeps(gpus) is expected
+
+
+def test_the_policys_weights_judge_only_where_they_stay_as_they_are() -> None:
+    reward = {"parts": {"x": POINTWISE | {"reference": "dynamic"}}, "engine": {"model": "policy"}}
+    lora = {"method": "lora"}
+    recipe = tiny_recipe(Path(), reward=reward, policy=lora)
+    assert recipe.reward.on_policy and not recipe.reward.open("dummy:tiny-llama", "journal").engines
+    with pytest.raises(AdjudgeError, match=r'set method = "lora" in \[policy\], or name a model'):
+        tiny_recipe(Path(), reward=reward)
+    with pytest.raises(AdjudgeError, match=r'set engine = "transformers" in \[generation\]'):
+        tiny_recipe(Path(), reward=reward, policy=lora, generation={"engine": "vllm"})
+    with pytest.raises(AdjudgeError, match=r"\[reward.parts.x\].*leave out adapter, device and dtype"):
+        moved = {"parts": {"x": POINTWISE}, "engine": {"model": "policy", "device": "cpu"}}
+        tiny_recipe(Path(), reward=moved, policy=lora).reward.open("dummy:tiny-llama", "journal")
+    assert not tiny_recipe(Path(), reward=reward | {"parts": {"x": ENDS}}).reward.on_policy

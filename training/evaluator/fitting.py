@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import torch
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from adjudge.engine.sources import OpenModel
 from adjudge.training.arguments import arguments, parts
@@ -18,7 +19,7 @@ from adjudge.training.evaluator.recipe import DirectRecipe, JudgeOptimiser, Pref
 from adjudge.training.evaluator.split import Split
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import shuffled
-from adjudge.training.run import Begun, Run, begin, calm, processes
+from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 
 Example = TypeVar("Example")
@@ -57,8 +58,10 @@ class Task(ABC, Generic[Example]):
     def measures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float | None]:
         """Answers held against what people said, `loss` among them."""
 
-    def saved(self) -> None:
-        """Undo what was done to the model for training alone, before it is saved."""
+    @contextlib.contextmanager
+    def as_saved(self) -> Iterator[None]:
+        """Within the block the model is as it is to be saved, without what was done to it for training alone."""
+        yield
 
 
 def fit(
@@ -100,20 +103,10 @@ def fit(
             data_collator=task.batch,
             callbacks=[watch, *callbacks],
         )
-        trainer.remove_callback(PrinterCallback)
-        try:
-            trainer.train(resume_from_checkpoint=begun.resumed)
-            # With evaluate_every the trainer itself does so after the last step.
-            if task.held_out and not recipe.logging.evaluate_every and begun.answered != steps:
-                trainer.evaluate()
-        finally:
-            watch.close()
-        task.saved()
-        trainer.save_model(str(folder.policy))
+        run = trained(trainer, watch, begun, recipe, metric=measure)
         if state.is_main_process:
             policy.tokenizer.save_pretrained(folder.policy)
-            watch.draw()
-    return begun.finished(trainer.state.global_step, measure)
+    return run
 
 
 def room(recipe: DirectRecipe | PreferenceRecipe, model: Any) -> int:
@@ -130,6 +123,11 @@ class _Trainer(Trainer):
     def __init__(self, task: Task[Any], **options: Any) -> None:
         super().__init__(**options)
         self.task = task
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """The model as it is to be saved."""
+        with self.task.as_saved():
+            super().save_model(output_dir, _internal_call)
 
     def compute_loss(
         self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None

@@ -5,9 +5,10 @@ As in Igniting (arXiv 2508.21476), 3.1: a linear head on the backbone, loss −l
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -152,9 +153,12 @@ class PairTask(Task[Example]):
             "reward_rejected": fmean(pair.rejected for pair in answers),
         }
 
-    def saved(self) -> None:
-        """The padding token as it was: where the engine reads a reward depends on it."""
+    @contextlib.contextmanager
+    def as_saved(self) -> Iterator[None]:
+        """With the padding token as it was: where the engine reads a reward depends on it."""
         self.config.pad_token_id = self.own_pad
+        yield
+        self.config.pad_token_id = self.pad
 
 
 def reward_model(model: Any) -> Any:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -25,6 +26,7 @@ from adjudge.engine.cluster.replica import Replica, State
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import PromptError, QueueFull
 from adjudge.engine.worker import Piece
+from tests.engine.reward_models import save_reward_model
 
 ray = pytest.importorskip("ray")
 
@@ -103,13 +105,37 @@ def test_what_is_wrong_with_a_call_is_said_before_it_is_sent(cluster: ClusterEng
     assert cluster.score([], NUMBERS) == []
 
 
-def test_replicas_hand_out_no_hidden_states(cluster: ClusterEngine) -> None:
-    assert [embedding.reason for embedding in cluster.embed(PROMPTS[:2])] == ["unsupported"] * 2
+def test_hidden_states_are_those_of_one_engine_to_the_bit(cluster: ClusterEngine, one: Engine) -> None:
+    prompts = [*PROMPTS[:12], "x" * 5000]
+    expected = one.embed(prompts)
+    found = asyncio.run(AsyncClusterEngine(cluster).embed(prompts))
+    for embeddings in (cluster.embed(prompts), found):
+        assert embeddings[-1].reason == "too_long" and embeddings[-1].values is None
+        for embedding, other in zip(embeddings[:-1], expected[:-1], strict=True):
+            assert other.values is not None and np.array_equal(embedding.values, other.values)
+    assert {embedding.reason for embedding in cluster.embed(PROMPTS, timeout=0.0)} == {"timeout"}
+    cluster.require_embeddings()
+    with pytest.raises(AdjudgeError, match="no reward head here"):
+        cluster.reward(PROMPTS[:1])
+
+
+def test_a_reward_model_can_be_a_replica_and_hands_out_its_head(tmp_path: Path) -> None:
+    save_reward_model(tmp_path / "first")
+    save_reward_model(tmp_path / "second", seed=1)
+    one = Engine(str(tmp_path / "first"), kv_cache_gb=0.05)
 
     async def run() -> None:
-        assert [embedding.reason for embedding in await AsyncClusterEngine(cluster).embed(PROMPTS[:1])] == [
-            "unsupported"
-        ]
+        replica = Replica(str(tmp_path / "first"), {"kv_cache_gb": 0.05})
+        opened = await replica.open(State())
+        assert opened.heads.reward_head == one.reward_head is not None
+        assert opened.vocabulary == one.runner.vocabulary
+        messages = [message async for message in replica.embed([(65, 66)], 0, None)]
+        [[(_, embedding)], _] = messages
+        assert opened.heads.reward_head.read(embedding) == one.reward([[65, 66]])[0]
+        heads = await replica.update_weights(str(tmp_path / "second"), ...)
+        one.update_weights(tmp_path / "second")
+        assert heads.reward_head == one.reward_head != opened.heads.reward_head
+        await replica._opened.close()
 
     asyncio.run(run())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
-from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.labels import Labels
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
@@ -78,18 +78,33 @@ def test_a_tree_and_its_weights_come_to_the_same_verdicts(site: Served, remote: 
     assert there.key(items[0]) == here.key(items[0])
 
 
-def test_a_debate_comes_to_the_same_verdicts_with_examples_found_by_another_embedder(
+def test_embeddings_are_the_engines_own(site: Served, remote: RemoteEngine) -> None:
+    prompts = [*random_prompts(70), "<|im_end|>", "x" * 5000]  # more than go into one request
+    for there, here in zip(remote.embed(prompts), site.engine.face.embed(prompts), strict=True):
+        assert (there.reason, there.prompt_tokens) == (here.reason, here.prompt_tokens)
+        assert (there.values is None) == (here.values is None) == (here.reason == "too_long")
+        assert there.values is None or (there.values.dtype == np.float32 and np.array_equal(there.values, here.values))
+
+
+def test_a_debate_comes_to_the_same_verdicts_with_examples_found_on_the_server(
     site: Served, remote: RemoteEngine
 ) -> None:
-    items = [Item(prompt="Greet.", response=f"Hello {n}. <|im_end|>") for n in range(2)]
-    examples = [Example("Wish.", "Sleep well.")]
+    items = [Item(prompt=f"Greet {n}.", response=f"Hello {n}. <|im_end|>") for n in range(2)]
+    examples = [Example(f"Wish {n}.", f"Sleep well, {n}.") for n in range(9)]
     how: dict[str, Any] = {"sampling": Sampling(max_tokens=12), "attempts": 20, "min_mass": 0.0}
-    index = Index(examples, lambda texts: [[float(len(text))] for text in texts])
-    here, there = (DebateJudge(engine, index, **how) for engine in (site.engine.face, remote))
+    here, there = (DebateJudge(engine, examples, **how) for engine in (site.engine.face, remote))
     verdicts = there.judge(items)
     assert verdicts == here.judge(items) and any(verdict.score is not None for verdict in verdicts)
-    with pytest.raises(AdjudgeError, match="hands out no hidden states"):
-        DebateJudge(remote, examples, **how)
+    assert all("Sleep well" in (verdict.analysis or {})["retrieval"][0] for verdict in verdicts)
+    assert there.key(items[0]) == here.key(items[0])
+
+
+def test_a_debate_takes_examples_found_by_another_embedder(site: Served, remote: RemoteEngine) -> None:
+    items = [Item(prompt="Greet.", response=f"Hello {n}. <|im_end|>") for n in range(2)]
+    how: dict[str, Any] = {"sampling": Sampling(max_tokens=12), "attempts": 20, "min_mass": 0.0}
+    index = Index([Example("Wish.", "Sleep well.")], lambda texts: [[float(len(text))] for text in texts])
+    here, there = (DebateJudge(engine, index, **how) for engine in (site.engine.face, remote))
+    assert there.judge(items) == here.judge(items)
 
 
 def test_leaving_a_call_ends_it_on_the_server(site: Served, remote: RemoteEngine) -> None:

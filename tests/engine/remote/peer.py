@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import struct
@@ -13,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
@@ -34,7 +36,7 @@ class Peer:
 
     def __init__(self, kind: str, engine: Engine, *, key: str | None = None) -> None:
         self.kind, self.engine, self.key = kind, engine, key
-        self.knows_ids, self.top = True, 20
+        self.knows_ids, self.top, self.embeds = True, 20, True
         self.card: dict[str, Any] = {}
         self.script: deque[Answer] = deque()
         self.bodies: list[dict[str, Any]] = []
@@ -74,7 +76,12 @@ class Peer:
             ("vllm", "/v1/completions"): self._completions,
             ("openai", "/v1/completions"): self._completions,
             ("sglang", "/generate"): self._generate,
+            ("sglang", "/classify"): self._native_rewards,
         }
+        paths |= {(kind, "/v1/embeddings"): self._embeddings for kind in KINDS if self.embeds}
+        paths |= {(kind, "/classify"): self._classify for kind in ("adjudge", "vllm")}
+        if path == "/classify" and self.engine.reward_head is None:
+            return None
         answer = paths.get((self.kind, path))
         with self._compute:
             return answer(body) if answer else None
@@ -148,6 +155,41 @@ class Peer:
             }
             outputs.append({"text": completion.text, "meta_info": meta})
         return outputs if len(outputs) > 1 else outputs[0]
+
+    def _embeddings(self, body: dict[str, Any]) -> dict[str, Any]:
+        own = {"adjudge": {"abstain"}, "vllm": {"use_activation"}}.get(self.kind, set())
+        assert body.keys() == {"model", "input", "encoding_format"} | own and not body.get("use_activation")
+        data = []
+        for index, embedding in enumerate(self.engine.embed(body["input"])):
+            one: dict[str, Any] = {"index": index, "object": "embedding", "embedding": None}
+            if embedding.values is None:
+                assert body.get("abstain")
+                one["reason"] = embedding.reason
+            elif body["encoding_format"] == "base64":
+                one["embedding"] = base64.b64encode(embedding.values.tobytes()).decode()
+            elif self.kind == "openai":
+                one["embedding"] = embedding.values.tolist()
+            else:  # SGLang scales them
+                one["embedding"] = (embedding.values / np.linalg.norm(embedding.values)).tolist()
+            data.append(one)
+        return {"object": "list", "data": data[::-1], "usage": _usage(sum(map(len, body["input"])), 0)}
+
+    def _classify(self, body: dict[str, Any]) -> dict[str, Any]:
+        own = {"abstain"} if self.kind == "adjudge" else set()
+        assert body.keys() == {"model", "input", "use_activation"} | own and body["use_activation"] is False
+        data = []
+        for index, reward in enumerate(self.engine.reward(body["input"])):
+            assert reward.value is not None or body.get("abstain")
+            probs = [] if reward.value is None else [reward.value]
+            data.append({"index": index, "label": "LABEL_0", "probs": probs, "num_classes": 1, "reason": reward.reason})
+        return {"object": "list", "data": data, "usage": _usage(sum(map(len, body["input"])), 0)}
+
+    def _native_rewards(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        assert body.keys() == {"input_ids"}
+        return [
+            {"embedding": [reward.value], "meta_info": {"prompt_tokens": reward.prompt_tokens, "finish_reason": None}}
+            for reward in self.engine.reward(body["input_ids"])
+        ]
 
     def _write(self, tokens: list[int], body: dict[str, Any]) -> list[Completion]:
         """Texts under the request's fields, whatever a dialect calls them."""

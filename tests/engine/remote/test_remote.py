@@ -64,13 +64,6 @@ def test_scores_from_our_own_server_are_the_engines_own_to_the_last_bit(
     assert len(peer.bodies) == 1
 
 
-@pytest.mark.parametrize("kind", ["adjudge", "openai"])
-def test_hidden_states_are_asked_of_no_server(open_remote: Open, kind: str) -> None:
-    remote, peer = open_remote(kind)
-    assert [embedding.reason for embedding in remote.embed(PROMPTS)] == ["unsupported"] * len(PROMPTS)
-    assert remote.reward_head is None and not peer.bodies
-
-
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
 @pytest.mark.parametrize("labels", [DIGITS, PREFIXES])
 def test_scores_from_other_servers_are_the_engines_own(

@@ -127,7 +127,7 @@ def test_conversations_are_judged_by_their_texts() -> None:
     completions = [[{"role": "assistant", "content": text}] for text in ("A", "A A")]
     assert isinstance(function, TrlReward)
     assert function(prompts=prompts, completions=completions) == [-1.0, 1.0]
-    assert reward.asked == [Group("Tell one.", ["A", "A A"])]
+    assert reward.asked == [Group("Tell one.", ["A", "A A"], conversation=(("user", "Tell one."),))]
 
 
 def test_the_reference_and_other_columns_reach_the_reward() -> None:

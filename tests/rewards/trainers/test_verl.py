@@ -85,7 +85,11 @@ def test_prompts_may_be_messages_as_parquet_gives_them() -> None:
     reward = Relative()
     messages = np.array([{"role": "user", "content": "Tell one."}], dtype=object)
     for_verl_batch(reward, prompt="chat")(["s"], ["a"], [None], [{"chat": messages}])
-    assert reward.asked[0] == Group("Tell one.", ["a"], columns={"data_source": "s", "ground_truth": None})
+    [group] = reward.asked
+    assert group.conversation == (("user", "Tell one."),)
+    assert group == Group(
+        "Tell one.", ["a"], columns={"data_source": "s", "ground_truth": None}, conversation=group.conversation
+    )
 
 
 def test_the_prompt_that_verl_itself_passes_is_taken_where_the_data_set_has_none() -> None:

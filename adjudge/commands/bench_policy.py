@@ -1,0 +1,180 @@
+"""`adjudge bench policy`: checkpoints in, what they write and how often it wins out, resumable at any point."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from adjudge.bench.machine import describe_machine
+from adjudge.bench.measurement import write_rows
+from adjudge.bench.policies import Policy, asked_of, base_of, policy_of
+from adjudge.bench.policy_bouts import Bout, Match, Referee, matches_of, subject_of
+from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
+from adjudge.bench.policy_texts import Text, Writer, Writing
+from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
+from adjudge.commands.output import make_folder_of, open_output
+from adjudge.commands.resumable import Earlier, alone, check_earlier, keeping
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.kinds import Options, prepare
+from adjudge.rewards.specification import EngineSpec
+from adjudge.rewards.wire import Row, json_line, read_rows
+
+NEEDED_BY = "the evaluation of policies"
+
+
+class Folder(msgspec.Struct, frozen=True):
+    """Where an evaluation keeps what it has."""
+
+    path: Path
+
+    def __getitem__(self, name: str) -> Path:
+        return self.path / name
+
+
+def evaluate_policies(
+    names: Sequence[str],
+    prompts: Path,
+    output: Path,
+    *,
+    base: str | None,
+    judge: str,
+    options: Options,
+    spec: EngineSpec,
+    samples: int,
+    sampling: Sampling,
+    chat: bool | None,
+    system: str | None,
+    limit: int | None,
+    seed: int,
+    earlier: Earlier,
+    device: str,
+    dtype: str,
+) -> None:
+    """Have all policies write, judge what they wrote, and show what comes of it; mistakes are found before that."""
+    rows = read_rows(prompts)[:limit]
+    for row in rows:
+        row.text("prompt", NEEDED_BY)
+        row.optional_text("reference", NEEDED_BY)
+    policies = [policy_of(name) for name in dict.fromkeys(names)]
+    first = base_of(policies, base)
+    writing = Writing(asked_of([*policies, first], chat, system), sampling, seed)
+    open_judge, folder = prepare(judge, options), Folder(output)
+    for place, row in enumerate(rows):
+        subject_of(judge, row, place, options, "text", "text")
+    make_folder_of(folder["texts.jsonl"])
+    with alone(folder["policy.journal"]), Journal(folder["policy.journal"]) as book:
+        check_earlier(folder["verdicts.jsonl"], book, earlier)
+        if earlier == "overwrite":
+            book.clear()
+        everyone = [first, *(policy for policy in policies if policy.name != first.name)]
+        with keeping(folder["texts.jsonl"], lambda: f"{len(book)} texts and verdicts are kept"):
+            written = _write(everyone, rows, writing, samples, book, device, dtype)
+            own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}
+            _keep_texts(folder["texts.jsonl"], written, rows, samples)
+            matches = matches_of(rows, own, written[first.name], paired=samples)
+            engine = spec.open()
+            referee = Referee(open_judge(engine, book), judge, rows, options)
+            bouts = _judge(referee, matches, folder["verdicts.jsonl"], rows)
+    results = _results(own, bouts, first.name, seed)
+    _show(results, first.name, folder, judge, engine.name)
+
+
+def _write(
+    policies: Sequence[Policy],
+    rows: Sequence[Row],
+    writing: Writing,
+    samples: int,
+    book: Journal,
+    device: str,
+    dtype: str,
+) -> dict[str, list[Text]]:
+    """What each policy writes; the first writes twice as much, the second half for all to be held against."""
+    prompts = [row.columns["prompt"] for row in rows]
+    wanted = {policy.name: range(samples if place else 2 * samples) for place, policy in enumerate(policies)}
+    with _bar("writing", len(prompts) * sum(map(len, wanted.values()))) as (progress, task):
+        written = {}
+        for policy in policies:
+            progress.update(task, description=f"writing: {Path(policy.name).name}")
+            writer = Writer(policy, writing, book, device=device, dtype=dtype)
+            written[policy.name] = writer.write(
+                prompts, wanted[policy.name], lambda count: progress.advance(task, count)
+            )
+    return written
+
+
+def _keep_texts(path: Path, written: dict[str, list[Text]], rows: Sequence[Row], samples: int) -> None:
+    with open_output(path) as write:
+        for policy, texts in written.items():
+            for text in texts:
+                use = "policy" if text.sample < samples else "base"  # whom it stands for
+                about = {
+                    "policy": policy,
+                    "as": use,
+                    "id": _id(rows, text.place),
+                    "prompt": rows[text.place].columns["prompt"],
+                }
+                write(json_line({**about, **{n: v for n, v in msgspec.to_builtins(text).items() if n != "place"}}))
+
+
+def _judge(referee: Referee, matches: Sequence[Match], path: Path, rows: Sequence[Row]) -> list[Bout]:
+    bouts = []
+    with open_output(path) as write, _bar("judging", len(matches)) as (progress, task):
+        for bout, verdict in referee.bouts(matches):
+            bouts.append(bout)
+            write(_line(bout, verdict, rows))
+            progress.advance(task)
+    return bouts
+
+
+def _line(bout: Bout, verdict: Any, rows: Sequence[Row]) -> bytes:
+    """A match and its verdict; of a judge of single texts both, without what it wrote."""
+    match = bout.match
+    about = {"policy": match.policy, "against": match.against, "id": _id(rows, match.place), "sample": match.sample}
+    said = {name: value for name, value in msgspec.to_builtins(bout).items() if name != "match"}
+    detail = {} if verdict is None or isinstance(verdict, tuple) else {"verdict": msgspec.to_builtins(verdict)}
+    return json_line({**about, **said, **detail})
+
+
+def _results(own: dict[str, list[Text]], bouts: Sequence[Bout], base: str, seed: int) -> list[PolicyResult]:
+    by_policy = {name: [bout for bout in bouts if bout.match.policy == name] for name in own}
+    results = [result_of(name, own[name], by_policy[name], seed) for name in own]
+    human = human_result(by_policy[base])
+    return results if human is None else [human, *results]
+
+
+def _show(results: Sequence[PolicyResult], base: str, folder: Folder, judge: str, model: str) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(wins_table(results))
+    console.print(aspect_table(results))
+    for line in result_lines(results, base):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    machine = describe_machine()
+    write_rows(folder["table.csv"], COLUMNS, result_rows(results, judge, model, machine))
+    kept = [folder[name] for name in ("texts.jsonl", "verdicts.jsonl", "table.csv")]
+    try:
+        plot_wins(results, folder["wins.png"], f"{judge} judge, {model}\n{machine}")
+        kept.append(folder["wins.png"])
+    except AdjudgeError as error:
+        console.print(str(error), highlight=False, markup=False)
+    console.print(f"written: {', '.join(map(str, kept))}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield progress, progress.add_task(what, total=total)
+
+
+def _id(rows: Sequence[Row], place: int) -> str:
+    name = rows[place].columns.get("id")
+    return str(place + 1 if name in (None, "") else name)

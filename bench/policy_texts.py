@@ -1,0 +1,117 @@
+"""What policies write to the prompts of an evaluation: each text once, kept as soon as it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from adjudge.bench.policies import Asked, Policy
+from adjudge.engine.adapters import read_adapter
+from adjudge.engine.completion import Completion, FinishReason
+from adjudge.engine.devices import choose_device, choose_dtype
+from adjudge.engine.face import EngineFace
+from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.sources import resolve
+from adjudge.engine.tokenizer import well_formed
+from adjudge.rewards.asking import seed_of
+from adjudge.rewards.journal import Journal, content_key
+
+if TYPE_CHECKING:
+    from adjudge.engine.engine import Engine
+
+PASSING = ("timeout", "cancelled")
+"""Ends that lie in the moment: such a text is written again by a later run."""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """The `sample`-th text that a policy wrote to the prompt in that `place`; without one, how it `ended` says why."""
+
+    place: int
+    sample: int
+    text: str | None
+    ended: FinishReason
+    tokens: int
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A text as the journal keeps it."""
+
+    text: str | None
+    ended: FinishReason
+    tokens: int
+
+
+class Writing(msgspec.Struct, frozen=True):
+    """How texts are written. A text's seed is drawn from `seed`, its prompt and its number, whoever writes it."""
+
+    asked: Asked
+    sampling: Sampling
+    seed: int = 0
+
+
+class Writer:
+    """Has a policy write, on an engine that is opened when the first text is wanted that the journal has not."""
+
+    def __init__(self, policy: Policy, writing: Writing, journal: Journal, *, device: str, dtype: str) -> None:
+        self.policy, self.writing, self.journal = policy, writing, journal
+        self.device, self.dtype = device, dtype
+        number_type = str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
+        adapter = None if policy.adapter is None else read_adapter(policy.adapter).fingerprint
+        self._who = (resolve(policy.model).fingerprint, adapter, number_type)
+
+    def write(
+        self, prompts: Sequence[str], samples: range, written: Callable[[int], None] = lambda count: None
+    ) -> list[Text]:
+        """The texts to all prompts, those of one prompt together; `written` is told how many more there are."""
+        wanted = [(place, sample) for place in range(len(prompts)) for sample in samples]
+        keys = {wish: self.key(prompts[wish[0]], wish[1]) for wish in wanted}
+        known = {key: msgspec.json.decode(raw, type=Kept) for key, raw in self.journal.get(keys.values()).items()}
+        written(sum(key in known for key in keys.values()))
+        missing = [wish for wish, key in keys.items() if key not in known]
+        for wish, completion in self._answers(prompts, missing):
+            text = known[keys[wish]] = _kept(completion)
+            if text.ended not in PASSING:
+                self.journal.put(keys[wish], msgspec.json.encode(text))
+            written(1)
+        return [Text(*wish, **msgspec.structs.asdict(known[key])) for wish, key in keys.items()]
+
+    def key(self, prompt: str, sample: int) -> str:
+        """The journal's key: everything that decides the text."""
+        return content_key(policy=self._who, writing=self.writing, prompt=well_formed(prompt), sample=sample)
+
+    def _answers(
+        self, prompts: Sequence[str], missing: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[tuple[int, int], Completion]]:
+        if not missing:
+            return
+        engine = self._opened()
+        asked = [_prompt(engine, prompts[place], self.writing.asked) for place, _ in missing]
+        seeds = [seed_of(self.writing.seed, _plain(prompts[place]), sample, 0) for place, sample in missing]
+        for number, completion in engine.generate_iter(asked, self.writing.sampling, seeds=seeds):
+            yield missing[number], completion
+        engine.sleep()  # the next one's memory
+
+    def _opened(self) -> Engine:
+        from adjudge.engine.engine import Engine
+
+        return Engine(self.policy.model, adapter=self.policy.adapter, device=self.device, dtype=self.dtype)
+
+
+def _kept(completion: Completion) -> Kept:
+    whole = completion.finish_reason in ("stop", "length")
+    text = well_formed(completion.text.strip()) if whole else None
+    return Kept(text, completion.finish_reason, len(completion.token_ids))
+
+
+def _prompt(engine: EngineFace, prompt: str, asked: Asked) -> Prompt:
+    if not asked.chat:
+        return _plain(prompt)
+    system = [] if asked.system is None else [Message("system", _plain(asked.system))]
+    return engine.chat([*system, Message("user", _plain(prompt))])
+
+
+def _plain(text: str) -> Prompt:
+    return Prompt((Segment(well_formed(text)),))

@@ -1,0 +1,182 @@
+"""What an evaluation of policies comes to: win rates with their intervals, scores by aspect, lengths, abstentions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, stdev
+
+import msgspec
+import numpy as np
+from scipy import stats
+
+from adjudge.bench.length import LengthEffect, length_of_pairs
+from adjudge.bench.policy_bouts import Against, Bout, Scores
+from adjudge.bench.policy_texts import Text
+from adjudge.bench.summary import by_order, wilson
+from adjudge.engine.score import Reason
+from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.words import count_words
+
+RESAMPLES = 2000
+
+HUMAN = "human texts"
+"""The row of the texts that the prompts' rows have as `reference`."""
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Mean and standard deviation (of a sample) of `count` values; the deviation is None of fewer than two."""
+
+    mean: float
+    deviation: float | None
+    count: int
+
+
+class Wins(msgspec.Struct, frozen=True):
+    """What came of the matches against one opponent; `rate` counts a tie as half a win and leaves abstentions out.
+
+    `interval` is the 95 % interval of the rate: a percentile bootstrap over prompts, whose texts rise and fall
+    together. Where every prompt has the same rate, resampling cannot tell how sure that is: then it is Wilson's, of as
+    many trials as prompts. None with fewer than two prompts.
+    """
+
+    won: int
+    tied: int
+    lost: int
+    abstained: dict[Reason, int]
+    prompts: int
+    rate: float | None
+    interval: tuple[float, float] | None
+
+    @property
+    def counted(self) -> int:
+        """The matches that were decided or tied."""
+        return self.won + self.tied + self.lost
+
+
+class PolicyResult(msgspec.Struct, frozen=True):
+    """A row of the evaluation.
+
+    `wins` by opponent; `aspects` and `overall` are of the scores that the matches with the base gave its texts. `bias`
+    is the mean position bias in log-odds for the first place, `turned` of `both_orders` decided matches have a winner
+    that depends on the order. `whole` of `texts` ended by themselves.
+    """
+
+    name: str
+    wins: dict[Against, Wins]
+    aspects: dict[str, Spread]
+    overall: Spread | None
+    words: Spread | None
+    texts: int
+    whole: int
+    bias: float | None = None
+    turned: int = 0
+    both_orders: int = 0
+    length: LengthEffect | None = None
+
+
+def result_of(name: str, texts: Sequence[Text], bouts: Sequence[Bout], seed: int = 0) -> PolicyResult:
+    """The row of a policy, from its texts and its bouts."""
+    against_base = [bout for bout in bouts if bout.match.against == "base"]
+    orders = [both for bout in bouts if (both := by_order(bout.preference, bout.bias)) is not None]
+    biases = [bout.bias for bout in bouts if bout.bias is not None]
+    return PolicyResult(
+        name=name,
+        wins={
+            against: wins_of([bout for bout in bouts if bout.match.against == against], seed)
+            for against in dict.fromkeys(bout.match.against for bout in bouts)
+        },
+        aspects=_by_aspect(against_base, lambda bout: bout.scores),
+        overall=spread_of(bout.overall for bout in against_base),
+        words=spread_of(count_words(text.text) for text in texts if text.text is not None),
+        texts=len(texts),
+        whole=sum(text.ended == "stop" for text in texts),
+        bias=fmean(biases) if biases else None,
+        turned=sum((first > 0.5) != (second > 0.5) for first, second in orders),
+        both_orders=len(orders),
+        length=_length(against_base),
+    )
+
+
+def human_result(bouts: Sequence[Bout]) -> PolicyResult | None:
+    """The row of people's texts, scored beside the base model's own; None where there are none. Each counts once."""
+    met = {bout.match.place: bout for bout in reversed(bouts) if bout.match.against == "human"}
+    if not met:
+        return None
+    return PolicyResult(
+        name=HUMAN,
+        wins={},
+        aspects=_by_aspect(list(met.values()), lambda bout: bout.rival_scores),
+        overall=spread_of(bout.rival_overall for bout in met.values()),
+        words=spread_of(count_words(bout.match.rival or "") for bout in met.values()),
+        texts=len(met),
+        whole=len(met),
+    )
+
+
+def wins_of(bouts: Sequence[Bout], seed: int = 0) -> Wins:
+    """What came of these bouts."""
+    points: dict[int, list[float]] = {}
+    for bout in bouts:
+        if bout.preference is not None:
+            points.setdefault(bout.match.place, []).append(_points(bout.preference))
+    flat = [point for prompt in points.values() for point in prompt]
+    return Wins(
+        won=flat.count(1.0),
+        tied=flat.count(0.5),
+        lost=flat.count(0.0),
+        abstained=dict(Counter(bout.abstained or "unsupported" for bout in bouts if bout.preference is None)),
+        prompts=len(points),
+        rate=fmean(flat) if flat else None,
+        interval=_interval(list(points.values()), seed),
+    )
+
+
+def spread_of(values: Iterable[float | None]) -> Spread | None:
+    """The spread of the values that there are; None without any."""
+    known = [value for value in values if value is not None]
+    return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known)) if known else None
+
+
+def _points(preference: float) -> float:
+    return 0.5 if preference == 0.5 else float(preference > 0.5)
+
+
+def _interval(points: Sequence[Sequence[float]], seed: int) -> tuple[float, float] | None:
+    """The 95 % interval of the mean over all points, of which those of a prompt are drawn together."""
+    if len(points) < 2:
+        return None
+    totals_P, counts_P = np.array([sum(one) for one in points]), np.array([len(one) for one in points])
+    rates_P = totals_P / counts_P
+    if np.ptp(rates_P) == 0:
+        return wilson(float(rates_P[0]) * len(points), len(points))
+    found = stats.bootstrap(
+        (totals_P, counts_P),
+        lambda totals, counts, axis: totals.sum(axis) / counts.sum(axis),
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=RESAMPLES,
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def _by_aspect(bouts: Sequence[Bout], scores: Callable[[Bout], Scores]) -> dict[str, Spread]:
+    names = dict.fromkeys(name for bout in bouts for name in scores(bout))
+    spreads = {name: spread_of(scores(bout).get(name) for bout in bouts) for name in names}
+    return {name: spread for name, spread in spreads.items() if spread is not None}
+
+
+def _length(bouts: Sequence[Bout]) -> LengthEffect | None:
+    """How preferences go with length; None of a judge of single texts, which has no degrees of preference."""
+    if all(bout.bias is None for bout in bouts):
+        return None
+    judged = [
+        (
+            Pair(bout.match.text or "", bout.match.rival or ""),
+            PairVerdict("", bout.preference, {}, bout.abstained, False, "", ""),
+        )
+        for bout in bouts
+    ]
+    return length_of_pairs(judged)

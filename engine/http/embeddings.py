@@ -1,0 +1,74 @@
+"""`/v1/embeddings`: the hidden state after each input, in OpenAI's form."""
+
+from __future__ import annotations
+
+import base64
+from typing import Literal
+
+import msgspec
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from adjudge.engine.embedding import Embedding
+from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.inputs import InputRequest, embedded, prompts_of
+from adjudge.engine.http.service import AnyRequest, Service
+from adjudge.engine.http.text_request import Usage
+from adjudge.engine.score import Reason
+
+MAX_INPUTS = 2048
+"""Inputs of one request, as OpenAI has it: embeddings are large."""
+
+
+class EmbeddingRequest(InputRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`encoding_format` "base64" gives an embedding's numbers as little-endian float32; either form is exact."""
+
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: None = None
+
+
+class EmbeddingData(msgspec.Struct, frozen=True):
+    """The hidden state after the last token of one input, after the model's final norm and not scaled to length 1."""
+
+    index: int
+    embedding: list[float] | str | None
+    reason: Reason | None = None
+    object: str = "embedding"
+
+
+class EmbeddingResponse(msgspec.Struct, frozen=True):
+    """An embedding for each input, in order."""
+
+    model: str
+    data: list[EmbeddingData]
+    usage: Usage
+    object: str = "list"
+
+
+@post("/v1/embeddings", status_code=200, tags=["hidden states"])
+async def embeddings(
+    data: JSONBody[EmbeddingRequest], request: AnyRequest, service: NamedDependency[Service]
+) -> EmbeddingResponse:
+    """Read the hidden state after every input."""
+    service.check_model(data.model)
+    if (count := len(prompts_of(data.input, "input"))) > MAX_INPUTS:
+        raise HttpError(400, f"input asks for {count} embeddings at once: at most {MAX_INPUTS}", param="input")
+    found: list[Embedding]
+    found, computed = await embedded(service, request, data, lambda tokens: tokens, lambda embedding: embedding)
+    return EmbeddingResponse(
+        service.model,
+        [
+            EmbeddingData(place, _written(embedding, data.encoding_format), embedding.reason)
+            for place, embedding in enumerate(found)
+        ],
+        Usage.of(sum(embedding.prompt_tokens for embedding in found), computed),
+    )
+
+
+def _written(embedding: Embedding, form: Literal["float", "base64"] | None) -> list[float] | str | None:
+    if embedding.values is None:
+        return None
+    if form == "base64":
+        return base64.b64encode(embedding.values.astype("<f4").tobytes()).decode()
+    return [float(value) for value in embedding.values]

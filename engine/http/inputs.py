@@ -1,0 +1,107 @@
+"""What `/v1/embeddings` and `/classify` share: `input`, prompts that are read to their end, and an answer for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.embedding import Embedding
+from adjudge.engine.face import AnyPrompt
+from adjudge.engine.http.errors import HttpError, blame
+from adjudge.engine.http.service import AnyRequest, Service
+from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.tokenizer import Tokenizer, Tokens
+from adjudge.engine.worker import Piece
+
+Given = str | list[str | int | list[int]]
+"""A text, token ids, or a list of one of the two."""
+
+
+class InputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to read; special-token strings in a text are plain characters, and nothing is ever shortened.
+
+    An input without an answer makes the request an error that names it; with `abstain` its answer is null instead, with
+    the `reason`, and the others have theirs. `timeout` is in seconds, lower `priority` comes first.
+    """
+
+    input: Given
+    model: str | None = None
+    abstain: bool = False
+    timeout: float | None = None
+    priority: int = 0
+    user: Any = None
+
+    def name(self, place: int) -> str:
+        """What an input is called."""
+        alone = isinstance(self.input, str) or isinstance(self.input[0], int)
+        return "input" if alone else f"input[{place}]"
+
+    def tokens(self, tokenizer: Tokenizer) -> list[Tokens]:
+        """Every input as token ids; raises a 400 that names the one at fault."""
+        tokens = []
+        for place, prompt in enumerate(prompts_of(self.input, "input")):
+            with blame(self.name(place)):
+                tokens.append(tokenizer.prompt(prompt))
+        return tokens
+
+    def check_answered(self, answers: Sequence[Embedding | ModelReward], longest: int) -> None:
+        """Raise for the first input without an answer, unless it may abstain; the model holds `longest` tokens."""
+        for place, answer in enumerate(answers):
+            if answer.reason is not None and not self.abstain:
+                raise _error(self.name(place), answer, longest)
+
+
+async def embedded(
+    service: Service,
+    request: AnyRequest,
+    body: InputRequest,
+    read: Callable[[list[Tokens]], Sequence[AnyPrompt]],
+    answer: Callable[[Embedding], Any],
+) -> tuple[list[Any], int]:
+    """What `answer` makes of the hidden state after what is `read` of each input, and how many tokens were computed."""
+    service.check_count(len(prompts_of(body.input, "input")), "input")
+    timeout = service.timeout(body.timeout)
+    face = service.engine.face
+
+    async def answers() -> tuple[list[Any], int]:
+        prompts = await asyncio.to_thread(lambda: read(body.tokens(face.tokenizer)))
+        under_way = await service.engine.open_embed(prompts, priority=body.priority, timeout=timeout)
+        service.ends_with(request, under_way.close)
+        found: dict[int, Any] = {}
+        async for event in under_way:
+            assert not isinstance(event, Piece)
+            found[event[0]] = answer(event[1])
+        made = [found[place] for place in range(len(prompts))]
+        body.check_answered(made, face.max_prompt_tokens)
+        return made, under_way.prompt_tokens - under_way.cached_tokens
+
+    return await service.unless_gone(request, answers())
+
+
+def prompts_of(given: Given, field: str) -> list[AnyPrompt]:
+    """The prompts in a field; raises a 400 for none, and for texts among token ids."""
+    if isinstance(given, str):
+        return [given]
+    if not given:
+        raise HttpError(400, f"{field} is empty: give a text, token ids, or a list of one of the two", param=field)
+    kinds = {type(part) for part in given}
+    if len(kinds) > 1:
+        raise HttpError(400, f"{field} mixes texts and token ids: give one or the other", param=field)
+    return [given] if kinds == {int} else list(given)  # type: ignore[list-item, arg-type]
+
+
+def _error(name: str, answer: Embedding | ModelReward, longest: int) -> HttpError:
+    match answer.reason:
+        case "too_long":
+            said = f"{name} has {answer.prompt_tokens} tokens: this model holds {longest}"
+            return HttpError(400, said, param=name, code="context_length_exceeded")
+        case "non_finite":
+            said = f"{name} makes the model overflow, so that it has no number: leave it out"
+            return HttpError(422, said, param=name, code="non_finite")
+        case "timeout":
+            said = f"{name} was not read in time: ask for less at once, or for a longer timeout"
+            return HttpError(504, said, param=name, code="timeout")
+    return HttpError(503, f"{name} has no answer ({answer.reason}): ask again", param=name, code=answer.reason)

@@ -1,0 +1,113 @@
+"""Questions out to a server, all at once, and the answers of their call back as they come in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from queue import SimpleQueue
+from threading import Lock
+from typing import Any, TypeVar
+
+from adjudge.engine.call import Call
+from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.face import Stats
+from adjudge.engine.remote.loop_thread import LoopThread
+from adjudge.engine.remote.questions import Question
+from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
+from adjudge.engine.score import Reason
+
+T = TypeVar("T")
+
+
+class Asker:
+    """Asks over a transport, in an event loop of its own; any thread may call. What it costs is counted in `stats`."""
+
+    def __init__(self, transport: Transport, stats: Stats) -> None:
+        self._transport, self._stats = transport, stats
+        self._loop = LoopThread("adjudge-remote")
+        self._closed, self._beginning = False, Lock()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something else that uses the transport."""
+        return self._loop.run(work)
+
+    def close(self) -> None:
+        """End what is under way, which is cancelled, and close the connections."""
+        with self._beginning:  # whatever has begun is cancelled, nothing begins afterwards
+            if self._closed:
+                return
+            self._closed = True
+        self._loop.cancel_all()
+        self._loop.run(self._transport.close())
+        self._loop.close()
+
+    def answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
+        """Ask, and yield the call's answers as they come in."""
+        outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
+        with self._beginning:
+            if self._closed:
+                raise AdjudgeError("the engine is closed: open another RemoteEngine")
+            asking = self._loop.start(self._ask_all(questions, timeout, outcomes))
+        self._stats.prompts += call.prompts
+        self._stats.prompt_tokens += call.prompt_tokens
+        asking.add_done_callback(lambda _: outcomes.put((None, None)))
+        waiting = set(questions)
+        refused: list[tuple[Question, Refused]] = []
+        error: Exception | None = None
+        try:
+            while True:
+                while call.answers:
+                    yield call.answers.popleft()
+                question, outcome = outcomes.get()
+                if question is None:
+                    break
+                waiting.discard(question)
+                if isinstance(outcome, Refused):
+                    refused.append((question, outcome))
+                elif isinstance(outcome, NoAnswer):
+                    question.give_up(outcome.reason)
+                elif isinstance(outcome, Exception):
+                    error = error or outcome
+                    asking.cancel()
+                else:
+                    reply, computed = outcome
+                    question.take(reply)
+                    self._stats.tokens_computed += computed
+            if refused and len(refused) == len(questions):
+                error = RemoteError(str(refused[0][1]))
+            if error is not None:
+                raise error
+            for question, _ in refused:
+                question.give_up("unsupported")
+            for question in waiting:
+                question.give_up("cancelled" if asking.cancelled() else asking.result())
+            while call.answers:
+                yield call.answers.popleft()
+        finally:
+            asking.cancel()
+
+    async def _ask_all(
+        self, questions: Sequence[Question], timeout: float | None, outcomes: SimpleQueue[tuple[Question | None, Any]]
+    ) -> Reason:
+        """Ask everything, as fast as the transport lets it, and put every outcome; why there are no more of them."""
+
+        async def ask(question: Question) -> None:
+            try:
+                outcomes.put((question, await self._transport.post(question.path, question.body(), question.decode)))
+            except Exception as error:
+                outcomes.put((question, error))
+
+        asking = [asyncio.create_task(ask(question)) for question in questions]
+
+        async def stop() -> None:
+            if timeout is not None:
+                await self._transport.sleep(timeout)
+                for task in asking:
+                    task.cancel()
+
+        alarm = asyncio.create_task(stop())
+        try:
+            await asyncio.gather(*asking, return_exceptions=True)
+        finally:
+            alarm.cancel()
+        return "timeout"

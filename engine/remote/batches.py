@@ -1,0 +1,34 @@
+"""Which prompts go to a server in one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from adjudge.engine import trie
+from adjudge.engine.tokenizer import Tokens
+
+T = TypeVar("T")
+
+TOKENS_AT_ONCE = 1 << 17
+"""Prompt tokens in one request, about: so many make less than a megabyte of JSON."""
+
+
+def batches(by_tokens: Mapping[Tokens, Sequence[T]], at_once: int) -> Iterator[list[T]]:
+    """What is to be asked after each prompt, `at_once` together at most.
+
+    Neighbours in the prefix tree go into one request, or one after the other.
+    """
+    together: list[T] = []
+    size = 0
+    prompts = list(by_tokens)
+    for place in trie.order(prompts):
+        tokens = prompts[place.item]
+        for one in by_tokens[tokens]:
+            if together and (len(together) >= at_once or size + len(tokens) > TOKENS_AT_ONCE):
+                yield together
+                together, size = [], 0
+            together.append(one)
+            size += len(tokens)
+    if together:
+        yield together

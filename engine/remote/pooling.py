@@ -1,0 +1,254 @@
+"""One number, or one hidden state, after each prompt: rewards and embeddings as each kind of server gives them.
+
+vLLM gives rewards at /classify (its classification API; `use_activation` false gives the logit itself), SGLang at its
+own /classify (native API, "reward model"), both only when they were started for nothing else. Embeddings are OpenAI's.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from adjudge.engine.embedding import Embedding
+from adjudge.engine.errors import RemoteError
+from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.remote.card import Kind
+from adjudge.engine.remote.protocols import Usage, hurry
+from adjudge.engine.remote.transport import BadReply
+from adjudge.engine.score import Reason
+from adjudge.engine.tokenizer import Tokens
+
+READS_AT_ONCE = 64
+
+
+class EmbeddingData(msgspec.Struct):
+    """One embedding, as numbers or as base64 of float32; none with our own server's `reason`."""
+
+    embedding: list[float | None] | str | None
+    index: int = 0
+    reason: Reason | None = None
+
+
+class Embeddings(msgspec.Struct):
+    """A reply of /v1/embeddings."""
+
+    data: list[EmbeddingData]
+    usage: Usage | None = None
+
+
+class Classified(msgspec.Struct):
+    """What a classifier makes of one prompt: a number for each of its labels."""
+
+    probs: list[float | None]
+    index: int = 0
+    reason: Reason | None = None
+
+
+class Classes(msgspec.Struct):
+    """A reply of vLLM's /classify, or ours."""
+
+    data: list[Classified]
+    usage: Usage | None = None
+
+
+class Meta(msgspec.Struct):
+    """What SGLang says of a prompt."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Output(msgspec.Struct):
+    """What SGLang's /classify gives for one prompt."""
+
+    embedding: list[float | None]
+    meta_info: Meta = msgspec.field(default_factory=Meta)
+
+
+Indexed = TypeVar("Indexed", EmbeddingData, Classified)
+
+
+class Pooling(ABC):
+    """How one kind of server, whose model is `model`, is asked at `path`: for `at_once` prompts in a request."""
+
+    path: ClassVar[str]
+    at_once: ClassVar[int] = 1
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    @abstractmethod
+    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+        """The request for some prompts."""
+
+    @abstractmethod
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding] | list[ModelReward], int]:
+        """The answers in a reply, and how many tokens were computed; raises BadReply and RemoteError."""
+
+    @abstractmethod
+    def abstained(self, reason: Reason, tokens: Tokens) -> Embedding | ModelReward:
+        """An answer without a value."""
+
+
+class EmbeddingPooling(Pooling):
+    """Any server with OpenAI's /v1/embeddings that takes token ids. Many scale embeddings to length 1."""
+
+    path = "/v1/embeddings"
+    form: ClassVar[str] = "float"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self._width: int | None = None
+
+    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+        """What every such server takes."""
+        return {"model": self.model, "input": prompts, "encoding_format": self.form}
+
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding], int]:
+        """The embeddings, all of one length as long as the engine is open."""
+        reply = msgspec.json.decode(raw, type=Embeddings)
+        embeddings = [
+            self._embedding(one, len(tokens))
+            for one, tokens in zip(_in_order(reply.data, len(prompts)), prompts, strict=True)
+        ]
+        return embeddings, reply.usage.computed if reply.usage else 0
+
+    def abstained(self, reason: Reason, tokens: Tokens) -> Embedding:
+        """An embedding without numbers."""
+        return Embedding(None, reason, len(tokens))
+
+    def _embedding(self, one: EmbeddingData, length: int) -> Embedding:
+        if one.reason is not None:
+            return Embedding(None, one.reason, length)
+        values_D = _numbers(one.embedding)
+        if self._width is None:
+            self._width = len(values_D)
+        if len(values_D) != self._width:
+            raise BadReply(f"an embedding of {len(values_D)} numbers after one of {self._width}")
+        return Embedding.of(values_D, length)
+
+
+class VllmEmbeddings(EmbeddingPooling):
+    """vLLM, asked not to scale embeddings; an older one does, which changes no direction."""
+
+    form = "base64"
+
+    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+        """Its name for that field, and the priority."""
+        return super().body(prompts, priority) | {"use_activation": False} | hurry(priority)
+
+
+class AdjudgeEmbeddings(EmbeddingPooling):
+    """Our own server: exact, many in a request, of which each may abstain."""
+
+    at_once = READS_AT_ONCE
+    form = "base64"
+
+    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+        """An abstention takes no neighbour with it."""
+        return super().body(prompts, priority) | {"abstain": True} | hurry(priority)
+
+
+class VllmRewards(Pooling):
+    """vLLM; one that takes no token ids here, or is no classifier, refuses the request."""
+
+    path = "/classify"
+
+    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+        """The logit, not its sigmoid; every release that takes token ids here knows the field."""
+        return {"model": self.model, "input": prompts, "use_activation": False} | hurry(priority)
+
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[ModelReward], int]:
+        """The one number of each prompt."""
+        reply = msgspec.json.decode(raw, type=Classes)
+        rewards = [
+            _reward(one.probs, len(tokens)) if one.reason is None else ModelReward(None, one.reason, len(tokens))
+            for one, tokens in zip(_in_order(reply.data, len(prompts)), prompts, strict=True)
+        ]
+        return rewards, reply.usage.computed if reply.usage else 0
+
+    def abstained(self, reason: Reason, tokens: Tokens) -> ModelReward:
+        """No reward."""
+        return ModelReward(None, reason, len(tokens))
+
+
+class AdjudgeRewards(VllmRewards):
+    """Our own server: exact, many in a request, of which each may abstain."""
+
+    at_once = READS_AT_ONCE
+
+    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+        """An abstention takes no neighbour with it."""
+        return super().body(prompts, priority) | {"abstain": True}
+
+
+class SglangRewards(VllmRewards):
+    """SGLang, which knows neither the model's name nor a priority here."""
+
+    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+        """Its native fields."""
+        return {"input_ids": prompts}
+
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[ModelReward], int]:
+        """The logit stands where embedding models have their embedding."""
+        reply = msgspec.json.decode(raw, type=list[Output] | Output)
+        outputs = reply if isinstance(reply, list) else [reply]
+        if len(outputs) != len(prompts):
+            raise BadReply(f"{len(outputs)} answers for {len(prompts)} prompts")
+        pairs = zip(outputs, prompts, strict=True)
+        rewards = [_reward(output.embedding, len(tokens)) for output, tokens in pairs]
+        counts = [output.meta_info for output in outputs]
+        return rewards, sum(max(0, count.prompt_tokens - count.cached_tokens) for count in counts)
+
+
+EMBEDDINGS: dict[Kind, type[Pooling]] = {
+    "adjudge": AdjudgeEmbeddings,
+    "vllm": VllmEmbeddings,
+    "sglang": EmbeddingPooling,
+    "openai": EmbeddingPooling,
+}
+REWARDS: dict[Kind, type[Pooling]] = {"adjudge": AdjudgeRewards, "vllm": VllmRewards, "sglang": SglangRewards}
+"""Other servers have no common form for a reward."""
+
+
+def _in_order(data: Sequence[Indexed], count: int) -> list[Indexed]:
+    """A reply's answers in the order of its prompts; raises BadReply unless there is one for each."""
+    ordered = sorted(data, key=lambda one: one.index)
+    if [one.index for one in ordered] != list(range(count)):
+        raise BadReply(f"{len(ordered)} answers for {count} prompts, or with wrong numbers")
+    return ordered
+
+
+def _numbers(written: list[float | None] | str | None) -> npt.NDArray[np.float32]:
+    """An embedding's numbers; null stands for one that is not finite. Raises BadReply for what is none."""
+    if not written:
+        raise BadReply("an embedding without numbers")
+    if isinstance(written, list):
+        with np.errstate(over="ignore"):
+            return np.array(written, dtype=np.float64).astype(np.float32)
+    try:
+        return np.frombuffer(base64.b64decode(written, validate=True), dtype="<f4").astype(np.float32)
+    except ValueError as error:
+        raise BadReply("an embedding that is no base64 of float32") from error
+
+
+def _reward(numbers: Sequence[float | None], length: int) -> ModelReward:
+    """The one number of a reward model; raises RemoteError where the server's model has several."""
+    if len(numbers) > 1:
+        raise RemoteError(
+            f"the server's model gives {len(numbers)} numbers for a text: it is a classifier, or gives embeddings, and"
+            " no reward model; pass the address of one's server"
+        )
+    if not numbers:
+        raise BadReply("a prompt without a reward")
+    [value] = numbers
+    if value is None or not math.isfinite(value):
+        return ModelReward(None, "non_finite", length)
+    return ModelReward(value, None, length)

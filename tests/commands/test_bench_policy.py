@@ -1,0 +1,116 @@
+"""`adjudge bench policy` as a user meets it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.bench import policy_texts
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal
+
+TINY, OTHER = "dummy:tiny-llama", "dummy:tiny-qwen3"
+ROWS = [{"prompt": "one", "reference": "A human text."}, {"prompt": "two", "id": "second"}, {"prompt": "three"}]
+
+
+def run(*command: Any) -> str:
+    result = CliRunner().invoke(app, ["bench", "policy", *map(str, command)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def options(folder: Path, *more: Any) -> list[Any]:
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    how = ["--judge-model", TINY, "--min-mass", 0, "--aspects", "coherence", "--samples", 2, "--max-tokens", 4]
+    return ["--base", TINY, "--prompts", prompts, "-o", folder / "out", *how, *more]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def numbers(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
+    with (folder / "out" / "table.csv").open() as file:
+        return {(row["policy"], row["of"]): row for row in csv.DictReader(file)}
+
+
+def test_a_stopped_evaluation_goes_on_to_the_bytes_of_one_that_never_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    said = run(OTHER, *options(tmp_path / "whole"))
+    assert "control: dummy:tiny-llama against other texts of its own" in said and "human texts" in said
+
+    left, keep = [5], Journal.put
+
+    def put(self: Journal, key: str, verdict: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        keep(self, key, verdict)
+
+    monkeypatch.setattr(Journal, "put", put)
+    stopped = CliRunner().invoke(app, ["bench", "policy", OTHER, *map(str, options(tmp_path / "stopped"))])
+    assert stopped.exit_code == 130 and "5 texts and verdicts are kept" in stopped.output
+    left[0] = 1000
+    with pytest.raises(AdjudgeError, match="--resume continues that run"):
+        run(OTHER, *options(tmp_path / "stopped"))
+    run(OTHER, *options(tmp_path / "stopped", "--resume"))
+    for name in ("texts.jsonl", "verdicts.jsonl", "table.csv"):
+        assert (tmp_path / "stopped/out" / name).read_bytes() == (tmp_path / "whole/out" / name).read_bytes()
+    texts = lines(tmp_path / "whole/out/texts.jsonl")
+    assert len(texts) == 3 * (4 + 2) and {text["as"] for text in texts} == {"policy", "base"}
+    assert {text["id"] for text in texts} == {"1", "second", "3"}
+    verdicts = lines(tmp_path / "whole/out/verdicts.jsonl")
+    assert len(verdicts) == 2 * (3 * 2 + 2)
+    assert 1000 - left[0] + 5 == len(texts) + len({key for verdict in verdicts for key in verdict["keys"]})
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    assert (tmp_path / "whole/out/wins.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_finished_one_opens_no_policy_again_and_takes_more_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(TINY, *options(tmp_path, "--judge", "pointwise"))
+    before = numbers(tmp_path)
+    opened: list[str] = []
+    open_engine = policy_texts.Writer._opened
+
+    def note(self: policy_texts.Writer) -> Any:
+        opened.append(self.policy.name)
+        return open_engine(self)
+
+    monkeypatch.setattr(policy_texts.Writer, "_opened", note)
+    run(TINY, OTHER, *options(tmp_path, "--judge", "pointwise", "--resume"))
+    assert opened == [OTHER]
+    after = numbers(tmp_path)
+    assert before.items() <= after.items() and (OTHER, "wins over base") in after
+    assert {(TINY, "coherence"), (TINY, "words"), ("human texts", "coherence")} <= after.keys()
+    assert after[TINY, "wins over base"]["count"] == "6" and after[TINY, "wins over human"]["count"] == "2"
+
+
+def test_at_temperature_0_a_model_ties_with_itself(tmp_path: Path) -> None:
+    run(TINY, *options(tmp_path, "--temperature", 0))
+    wins = numbers(tmp_path)[TINY, "wins over base"]
+    assert (wins["mean"], wins["tied"], wins["won"]) == ("0.5", "6", "0")
+
+
+def test_mistakes_are_found_before_any_model_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_texts.Writer, "write", lambda *_: pytest.fail("a policy wrote"))
+    with pytest.raises(AdjudgeError, match='line 1 of prompts.jsonl: "rubric" is missing'):
+        run(TINY, *options(tmp_path)[:6], "--judge", "rubric")
+    with pytest.raises(AdjudgeError, match="name what to compare them with by --base"):
+        run(TINY, *options(tmp_path)[2:])
+    wrong = {'"prompt" is missing': {"text": "no prompt"}, '"reference" is 5, not': {"prompt": "p", "reference": 5}}
+    for said, row in wrong.items():
+        (tmp_path / "prompts.jsonl").write_text(json.dumps(row) + "\n")
+        with pytest.raises(AdjudgeError, match=said):
+            run(TINY, "--base", TINY, "--prompts", tmp_path / "prompts.jsonl", "-o", tmp_path / "out")

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import grouped
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.references import DynamicReference, Referenced
+from adjudge.rewards.specification import EngineSpec, engines_open, without_models
+from adjudge.rewards.trainers.samples import group_of, samples_of
+from adjudge.rewards.wire import Row
+from adjudge.training.prompts import asked
+from adjudge.training.recipe import Data
+from tests.rewards.scripted import ScriptedEngine
+
+SHORT = Sampling(max_tokens=6, temperature=1.0)
+DATA: list[dict[str, Any]] = [{}, {"system": "Be brief."}, {"chat": False}]
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine("dummy:tiny-llama", kv_cache_gb=0.05)
+
+
+def as_trainers_see(prompt: Any) -> list[Group]:
+    """A group of one prompt, by the reward itself and by the adapters for trainers."""
+    own = grouped([prompt] * 2, ["a", "b"], {})
+    return [*own, group_of(samples_of([prompt] * 2, ["a", "b"], {}))]
+
+
+@pytest.mark.parametrize("how", DATA)
+def test_the_base_model_is_asked_what_the_policy_is_asked(tiny: Engine, how: dict[str, Any]) -> None:
+    data = Data(prompts=("Tell one.",), **how)
+    prompt, inner = asked(Row("row 1", {"prompt": "Tell one."}), data), tiny.tokenizer.inner
+    if isinstance(prompt, str):
+        policys = inner(prompt)["input_ids"]
+    else:
+        policys = inner.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+    for group in as_trainers_see(prompt):
+        engine = ScriptedEngine(tiny, lambda shown, before: "A tale.")
+        assert DynamicReference(engine, SHORT, chat=data.chat).of([group]) == [Referenced("A tale.")]
+        assert engine.asked == [inner.decode(policys)]
+
+
+def test_other_turns_are_other_references_and_a_lone_users_turn_is_the_prompt(tiny: Engine) -> None:
+    user, system = {"role": "user", "content": "Tell one."}, {"role": "system", "content": "Be brief."}
+    prompts: list[Any] = [[user], [system, user], [user, {"role": "assistant", "content": "Once"}]]
+    groups = [as_trainers_see(prompt)[0] for prompt in prompts]
+    reference = DynamicReference(tiny, SHORT)
+    texts = [one.text for one in reference.of([*groups, Group("Tell one.", ("a",))])]
+    assert texts[0] == texts[3] and len(set(texts[:3])) == 3
+    keys = {reference.key(group) for group in groups}
+    plain = DynamicReference(tiny, SHORT, chat=False)
+    assert len(keys | {reference.key(Group("Tell one.", ())), plain.key(Group("Tell one.", ()))}) == 5
+
+
+def test_an_answer_that_is_begun_is_continued_and_unknown_roles_abstain(tiny: Engine) -> None:
+    user = {"role": "user", "content": "Tell one."}
+    engine = ScriptedEngine(tiny, lambda shown, before: "A tale.")
+    [begun, _] = as_trainers_see([user, {"role": "assistant", "content": "Once <|im_end|>"}])
+    tool, alone = as_trainers_see([user, {"role": "tool", "content": "4"}])[0], Group("x", ("a",), None, "", {}, ())
+    lone = as_trainers_see([{"role": "assistant", "content": "Once"}])[0]
+    found = DynamicReference(engine, SHORT).of([begun, tool, lone, alone])
+    assert [one.abstained for one in found] == [None, "unsupported", "unsupported", None]
+    assert len(engine.asked) == 2 and engine.asked[0].endswith("assistant\nOnce <|im_end|>")
+    assert tiny.tokenizer.inner.convert_tokens_to_ids("<|im_end|>") is not None
+
+
+def test_a_text_that_does_not_fit_is_not_cut_where_it_would_be_continued(tiny: Engine) -> None:
+    plain = DynamicReference(tiny, SHORT, chat=False)
+    [one] = plain.of([Group("word " * 20_000, ("a",))])
+    assert one == Referenced(None, "too_long")
+
+
+def test_processes_that_write_at_once_all_use_the_text_that_is_kept(tiny: Engine, tmp_path: Path) -> None:
+    """The other process ends its text while this one still writes."""
+    group = Group("Tell one.", ("a",))
+
+    def meanwhile(shown: str, before: int) -> str:
+        other = ScriptedEngine(tiny, lambda shown, before: "The other's tale.")
+        with Journal(tmp_path / "j") as theirs:
+            assert DynamicReference(other, SHORT).of([group], theirs) == [Referenced("The other's tale.")]
+        return "A tale."
+
+    with Journal(tmp_path / "j") as journal:
+        reference = DynamicReference(ScriptedEngine(tiny, meanwhile), SHORT)
+        assert reference.of([group], journal) == [Referenced("The other's tale.")]
+        assert reference.of([group], journal) == [Referenced("The other's tale.")] and len(journal) == 1
+
+
+def test_references_come_again_from_the_journal_without_a_model(tmp_path: Path) -> None:
+    spec = EngineSpec("dummy:tiny-llama", kv_cache_gb=0.07)
+    groups = [Group("Tell one.", ("a",)), Group("Tell two.", ("b",))]
+    with Journal(tmp_path / "j") as journal:
+        reference = DynamicReference(spec, SHORT)
+        texts = reference.of(groups, journal)
+        cards = {known: Card.of(engine) for known, engine in engines_open(reference.engines).items()}
+        with without_models(cards):
+            again = DynamicReference(spec, SHORT)
+            assert again.of(groups, journal) == texts and isinstance(again.engine, AbsentEngine)
+            with pytest.raises(ModelNeeded):
+                DynamicReference(spec, SHORT, seed=1).of(groups, journal)
+            with pytest.raises(AdjudgeError, match="no judge was smollm2-135m in this run"):
+                EngineSpec().open()
+        assert DynamicReference(spec, SHORT).engine is reference.engine

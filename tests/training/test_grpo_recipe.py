@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.canary import SHIPPED
+from adjudge.rewards.guards.collapse import CollapseGuard
+from adjudge.rewards.guards.guarded import Guarded, standard_guards
+from adjudge.training.grpo_recipe import GrpoRecipe, read_grpo_recipe
+from adjudge.training.presets import preset_record
+from adjudge.training.recipe import laid_over, recipe_of
+from tests.training.runs import Vowels, tiny_recipe
+
+
+def watching(**guards: Any) -> dict[str, Any]:
+    """The guards of a recipe by name, as they watch."""
+    reward = tiny_recipe(Path(), guards={"use": ["length", "canary", "degenerate", "injection", "collapse"]} | guards)
+    guarded = reward.guards.watching(Vowels())
+    assert isinstance(guarded, Guarded)
+    return {guard.name: guard for guard in guarded.guards}
+
+
+def test_a_guard_is_told_what_its_table_says_and_is_as_it_comes_without() -> None:
+    usual = {guard.name: guard for guard in standard_guards()}
+    guards = watching(
+        length={"limit": 0.6, "window": 8},
+        canary={"drift": 0.4},
+        degenerate={"tolerance": 1.5},
+        collapse={"parts": ["x"], "reference": [1, 2.5], "bins": 4, "loss": 0.9},
+    )
+    assert guards["length"].limits == {"grip": 0.6} and guards["length"].groups.maxlen == 8
+    assert guards["canary"].limits == {"drift": 0.4, "abstained": usual["canary"].limits["abstained"]}
+    assert guards["degenerate"].limits == {"worst": 1.5} and guards["injection"].limits == usual["injection"].limits
+    collapse = guards["collapse"]
+    assert (collapse.parts, collapse.reference, collapse.bins) == (("x",), [1.0, 2.5], 4)
+    assert collapse.limits == {"loss": 0.9, "zero_variance": usual["collapse"].limits["zero_variance"]}
+    assert {name: guard.limits for name, guard in watching().items()} == {
+        name: guard.limits for name, guard in usual.items()
+    }
+
+
+def test_canaries_are_read_from_a_file_beside_the_recipe(tmp_path: Path) -> None:
+    lines = SHIPPED.read_bytes().splitlines(keepends=True)[:3]
+    (tmp_path / "canaries.jsonl").write_bytes(b"".join(lines))
+    (tmp_path / "recipe.toml").write_text(
+        'output = "out"\ndata.prompts = ["a"]\nguards.canaries = "canaries.jsonl"\n'
+        'reward.parts.x = {kind = "check", ends_with = ["."]}\n'
+    )
+    guarded = read_grpo_recipe(tmp_path / "recipe.toml").guards.watching(Vowels())
+    assert isinstance(guarded, Guarded)
+    found = {guard.name: len(guard.canaries) for guard in guarded.guards if hasattr(guard, "canaries")}
+    assert found == {"canary": 3, "degenerate": 3, "injection": 3}
+    assert json.loads(lines[0])["prompt"] == guarded.guards[1].canaries[0].prompt  # type: ignore[attr-defined]
+
+
+def test_a_setting_that_a_guard_has_not_is_named_with_those_it_has() -> None:
+    with pytest.raises(AdjudgeError, match=r'\[guards.collapse\] has no field "part": did you mean "parts"\?'):
+        tiny_recipe(Path(), guards={"collapse": {"part": ["x"]}})
+    with pytest.raises(AdjudgeError, match=r"\[guards\] the length guard's limit is NaN"):
+        watching(length={"limit": float("nan")})
+    with pytest.raises(AdjudgeError, match='there is no guard "lengths" to set: choose from length, canary'):
+        standard_guards({"lengths": {}})
+
+
+def test_the_evaluators_collapse_guard_watches_the_scores_that_it_writes() -> None:
+    own = {"output": "out", "data": {"prompts": ["a"]}}
+    recipe = recipe_of(laid_over(preset_record("evolvr-evaluator"), own), GrpoRecipe, Path())
+    reward = recipe.guards.watching(recipe.reward.open("policy", "journal"))
+    wrote = "<ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>"
+    reward.score_groups([Group("p", (wrote, wrote), columns={"score_a": 3, "score_b": 3})])
+    assert isinstance(reward, Guarded) and reward.failed == 0
+    [collapse] = [guard for guard in reward.guards if isinstance(guard, CollapseGuard)]
+    assert list(collapse.scores) == [(4.0, 4.0, 2.0, 2.0)]

@@ -1,0 +1,193 @@
+"""Runs with a journal: every reward is written down, and comes again from the journal alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra train")
+
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine import engine as engine_module
+from adjudge.engine.absent import ModelNeeded
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.grpo import train_grpo
+from adjudge.training.grpo_recipe import GrpoRecipe
+from adjudge.training.metrics import read_metrics
+from adjudge.training.replay import read_run, replay_rewards
+from adjudge.training.reward_log import read_rewards
+from adjudge.training.run_folder import RunFolder
+from tests.training.runs import PROMPTS, Vowels, tiny_recipe
+from tests.training.test_grpo import KillAfter, Killed
+
+ENGINE = {"model": "dummy:tiny-llama", "kv_cache_gb": 0.05}
+JUDGE = {"kind": "judge", "judge": "pointwise", "options": {"min_mass": 0.0, "aspects": "coherence*2,surprise"}}
+TOURNAMENT = {"kind": "tournament", "weight": 0.5, "options": {"min_mass": 0.0, "aspects": "coherence"}}
+PARTS = {"judge": JUDGE, "beside": TOURNAMENT, "ends": {"kind": "check", "ends_with": list("aeiou")}}
+TABLES: dict[str, Any] = {
+    "reward": {"parts": PARTS, "engine": ENGINE, "journal": True},
+    "data": {"prompts": PROMPTS, "held_out": 2, "system": "Be brief."},
+    "optimiser": {"steps": 2},
+}
+
+
+def recipe(folder: Path, **tables: Any) -> GrpoRecipe:
+    return tiny_recipe(folder, **TABLES | tables)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of two steps, whose rewards are of two judges and a check."""
+    return train_grpo(recipe(tmp_path_factory.mktemp("run"))).folder.path
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> RunFolder:
+    """A copy that a test may spoil."""
+    return RunFolder(Path(shutil.copytree(whole, tmp_path / "out")))
+
+
+@pytest.fixture(autouse=True)
+def no_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on opening a model is a failure; the run has its own by then."""
+    if "whole" in request.fixturenames:
+        request.getfixturevalue("whole")
+        monkeypatch.setattr(engine_module.Engine, "__init__", lambda *_, **__: pytest.fail("a model was opened"))
+
+
+def test_every_reward_of_a_run_comes_again_bit_for_bit_without_a_model(run: RunFolder) -> None:
+    replayed = list(replay_rewards(run.path))
+    lines = [one.rewarded for one in replayed]
+    assert [(line.step, line.split, line.place) for line in lines] == [
+        (step, split, place) for step, split in ((0, "held_out"), (1, "train"), (2, "train"), (2, "held_out"))
+        for place in range(4)
+    ]  # fmt: skip
+    assert all(one.equal and one.kept and one.reward is not None for one in replayed)
+    assert len({one.reward for one in replayed}) > 4
+    metrics = {(line["step"], line["split"]): line["reward"] for line in read_metrics(run.metrics)}
+    for key, mean in metrics.items():
+        rewards = [line.reward for line in lines if (line.step, line.split) == key]
+        assert sum(filter(None, rewards)) / 4 == pytest.approx(mean, abs=1e-6)
+    [first, *_] = lines
+    assert [turn["role"] for turn in first.prompt] == ["system", "user"]
+    assert {"judge", "beside", "ends"} <= first.parts.keys() and first.abstained is None
+
+
+def test_what_was_stored_is_not_what_is_computed(run: RunFolder) -> None:
+    lines = [json.loads(line) for line in run.rewards.read_text().splitlines()]
+    true = [line["reward"] for line in read_rewards_raw(run)]
+    for line in lines:
+        line["reward"], line["parts"] = 7.0, {}
+    run.rewards.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    replayed = list(replay_rewards(run.path))
+    assert [one.reward for one in replayed] == true and not any(one.equal for one in replayed)
+
+
+def read_rewards_raw(run: RunFolder) -> list[dict[str, Any]]:
+    return [msgspec.to_builtins(line) for line in read_rewards(run.rewards)]
+
+
+def test_another_verdict_in_the_journal_is_another_reward_and_a_missing_one_is_an_error(run: RunFolder) -> None:
+    with sqlite3.connect(run.journal) as book:
+        for key, verdict in book.execute("SELECT key, verdict FROM verdicts").fetchall():
+            told = json.loads(verdict)
+            if told.get("score") is not None:
+                told["score"] += 0.5
+                book.execute("UPDATE verdicts SET verdict = ? WHERE key = ?", (json.dumps(told).encode(), key))
+    book.close()
+    assert not any(one.equal for one in replay_rewards(run.path))
+    with sqlite3.connect(run.journal) as book:
+        book.execute("DELETE FROM verdicts")
+    book.close()
+    with pytest.raises(ModelNeeded, match="no model is loaded here"):
+        list(replay_rewards(run.path))
+
+
+def test_the_same_verdicts_make_other_rewards_under_other_weights(run: RunFolder) -> None:
+    own = read_run(run).reward
+    alone = {name: msgspec.structs.replace(part, weight=float(name == "ends")) for name, part in own.parts.items()}
+    for one in replay_rewards(run.path, msgspec.structs.replace(own, parts=alone)):
+        assert one.reward == one.rewarded.parts["ends"]
+    other = msgspec.structs.replace(own, engine=msgspec.structs.replace(own.engine, model="smollm2-135m"))
+    with pytest.raises(AdjudgeError, match="no judge was smollm2-135m in this run"):
+        list(replay_rewards(run.path, other))
+
+
+def test_a_group_that_nobody_had_time_to_judge_is_not_compared(run: RunFolder) -> None:
+    lines = [json.loads(line) for line in run.rewards.read_text().splitlines()]
+    for line in lines[4:6]:
+        line["reward"], line["abstained"] = None, "timeout"
+    run.rewards.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    replayed = list(replay_rewards(run.path))
+    assert [one.kept for one in replayed].count(False) == 2
+    assert all(one.equal for one in replayed if one.kept)
+
+
+def test_the_command_replays_a_folder_lists_its_steps_and_fails_where_a_reward_is_another(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    def adjudge(*words: str) -> Any:
+        return CliRunner().invoke(app, ["replay", str(run.path), *words], catch_exceptions=True)
+
+    result = adjudge("-o", str(tmp_path / "again.jsonl"))
+    assert result.exit_code == 0 and "16 rewards of 4 steps: 16 are the same, bit for bit" in result.stderr
+    again = [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()]
+    assert all(line["equal"] and line["replayed"] == line["reward"] for line in again) and len(again) == 16
+    listed = adjudge("--list").stdout
+    assert "held out" in listed and "mean reward" in listed
+    run.rewards.write_text(run.rewards.read_text().replace('"reward":', '"reward":1', 1))
+    result = adjudge()
+    assert result.exit_code == 1 and "1 are others, the first in step 0" in result.stderr
+    for words in (["--run", "1"], ["-o", str(run.path / "x.jsonl")]):
+        assert isinstance(adjudge(*words).exception, AdjudgeError)
+
+
+def test_a_line_that_a_crash_has_cut_is_left_out_and_one_that_is_wrong_is_named(run: RunFolder, tmp_path: Path) -> None:
+    with run.rewards.open("a") as file:
+        file.write('{"step": 3, "spl')
+    assert len(read_rewards(run.rewards)) == 16
+    with run.rewards.open("a") as file:
+        file.write("\n{}\n")
+    with pytest.raises(AdjudgeError, match=r"line 17 of .*rewards\.jsonl is no reward .*: remove it"):
+        read_rewards(run.rewards)
+    with pytest.raises(AdjudgeError, match="name a run whose recipe has journal = true"):
+        read_rewards(tmp_path / "rewards.jsonl")
+    with pytest.raises(AdjudgeError, match="name the output folder of a run"):
+        read_run(RunFolder(tmp_path))
+
+
+def test_a_resumed_run_has_written_every_reward_once(tmp_path: Path) -> None:
+    checked = {"parts": {"ends": PARTS["ends"]}, "journal": True}
+    killed = recipe(tmp_path, reward=checked, optimiser={"steps": 4})
+    with pytest.raises(Killed):
+        train_grpo(killed, callbacks=[KillAfter(3)])
+    folder = train_grpo(killed, resume=True).folder
+    found = [(line.step, line.split, line.place) for line in read_rewards(folder.rewards)]
+    assert len(set(found)) == len(found) == 6 * 4
+    assert all(one.equal for one in replay_rewards(folder.path))
+    folder.engines.write_text("[]")
+    folder.begin({}, resume=False)
+    assert not folder.rewards.exists() and not folder.engines.exists()
+
+
+def test_without_a_journal_no_reward_is_written_down(tmp_path: Path) -> None:
+    folder = train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1}), reward=Vowels()).folder
+    assert not folder.rewards.exists() and not folder.engines.exists()
+
+
+def test_verdicts_of_the_policys_first_weights_are_replayed_too(tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="needs the extra train")
+    reward = {"parts": {"judge": JUDGE}, "engine": {"model": "policy", "kv_cache_gb": 0.05}, "journal": True}
+    lora = {"method": "lora", "lora": {"rank": 2}}
+    data, steps = {"prompts": ["one"]}, {"steps": 1, "prompts_per_step": 1}
+    folder = train_grpo(tiny_recipe(tmp_path, reward=reward, policy=lora, data=data, optimiser=steps)).folder
+    replayed = list(replay_rewards(folder.path))
+    assert replayed and all(one.equal and one.reward is not None for one in replayed)
