@@ -34,6 +34,29 @@ SFT_PANELS: dict[str, tuple[str, ...]] = {
 }
 """The same of supervised training."""
 
+DIRECT_PANELS: dict[str, tuple[str, ...]] = {
+    "loss": ("loss",),
+    "agreement with people": ("pearson", "spearman", "kendall"),
+    "mean absolute error": ("error",),
+    "label mass": ("mass", "mass_least"),
+    "norm of the gradient": ("grad_norm",),
+    "learning rate": ("learning_rate",),
+}
+"""The same of a direct evaluator."""
+
+PREFERENCE_PANELS: dict[str, tuple[str, ...]] = {
+    "loss": ("loss",),
+    "share of pairs in people's order": ("accuracy",),
+    "reward of the chosen above the rejected": ("margin",),
+    "mean reward": ("reward_chosen", "reward_rejected"),
+    "norm of the gradient": ("grad_norm",),
+    "learning rate": ("learning_rate",),
+}
+"""The same of a reward model."""
+
+OTHERS = {"mean_token_accuracy": SFT_PANELS, "mass_least": DIRECT_PANELS, "margin": PREFERENCE_PANELS}
+"""What is drawn of runs that are no GRPO, by a metric that only they have."""
+
 PART = re.compile(r"[^/]+/mean/(?!words$)[^/]+")
 
 
@@ -53,9 +76,9 @@ def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     named = _names(runs)
-    supervised = "mean_token_accuracy" in named
-    panels = {panel: _named(named, names) for panel, names in (SFT_PANELS if supervised else PANELS).items()}
-    if not supervised:
+    chosen = next((panels for name, panels in OTHERS.items() if name in named), PANELS)
+    panels = {panel: _named(named, names) for panel, names in chosen.items()}
+    if chosen is PANELS:
         panels["parts of the reward"] = [name for name in named if PART.fullmatch(name)]
     figure = Figure(figsize=(12, 6.5), layout="constrained")
     places = iter(figure.subplots(2, 3).flat)

@@ -42,12 +42,12 @@ def computes_bfloat16(policy: Policy, *, gpu: bool) -> bool:
     return policy.dtype == "bfloat16" or (policy.dtype == "auto" and gpu)
 
 
-def lora_config(lora: Lora) -> Any:
-    """The peft configuration of an adapter."""
+def lora_config(lora: Lora, task: str = "CAUSAL_LM") -> Any:
+    """The peft configuration of an adapter; `task` as peft calls it."""
     from peft import LoraConfig
 
     return LoraConfig(
-        task_type="CAUSAL_LM",
+        task_type=task,
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,

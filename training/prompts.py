@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ RESERVED = ("completion", "completions", "completion_ids", "prompts", "image", "
 """Columns that mean something else to TRL, or that it would pass twice."""
 
 NEEDED_BY = "a policy"
+
+Taken = TypeVar("Taken")
 
 
 class Prompts(msgspec.Struct, frozen=True):
@@ -61,12 +63,12 @@ def within(prompts: Prompts, data: Data, tokenizer: Any) -> Prompts:
     return Prompts(tuple(kept[0]), tuple(kept[1]), left)
 
 
-def shuffled(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
+def shuffled(rows: Sequence[Taken], count: int, seed: int) -> list[Taken]:
     """`count` rows: all of them in a random order, then all in another one, as often as it takes.
 
     The trainer's own shuffling begins anew when it resumes; what is written out here does not.
     """
-    order: list[Row] = []
+    order: list[Taken] = []
     generator = random.Random(seed)
     while len(order) < count:
         order += generator.sample(rows, len(rows))
@@ -89,18 +91,23 @@ def _rows(data: Data) -> tuple[Row, ...]:
     return tuple(_renamed(row, data.columns) for row in read_rows(Path(data.train)))
 
 
-def _renamed(row: Row, columns: dict[str, str]) -> Row:
-    """A row under the names that rewards know; raises AdjudgeError for one that cannot be a prompt."""
+def renamed(row: Row, columns: Mapping[str, str]) -> Row:
+    """A row under the names that a recipe gives its columns; raises AdjudgeError for a column that is not there."""
     for ours, theirs in columns.items():
         if theirs not in row.columns:
             raise AdjudgeError(f'{row.place}: "{theirs}" is missing (named by [data] columns as {ours})')
     taken = {theirs: ours for ours, theirs in columns.items()}
-    renamed = Row(row.place, {taken.get(name, name): value for name, value in row.columns.items()})
-    renamed.text("prompt", NEEDED_BY)
+    return Row(row.place, {taken.get(name, name): value for name, value in row.columns.items()})
+
+
+def _renamed(row: Row, columns: Mapping[str, str]) -> Row:
+    """A row under the names that rewards know; raises AdjudgeError for one that cannot be a prompt."""
+    known = renamed(row, columns)
+    known.text("prompt", NEEDED_BY)
     for name in RESERVED:
-        if name in renamed.columns:
+        if name in known.columns:
             raise AdjudgeError(f'{row.place}: "{name}" is a word of the trainer\'s own: rename it in [data] columns')
-    return renamed
+    return known
 
 
 def asked(row: Row, data: Data) -> str | list[dict[str, str]]:

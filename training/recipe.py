@@ -47,14 +47,22 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lora: Lora = Lora()
 
 
-class Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The files that a policy learns from and is tested on; `columns` renames: {prompt = "query"}."""
+
+    train: str | None = None
+    held_out: str | float = 0
+    columns: dict[str, str] = {}
+
+
+class Data(Rows, frozen=True, forbid_unknown_fields=True):
     """What the policy is asked, and what it is tested on.
 
     `train` is a JSONL or CSV file with a column `prompt`, or `prompts` lists them here; further columns go to the
     reward. `held_out` is another such file, or how many of the last rows are kept from training. `columns` renames:
     {prompt = "query"} reads the prompt from the column query. With `chat` a prompt is a user's turn in the model's chat
-    template, after `system` where it is given; without, it is the text's beginning. Prompts of more than
-    `max_prompt_tokens` are left out and counted.
+    template, after `system` where it is given, here or in a row's own column; without, it is the text's beginning.
+    Prompts of more than `max_prompt_tokens` are left out and counted.
     """
 
     train: str | None = None
@@ -93,7 +101,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     preset: str | None = None
     seed: Annotated[int, Meta(ge=0)] = 0
     policy: Policy = Policy()
-    data: Data
+    data: Rows
     logging: Logging = Logging()
 
 

@@ -13,8 +13,9 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.wire import Row
+from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
-from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
+from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, asked, fingerprint, read_prompts, shuffled, within
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
@@ -37,12 +38,7 @@ def train_sft(
     folder, rows = RunFolder(Path(recipe.output)), _selected(recipe, read_prompts(recipe.data))
     record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(rows)}
     state, optimiser = processes(), recipe.optimiser
-    local, left = divmod(optimiser.rows_per_step, optimiser.micro_batch * state.num_processes)
-    if left:
-        raise AdjudgeError(
-            f"a step has {optimiser.rows_per_step} rows, which {state.num_processes} processes cannot share in parts of"
-            f" {optimiser.micro_batch}: change [optimiser] rows_per_step or micro_batch"
-        )
+    local = parts(optimiser, state.num_processes)
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
@@ -74,37 +70,8 @@ class _Trainer(SFTTrainer):
 
 def _arguments(recipe: SftRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:
     """The recipe in TRL's words."""
-    optimiser, log = recipe.optimiser, recipe.logging
-    return SFTConfig(
-        output_dir=str(begun.folder.path),
-        seed=recipe.seed,
-        data_seed=recipe.seed,
-        use_cpu=not begun.gpu,
-        bf16=computes_bfloat16(recipe.policy, gpu=begun.gpu),
-        train_sampling_strategy="sequential",
-        max_length=None,
-        completion_only_loss=True,
-        max_steps=steps,
-        per_device_train_batch_size=optimiser.micro_batch,
-        per_device_eval_batch_size=optimiser.micro_batch,
-        gradient_accumulation_steps=accumulate,
-        learning_rate=optimiser.lr,
-        lr_scheduler_type="constant_with_warmup" if optimiser.schedule == "constant" else optimiser.schedule,
-        warmup_steps=round(optimiser.warmup * steps),
-        weight_decay=optimiser.weight_decay,
-        max_grad_norm=optimiser.max_grad_norm,
-        gradient_checkpointing=optimiser.gradient_checkpointing,
-        ddp_find_unused_parameters=False,
-        logging_steps=log.every,
-        logging_nan_inf_filter=False,
-        save_steps=log.save_every,
-        save_total_limit=log.keep,
-        eval_strategy="steps" if held_out and log.evaluate_every else "no",
-        eval_steps=log.evaluate_every or None,
-        eval_on_start=held_out and begun.checkpoint is None,
-        report_to=list(log.report_to) or "none",
-        disable_tqdm=True,
-    )
+    how = arguments(recipe, recipe.optimiser, accumulate, steps, begun, held_out=held_out)
+    return SFTConfig(max_length=None, completion_only_loss=True, **how)
 
 
 def _selected(recipe: SftRecipe, rows: Prompts) -> Prompts:

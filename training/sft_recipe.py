@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.wire import Row
-from adjudge.training.recipe import NotNegative, Positive, Recipe, Share, Whole, read_recipe
+from adjudge.training.recipe import Data, NotNegative, Positive, Recipe, Share, Whole, read_recipe
 
 NEEDED_BY = "supervised training"
 
@@ -89,6 +89,7 @@ class SftOptimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SftRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train sft` reads."""
 
+    data: Data
     response: Response = Response()
     select: Select | None = None
     optimiser: SftOptimiser = SftOptimiser()

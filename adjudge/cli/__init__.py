@@ -17,6 +17,7 @@ from adjudge.cli.replay import replay
 from adjudge.cli.score import score
 from adjudge.cli.serve import serve
 from adjudge.cli.train import train
+from adjudge.cli.train_judges import train_agreement, train_direct, train_reward
 from adjudge.engine.errors import AdjudgeError
 
 app = typer.Typer(
@@ -29,6 +30,9 @@ app = typer.Typer(
 app.command("judge")(judge_command)
 for command in (rank, replay, score, serve, models):
     app.command()(command)
+train.command("direct")(train_direct)
+train.command("reward")(train_reward)
+train.command("agreement")(train_agreement)
 for name, group in {"bench": bench, "evolve": evolve, "prompts": prompts, "train": train}.items():
     app.add_typer(group, name=name)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from adjudge.cli.agreement import bench_agreement
 from adjudge.cli.options import (
     DEFAULT_MODEL,
     Adapter,
@@ -29,6 +30,7 @@ from adjudge.cli.options import (
 from adjudge.engine.errors import AdjudgeError
 
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+bench.command("agreement")(bench_agreement)
 
 
 @bench.command("judge")

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -20,10 +21,21 @@ from adjudge.engine.absent import Card
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import KINDS, Options, named, prepare
 from adjudge.rewards.run import record_run
-from adjudge.rewards.wire import label_of, verdict_line
+from adjudge.rewards.wire import Row, label_of, verdict_line
 
 if TYPE_CHECKING:
     from adjudge.rewards.judge import Judge
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """A file that has been judged: its rows, what was made of each, and what it cost; `judge` is an entry of KINDS."""
+
+    judge: str
+    rows: list[Row]
+    subjects: list[Any]
+    verdicts: list[Any]
+    labels: list[bool | None] | None
+    work: Work
 
 
 def judge_file(
@@ -37,7 +49,36 @@ def judge_file(
     report: Path | None,
     journal: Path | None,
 ) -> None:
-    """Judge every row of `path`; mistakes in the file or the options are found before the model is loaded."""
+    """Judge every row of `path` and say what the verdicts come to; mistakes are found before the model is loaded."""
+    judged = judge_rows(
+        path, output, judge=judge, options=options, source=source, earlier=earlier, report=report, journal=journal
+    )
+    title = f"Verdicts on {path.name}"
+    show_results(
+        KINDS[judged.judge].what,
+        judged.rows,
+        judged.subjects,
+        judged.verdicts,
+        judged.work,
+        title=title,
+        report=report,
+        labels=judged.labels,
+    )
+    print(f"verdicts: {output}")
+
+
+def judge_rows(
+    path: Path,
+    output: Path,
+    *,
+    judge: str,
+    options: Options,
+    source: Source,
+    earlier: Earlier,
+    report: Path | None = None,
+    journal: Path | None = None,
+) -> Judged:
+    """The same without a word about it; `report` is only kept apart from the other files."""
     rows = rows_of(path)
     name = named(judge, rows)
     kind, open_judge = KINDS[name], prepare(name, options)
@@ -77,10 +118,7 @@ def judge_file(
                 verdicts.append(verdict)
                 write(verdict_line(verdict, row))
             seconds = time.perf_counter() - started
-    work = Work.of(engine, seconds, remembered)
-    title = f"Verdicts on {path.name}"
-    show_results(kind.what, rows, subjects, verdicts, work, title=title, report=report, labels=labels)
-    print(f"verdicts: {output}")
+    return Judged(name, rows, subjects, verdicts, labels, Work.of(engine, seconds, remembered))
 
 
 def _watched(judge: Judge[Any, Any], subjects: Sequence[Any]) -> Iterator[Any]:

@@ -45,9 +45,9 @@ def train_grpo_file(
     need_extras()
     from adjudge.training.grpo import train_grpo
 
-    with _stoppable(recipe.output):
-        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
-    _show(run, "reward on held-out prompts")
+    with stoppable(recipe.output):
+        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+    show(run, "reward on held-out prompts")
 
 
 def train_sft_file(
@@ -58,9 +58,9 @@ def train_sft_file(
     need_extras()
     from adjudge.training.sft import train_sft
 
-    with _stoppable(recipe.output):
-        run = train_sft(recipe, resume=resume, overwrite=overwrite and not resume, status=_say)
-    _show(run, "loss on held-out rows")
+    with stoppable(recipe.output):
+        run = train_sft(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+    show(run, "loss on held-out rows")
 
 
 def _changed(recipe: AnyRecipe, seed: int | None, output: Path | None) -> AnyRecipe:
@@ -69,21 +69,24 @@ def _changed(recipe: AnyRecipe, seed: int | None, output: Path | None) -> AnyRec
     return msgspec.structs.replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """A line on stderr."""
     Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
-def _stoppable(output: str) -> Iterator[None]:
+def stoppable(output: str) -> Iterator[None]:
+    """Within the block Ctrl-C is an AdjudgeError that says how to go on."""
     if not can_draw():
-        _say(f"no curves will be drawn: {MEND}")
+        say(f"no curves will be drawn: {MEND}")
     try:
         yield
     except KeyboardInterrupt:
         raise AdjudgeError(f"stopped; what there is stands in {output}: continue with --resume") from None
 
 
-def _show(run: Run, measured: str) -> None:
+def show(run: Run, measured: str) -> None:
+    """Print what a run came to, and where it stands."""
     if run.main:
         if run.before is not None and run.after is not None:
             print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.training.evaluator.recipe import PreferenceRecipe
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.presets import preset_about, preset_names, preset_record, preset_text
 from adjudge.training.recipe import laid_over, recipe_of
@@ -22,10 +23,16 @@ def test_a_preset_is_a_whole_recipe_once_data_and_output_are_named(name: str) ->
     assert preset_about(name) and not preset_about(name).startswith("#")
 
 
-@pytest.mark.parametrize("name", ["evolvr-generator-sft", "qurl-cold-start"])
+@pytest.mark.parametrize("name", ["evolvr-evaluator-sft", "evolvr-generator-sft", "qurl-cold-start"])
 def test_a_supervised_preset_is_too(name: str) -> None:
     recipe = recipe_of(laid_over(preset_record(name), OWN), SftRecipe, Path())
     assert recipe.policy.model and preset_about(name).startswith("Supervised: ")
+
+
+def test_the_preset_of_a_reward_model_is_too() -> None:
+    recipe = recipe_of(laid_over(preset_record("igniting-reward"), {"output": "out"}), PreferenceRecipe, Path())
+    assert (recipe.policy.method, recipe.policy.lora.rank, recipe.policy.lora.targets) == ("lora", 16, "all")
+    assert preset_about("igniting-reward").startswith("Reward model: ")
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -63,6 +70,10 @@ def value(record: dict[str, Any], path: str) -> Any:
         ("qurl-cold-start", "optimiser.lr", 1e-6),
         ("qurl-cold-start", "optimiser.rows_per_step", 16),
         ("qurl-cold-start", "optimiser.epochs", 2.0),
+        ("igniting-reward", "optimiser.lr", 2e-4),
+        ("igniting-reward", "optimiser.warmup", 0.1),
+        ("igniting-reward", "optimiser.rows_per_step", 16 * 8),
+        ("igniting-reward", "optimiser.epochs", 5.0),
         ("evolvr-generator-sft", "select.above", 3.5),
         ("evolvr-story", "optimiser.advantage", "none"),
         ("evolvr-story", "reward.parts.story.components", {"advantage": 0.1, "absolute": 0.8, "length": 0.1}),

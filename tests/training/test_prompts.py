@@ -9,7 +9,7 @@ import pytest
 from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.wire import Row
-from adjudge.training.prompts import dataset, read_prompts, shuffled, within
+from adjudge.training.prompts import asked, dataset, read_prompts, shuffled, within
 from adjudge.training.recipe import Data
 
 
@@ -69,6 +69,14 @@ def test_rubrics_of_different_forms_reach_the_reward_as_they_are() -> None:
     assert [row["reference"] for row in found] == [None, "r", None]
     assert found[0]["prompt"] == [{"role": "system", "content": "s"}, {"role": "user", "content": "p"}]
     assert dataset(rows, Data(prompts=("p",), chat=False))[0]["prompt"] == "p"
+
+
+def test_a_row_may_bring_its_own_system_turn() -> None:
+    row, data = Row("", {"prompt": "p", "system": "own"}), Data(prompts=("p",))
+    turn = {"role": "user", "content": "p"}
+    assert asked(row, data) == [{"role": "system", "content": "own"}, turn]
+    assert asked(row, Data(prompts=("p",), system="s")) == [{"role": "system", "content": "s"}, turn]
+    assert asked(Row("", {"prompt": "p", "system": ""}), data) == [turn]
 
 
 def test_prompts_too_long_are_left_out_and_counted() -> None:

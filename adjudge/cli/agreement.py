@@ -1,0 +1,150 @@
+"""`adjudge bench agreement`: how far a judge agrees with people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from adjudge.cli.options import (
+    Adapter,
+    Attempts,
+    Device,
+    Dtype,
+    Form,
+    HowMany,
+    JudgeAspects,
+    JudgeCut,
+    JudgeModel,
+    JudgeOrders,
+    Language,
+    Layout,
+    MaxTokens,
+    MinMass,
+    Mode,
+    Overwrite,
+    Partners,
+    Principles,
+    Replicas,
+    Resume,
+    Rubric,
+    Samples,
+    Scheme,
+    Temperature,
+    TreeWeights,
+    Url,
+    Without,
+    earlier_of,
+    judge_options,
+    source_of,
+)
+from adjudge.engine.errors import AdjudgeError
+
+
+def bench_agreement(
+    files: Annotated[list[Path], typer.Argument(help="Files that people have rated, of one public format.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the tables, plots and verdicts.")],
+    judge: Annotated[
+        Literal["pointwise", "pairwise", "ensemble", "rubric", "tree", "principle", "debate", "personal", "scalar"]
+        | None,
+        typer.Option(help="Which judge (default: pointwise, of pairs pairwise; or the protocol's)."),
+    ] = None,
+    protocol: Annotated[
+        Literal["evolvr", "tree", "qurl"] | None,
+        typer.Option(
+            help="A paper's table beside its own figures: evolvr: 0 to 16 partners and both orders; tree: each node"
+            " left out; qurl: three ways to score a rubric."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Prompts to judge, with all their texts (default: all).", min=1)
+    ] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="Also a regression on words, fitted on the other prompts.")
+    ] = False,
+    format: Annotated[
+        str | None, typer.Option(help="Which public format (default: told by the columns); a wrong name lists them.")
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Ends of people's scores, such as 1,10 (default: the format's).")
+    ] = None,
+    characters: Annotated[
+        int | None, typer.Option(help="HoWToBench: longest text; the middle goes (default: any).", min=2)
+    ] = None,
+    draw_seed: Annotated[int, typer.Option(help="Another seed draws other prompts, and folds of --baselines.")] = 0,
+    draws: Annotated[int, typer.Option(help="Draws of prompts that intervals come from.", min=100)] = 1000,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    aspects: JudgeAspects = None,
+    orders: JudgeOrders = None,
+    partners: Partners = None,
+    rubric: Rubric = None,
+    scheme: Scheme = None,
+    principles: Principles = None,
+    without: Without = None,
+    weights: TreeWeights = None,
+    k: HowMany = None,
+    form: Form = None,
+    mode: Mode = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    samples: Samples = None,
+    attempts: Attempts = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses, and other partners (0).")] = None,
+    language: Language = None,
+    layout: Layout = None,
+    min_mass: MinMass = None,
+    cut: JudgeCut = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Judge texts that people have rated, and say how far the judge agrees with them.
+
+    Formats, told by their columns: HANNA (annotations table, or `ratings` in JSONL), OpenMEVA, StoryER, Per-MPST,
+    Per-DOC, HoWToBench, WritingBench (requests and responses in two files), Auto-J, MT-Bench's human judgements,
+    preference files (`prompt`, `chosen`, `rejected`), good and bad texts (`label`), and rows of `adjudge judge` with
+    `scores` or `expected`; as JSONL, CSV, JSON or Parquet.
+
+    Texts: Pearson, Spearman, Kendall's tau-b, MSE and F1 (both sides in [0, 1], F1 above 0.5) and the calibration of
+    the label distribution (ECE), by aspect, over all aspects in one list, over all, and by system. Pairs: accuracy
+    without and with ties (a judge's tie is where its orders differ), the share decided alike in both orders, the bias
+    for the first place in log-odds, ECE. Each with a bootstrap interval over prompts, beside the length of the text
+    alone. A judge of single texts decides a pair by the higher score.
+
+    The folder gets agreement.csv, agreement.json, scores.png, reliability.png, the texts, the verdicts and their
+    journal; a run can be stopped and continued with --resume, and figures of other --draws cost nothing anew.
+    """
+    options, source = judge_options(locals()), source_of(locals())
+    from adjudge.commands.agreement import measure_agreement
+
+    measure_agreement(
+        files,
+        output,
+        judge=judge,
+        options=options,
+        source=source,
+        earlier=earlier_of(resume, overwrite),
+        format=format,
+        scale=None if scale is None else _ends(scale),
+        characters=characters,
+        limit=limit,
+        draw_seed=draw_seed,
+        draws=draws,
+        baselines=baselines,
+        protocol=protocol,
+    )
+
+
+def _ends(text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise AdjudgeError(f'--scale is "{text}": write the lowest and the highest score, such as 1,5') from error
+    if not low < high:
+        raise AdjudgeError(f'--scale is "{text}": the lowest score comes first')
+    return low, high

@@ -1,0 +1,59 @@
+"""`adjudge train direct` and `adjudge train reward`: recipes in, trained judges out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adjudge.commands.train import need_extras, say, show, stoppable
+from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe, read_judge_recipe
+
+if TYPE_CHECKING:
+    from adjudge.training.run import Run
+
+
+def train_direct_file(
+    path: Path, *, data: Path | None, resume: bool, overwrite: bool, seed: int | None, output: Path | None
+) -> None:
+    """Train the direct evaluator of a recipe; mistakes in the recipe are found before any model is loaded."""
+    recipe = read_judge_recipe(path, DirectRecipe, data=data, seed=seed, output=output)
+    need_extras()
+    from adjudge.training.evaluator.direct import train_direct
+
+    with stoppable(recipe.output):
+        run = train_direct(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+    show(run, "loss on held-out rows")
+    if run.main:
+        options = {"judge": recipe.judge.name, **recipe.judge.options}
+        _show_use(recipe, run, [text for name, value in options.items() for text in (_option(name), str(value))])
+
+
+def train_reward_file(
+    path: Path, *, data: Path | None, resume: bool, overwrite: bool, seed: int | None, output: Path | None
+) -> None:
+    """Train the reward model of a recipe; mistakes in the recipe are found before any model is loaded."""
+    recipe = read_judge_recipe(path, PreferenceRecipe, data=data, seed=seed, output=output)
+    need_extras()
+    from adjudge.training.evaluator.preference import train_reward
+
+    with stoppable(recipe.output):
+        run = train_reward(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+    show(run, "share of held-out pairs in people's order")
+    if run.main:
+        _show_use(recipe, run, ["--judge", "scalar"])
+
+
+def _show_use(recipe: DirectRecipe | PreferenceRecipe, run: Run, options: Sequence[str]) -> None:
+    """Print how the judge is asked, and how it is held against people."""
+    policy = str(run.folder.policy)
+    whole = recipe.policy.method == "full"
+    model = ["--model", policy] if whole else ["--model", recipe.policy.model, "--adapter", policy]
+    print(f"judge with it: {shlex.join(['adjudge', 'judge', 'items.jsonl', *options, *model])}")
+    if run.before is not None:
+        print(f"beside people: {shlex.join(['adjudge', 'train', 'agreement', str(run.folder.path)])}")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,220 @@
+"""Scores of texts beside people's: by aspect, all aspects in one list, over all, and by the systems that wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+
+import msgspec
+
+from adjudge.bench.agreement import statistics
+from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedText
+from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
+from adjudge.bench.agreement.statistics import Cell
+from adjudge.bench.agreement.systems import system_level
+from adjudge.rewards.ensemble import EnsembleVerdict, pooled
+from adjudge.rewards.verdict import Verdict
+
+POOLED = "all aspects"
+SYSTEMS = "systems"
+
+SCALES: dict[str, tuple[float, float]] = {
+    "pointwise": (1.0, 5.0),
+    "ensemble": (1.0, 5.0),
+    "personal": (1.0, 10.0),
+    "rubric": (0.0, 1.0),
+    "tree": (0.0, 10.0),
+    "principle": (0.0, 1.0),
+    "debate": (0.0, 1.0),
+}
+"""The ends of what each judge gives; a reward model's logits have none."""
+
+Scale = tuple[float, float]
+Column = Sequence[float | None]
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """What one rater gave every text of a set, by target: an aspect's name, or `overall`; None where it abstained.
+
+    `distributions` are over the whole numbers of people's scale. Without a `scale` scores can only be ranked.
+    """
+
+    name: str
+    by_target: Mapping[str, Column]
+    scale: Scale | None = None
+    distributions: Mapping[str, Sequence[Sequence[float] | None]] = {}
+
+
+class Line(msgspec.Struct, frozen=True):
+    """How far one rater agrees with people on one target: figures by name, over the rows that both have rated.
+
+    `of_group` says that the target is some of the rows.
+    """
+
+    target: str
+    judge: str
+    rows: int
+    figures: dict[str, Estimate]
+    of_group: bool = False
+
+
+class Listed(msgspec.Struct):
+    """Rows of several targets in one list: the rater's score, people's, the prompt, what both said of each label."""
+
+    judge: list[float] = []
+    human: list[float] = []
+    clusters: list[str] = []
+    confidence: list[float] = []
+    correct: list[float] = []
+    sure_clusters: list[str] = []
+
+
+def scores_of(judge: str, dataset: DataSet, verdicts: Sequence[Verdict], name: str | None = None) -> Scores:
+    """A judge's verdicts, text by text, as scores of its parts and over all."""
+    parts = dict.fromkeys(part for verdict in verdicts for part in verdict.breakdown)
+    by_target: dict[str, Column] = {
+        part: [None if (found := one.breakdown.get(part)) is None else found.score for one in verdicts]
+        for part in parts
+    }
+    labels = whole_labels(dataset.scale)
+    distributions: dict[str, Sequence[Sequence[float] | None]] = {
+        part: [_over(labels, one, part) for one in verdicts] for part in parts
+    }
+    by_target[OVERALL] = [verdict.score for verdict in verdicts]
+    scale = SCALES.get(judge)
+    if scale == dataset.scale == (0.0, 1.0):  # a probability of good is a distribution over bad and good
+        distributions[OVERALL] = [None if one.score is None else (1 - one.score, one.score) for one in verdicts]
+    elif len(parts) == 1:
+        distributions[OVERALL] = distributions[next(iter(parts))]
+    return Scores(name or judge, by_target, scale, distributions)
+
+
+def targets_of(dataset: DataSet, scores: Scores) -> list[str]:
+    """The aspects that both people and the judge have rated, in the judge's order."""
+    rated = {name for row in dataset.rows for name in row.scores}
+    return [name for name in scores.by_target if name in rated and name != OVERALL]
+
+
+def lines_of(dataset: DataSet, scores: Scores, aspects: Sequence[str], how: Bootstrap = USUAL) -> Iterator[Line]:
+    """A line for each of the aspects, for all of them in one list, for the whole, and for the systems."""
+    listed = {name: listed_of(dataset, scores, [name]) for name in aspects}
+    for name, one in listed.items():
+        yield line_of(name, scores, one, dataset.scale, how)
+    if len(aspects) > 1:
+        yield line_of(POOLED, scores, listed_of(dataset, scores, aspects), dataset.scale, how)
+    whole = listed_of(dataset, scores, [OVERALL])
+    if whole.human or not aspects:
+        yield line_of(OVERALL, scores, whole, dataset.scale, how)
+    systems = _system_line(dataset, scores, how)
+    if systems is not None:
+        yield systems
+
+
+def listed_of(dataset: DataSet, scores: Scores, targets: Sequence[str]) -> Listed:
+    """Every (text, target) that both sides have rated, one after the other."""
+    listed = Listed()
+    labels = whole_labels(dataset.scale)
+    for target in targets:
+        column, said = scores.by_target.get(target, ()), scores.distributions.get(target)
+        for place, (row, score) in enumerate(zip(dataset.rows, column, strict=True) if column else ()):
+            human = human_of(row, target)
+            if score is None or human is None:
+                continue
+            listed.judge.append(score)
+            listed.human.append(human)
+            listed.clusters.append(row.cluster)
+            if said is not None and (distribution := said[place]) is not None and target in row.scores:
+                sure = max(range(len(labels)), key=lambda label: distribution[label])
+                listed.confidence.append(min(distribution[sure], 1.0))
+                listed.correct.append(fmean(round(rating) == labels[sure] for rating in row.scores[target]))
+                listed.sure_clusters.append(row.cluster)
+    return listed
+
+
+def line_of(target: str, scores: Scores, listed: Listed, scale: Scale, how: Bootstrap = USUAL) -> Line:
+    """All figures of one list; MSE and F1 are of both sides in [0, 1]."""
+    columns = (listed.judge, listed.human, listed.clusters)
+    three = statistics.correlations(*columns, how)
+    figures = {"pearson": three.pearson, "spearman": three.spearman, "kendall": three.kendall}
+    if scores.scale is not None:
+        low, high = scores.scale
+        clipped = [min(max(score, low), high) for score in listed.judge]  # negative weights of a tree go beyond
+        both = (
+            statistics.normalised(clipped, low, high),
+            statistics.normalised(listed.human, *scale, "people's scores"),
+            listed.clusters,
+        )
+        figures |= {"mse": statistics.squared_error(*both, how), "f1": statistics.f1(*both, how)}
+    if listed.confidence:
+        figures["ece"] = statistics.calibration_error(listed.confidence, listed.correct, listed.sure_clusters, how)
+    return Line(target, scores.name, len(listed.judge), figures)
+
+
+def pooled_line(
+    dataset: DataSet, verdicts: Iterable[EnsembleVerdict], name: str, scale: Scale, how: Bootstrap = USUAL
+) -> Line:
+    """Every single score of an ensemble in one list, not averaged: the paper's figure (EvolvR, C.1.1)."""
+    rows = {row.id: row for row in dataset.rows}
+    listed = Listed()
+    for text, aspect, score in pooled(verdicts):
+        human = human_of(rows[text], aspect)
+        if human is not None:
+            listed.judge.append(score)
+            listed.human.append(human)
+            listed.clusters.append(rows[text].cluster)
+    return line_of("all scores", Scores(name, {}, scale), listed, dataset.scale, how)
+
+
+def raters_line(dataset: DataSet, targets: Sequence[str], how: Bootstrap = USUAL) -> Line | None:
+    """Each rater against the mean of the others, in one list: what people agree among themselves; None of one rater."""
+    listed = Listed()
+    for row in dataset.rows:
+        for target in targets:
+            given = row.scores.get(target, ())
+            for place, score in enumerate(given if len(given) > 1 else ()):
+                listed.judge.append(score)
+                listed.human.append(fmean((*given[:place], *given[place + 1 :])))
+                listed.clusters.append(row.cluster)
+    if not listed.judge:
+        return None
+    target = targets[0] if len(targets) == 1 else POOLED
+    return line_of(target, Scores("one rater, by the others", {}, dataset.scale), listed, dataset.scale, how)
+
+
+def confusion_of(dataset: DataSet, scores: Scores, targets: Sequence[str], how: Bootstrap = USUAL) -> list[Cell]:
+    """The confusion matrix over the whole numbers of people's scale; none where the judge's is another."""
+    listed = listed_of(dataset, scores, targets)
+    if scores.scale != dataset.scale or not listed.judge:
+        return []
+    return statistics.confusion(listed.judge, listed.human, listed.clusters, whole_labels(dataset.scale), how)
+
+
+def human_of(row: RatedText, target: str) -> float | None:
+    """People's mean score of a text, of one aspect or over all."""
+    if target == OVERALL:
+        return row.overall
+    return fmean(row.scores[target]) if target in row.scores else None
+
+
+def whole_labels(scale: Scale) -> list[float]:
+    """The whole numbers of a scale."""
+    return [float(label) for label in range(round(scale[0]), round(scale[1]) + 1)]
+
+
+def _over(labels: Sequence[float], verdict: Verdict, part: str) -> Sequence[float] | None:
+    found = verdict.breakdown.get(part)
+    if found is None or found.distribution is None or len(found.distribution) != len(labels):
+        return None
+    return found.distribution
+
+
+def _system_line(dataset: DataSet, scores: Scores, how: Bootstrap) -> Line | None:
+    rows = [row for row in dataset.rows if row.system is not None]
+    if len({row.system for row in rows}) < statistics.FEWEST_ROWS:
+        return None
+    column = [
+        score for row, score in zip(dataset.rows, scores.by_target[OVERALL], strict=True) if row.system is not None
+    ]
+    human = [row.published if row.published is not None else row.overall for row in rows]
+    figures = system_level(column, human, [row.system for row in rows], [row.cluster for row in rows], how)
+    return Line(SYSTEMS, scores.name, figures["pearson"].rows, figures)

@@ -1,0 +1,124 @@
+"""Which public file a file is, told by its own columns or by name, and its rows as rated texts or pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from adjudge.bench.agreement import rated_pairs, rated_texts
+from adjudge.bench.agreement.dataset import DataSet, RatedPair, RatedText, checked, joined
+from adjudge.bench.agreement.reading import read_entries
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.wire import Row
+
+Read = Callable[[Sequence[Row], Path], Iterable[RatedText | RatedPair]]
+
+
+class Format(msgspec.Struct, frozen=True):
+    """A public file format: it is told by having all of `columns`, and its scores lie on `scale`."""
+
+    what: Literal["items", "pairs"]
+    read: Read
+    columns: tuple[str, ...]
+    scale: tuple[float, float] = (1.0, 5.0)
+    aspects: str | None = None
+
+
+FORMATS: dict[str, Format] = {
+    "hanna": Format("items", rated_texts.hanna_table, ("Story ID", "Prompt", "Story", "Relevance"), aspects="hanna"),
+    "ratings": Format("items", rated_texts.ratings, ("prompt", "story", "ratings"), aspects="hanna"),
+    "openmeva": Format("items", rated_texts.openmeva, ("prompt", "gen")),
+    "openmeva-lines": Format("items", rated_texts.openmeva_lines, ("prompt", "story", "human")),
+    "storyer": Format("items", rated_texts.storyer, ("prompt", "story", "comments"), aspects="storyer"),
+    "per-mpst": Format("items", rated_texts.per_mpst, ("examples",), (1.0, 10.0)),
+    "howtobench": Format("items", rated_texts.howtobench, ("reference", "outputs"), (0.0, 10.0)),
+    "howtobench-authors": Format("items", rated_texts.howtobench, ("reference", "infers"), (0.0, 10.0)),
+    "writingbench": Format("items", rated_texts.writingbench, ("index", "query"), (1.0, 10.0)),
+    "autoj": Format("pairs", rated_pairs.autoj, ("prompt", "response 1", "response 2", "label")),
+    "mt-bench": Format("pairs", rated_pairs.mt_bench, ("conversation_a", "conversation_b", "winner")),
+    "preferences": Format("pairs", rated_pairs.preferences, ("chosen", "rejected")),
+    "per-doc": Format("pairs", rated_pairs.per_doc, ("review_id", "prompt", "completion"), aspects="perse"),
+    "labels": Format("items", rated_texts.labelled, ("response", "label"), (0.0, 1.0)),
+    "scores": Format("items", rated_texts.scored, ("prompt", "response", "scores")),
+    "expected": Format("pairs", rated_pairs.expected, ("story_a", "story_b", "expected")),
+}
+"""By name; the first whose columns are all there is a file's."""
+
+RESPONSES = ("index", "response")
+"""Rows that belong to requests of WritingBench in another file."""
+
+
+def load(
+    paths: Sequence[Path],
+    *,
+    named: str | None = None,
+    scale: tuple[float, float] | None = None,
+    characters: int | None = None,
+) -> DataSet:
+    """The rows of all files, of one kind and scale, checked; `scale` overrides the format's.
+
+    `characters` shortens long texts of HoWToBench out of their middle. Raises AdjudgeError naming file, line and
+    column: an unknown format or name, rows of another form, scores outside the scale, ids that stand twice, no rows.
+    """
+    if named is not None and named not in FORMATS:
+        raise AdjudgeError(f'no format is called "{named[:40]}": choose {", ".join(FORMATS)}')
+    read = {path: read_entries(path) for path in paths}
+    responses = [row for path, rows in read.items() if _is_responses(rows) for row in rows]
+    sets = [
+        _loaded(path, rows, responses, named, scale, characters)
+        for path, rows in read.items()
+        if not (_is_responses(rows) and len(read) > 1)
+    ]
+    return joined([checked(one) for one in sets])
+
+
+def format_of(rows: Sequence[Row], path: Path) -> str:
+    """The name of a file's format, by the columns of its first row; raises AdjudgeError where none fits."""
+    columns = rows[0].columns.keys()
+    for name, one in FORMATS.items():
+        if columns >= set(one.columns):
+            return name
+    known = "; ".join(f"{name}: {', '.join(one.columns)}" for name, one in FORMATS.items())
+    raise AdjudgeError(
+        f"{rows[0].place} has the columns {', '.join(map(str, columns))[:200]}, which are those of no known file"
+        f" ({known}): rename them, or give --format"
+    )
+
+
+def _loaded(
+    path: Path,
+    rows: list[Row],
+    responses: Sequence[Row],
+    named: str | None,
+    scale: tuple[float, float] | None,
+    characters: int | None,
+) -> DataSet:
+    name = named or format_of(rows, path)
+    one = FORMATS[name]
+    _check_columns(rows, one, name)
+    read: Read = one.read
+    if one.read is rated_texts.howtobench:
+        read = partial(rated_texts.howtobench, characters=characters)
+    elif name == "writingbench":
+        rows = [*rows, *responses]
+    found = tuple(read(rows, path))
+    if not found:
+        raise AdjudgeError(f"{path.name} has no text that people have judged: give another file")
+    return DataSet(
+        path.stem if name in ("scores", "expected") else name, one.what, found, scale or one.scale, one.aspects
+    )
+
+
+def _check_columns(rows: Sequence[Row], one: Format, name: str) -> None:
+    for row in rows:
+        for column in one.columns:
+            if column not in row.columns and not (name == "writingbench" and "response" in row.columns):
+                raise AdjudgeError(f'{row.place}: "{column}" is missing (needed by {name} files)')
+
+
+def _is_responses(rows: Sequence[Row]) -> bool:
+    return rows[0].columns.keys() >= set(RESPONSES) and "query" not in rows[0].columns

@@ -1,0 +1,162 @@
+"""The protocol tables of the papers, from verdicts that are there: partners and orders, and the tree without nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.bench.agreement import published
+from adjudge.bench.agreement.comparison import (
+    SCALES,
+    SYSTEMS,
+    Line,
+    Listed,
+    Scores,
+    human_of,
+    line_of,
+    lines_of,
+    pooled_line,
+    scores_of,
+)
+from adjudge.bench.agreement.dataset import OVERALL, DataSet
+from adjudge.bench.agreement.published import published_line
+from adjudge.bench.agreement.resampling import USUAL, Bootstrap
+from adjudge.rewards.ensemble import EnsembleAspect, EnsembleVerdict, holistic
+from adjudge.rewards.verdict import Verdict
+
+PARTNERS = (0, 1, 2, 4, 8, 16)
+"""EvolvR, Table 11."""
+
+HEADLINE = 4
+"""The number of partners of its Tables 1 and 12."""
+
+NODES = ("content", "format", "impression")
+
+ABLATIONS: dict[str, tuple[str, ...]] = {
+    "whole tree": (),
+    **{f"without {node}": (node,) for node in NODES},
+    **{f"{node} alone": tuple(other for other in NODES if other != node) for node in NODES},
+}
+"""What is left out of the tree for each line of Tree of Writing's Table 5."""
+
+
+def partners_lines(
+    dataset: DataSet, ensembles: dict[int, list[EnsembleVerdict]], name: str, how: Bootstrap = USUAL
+) -> Iterator[Line]:
+    """EvolvR's Tables 11 and 12: by N, all 2N scores in one list and the mean of each story; then by place."""
+    scale = SCALES["ensemble"]
+    ensembles = {count: fitting(dataset, verdicts) for count, verdicts in ensembles.items()}
+    source = "EvolvR 7B on HANNA"
+    for count, verdicts in ensembles.items():
+        target = f"N = {count}"
+        line = pooled_line(dataset, verdicts, f"{name}, all scores", scale, how)
+        yield msgspec.structs.replace(line, target=target)
+        yield _means_line(dataset, verdicts, target, f"{name}, story means", how)
+        if count in published.EVOLVR_PARTNERS:
+            values = published.EVOLVR_PARTNERS[count]
+            yield published_line(target, source, published.EVOLVR_FIGURES, values)
+    several = [count for count in ensembles if count]
+    if not several:
+        return
+    count = HEADLINE if HEADLINE in several else max(several)
+    for target, places in (("(A, B)", slice(None, count)), ("(B, A)", slice(count, None))):
+        halves = [_part_of(verdict, places) for verdict in ensembles[count]]
+        line = pooled_line(dataset, halves, f"{name}, N = {count}", scale, how)
+        yield msgspec.structs.replace(line, target=target)
+        yield published_line(target, source, published.EVOLVR_FIGURES, published.EVOLVR_ORDERS[target])
+
+
+def fitting(dataset: DataSet, verdicts: Sequence[EnsembleVerdict]) -> list[EnsembleVerdict]:
+    """The verdicts as people's scores can be compared with them: by aspect, or over all where no aspect is shared."""
+    rated = {name for row in dataset.rows for name in row.scores}
+    shared = any(name in rated for verdict in verdicts for name in verdict.aspects)
+    return list(verdicts) if shared else [_over_all(verdict) for verdict in verdicts]
+
+
+def tree_lines(
+    dataset: DataSet,
+    judged: Callable[[tuple[str, ...], Sequence[int]], Sequence[Verdict]],
+    name: str,
+    how: Bootstrap = USUAL,
+) -> Iterator[Line]:
+    """Tree of Writing's Tables 3 and 5: systems, or texts where people rated these, by task and with nodes left out.
+
+    `judged` gives the verdicts of the rows at some places with these nodes left out. A completion has no format, so
+    nothing is left of one of which only that counts, and it is out of that line.
+    """
+    tasks = dict.fromkeys(row.item.task or "all tasks" for row in dataset.rows)
+    by_task = {
+        task: [place for place, row in enumerate(dataset.rows) if (row.item.task or "all tasks") == task]
+        for task in tasks
+    }
+    if len(by_task) > 1:
+        by_task["all tasks"] = list(range(len(dataset.rows)))
+    for task, places in by_task.items():
+        for label, without in ABLATIONS.items():
+            kept = [place for place in places if _has(dataset.rows[place], without)]
+            if not kept:
+                continue
+            part = msgspec.structs.replace(dataset, rows=tuple(dataset.rows[place] for place in kept))
+            scores = scores_of("tree", part, judged(without, kept), name)
+            for line in lines_of(part, scores, (), how):
+                if line.rows:
+                    of = f"{task}: {label}" if line.target == SYSTEMS else f"{task}: {label}, {line.target}"
+                    yield msgspec.structs.replace(line, target=of)
+            whole = published.TREE_WHOLE if not without else published.TREE_NODES.get(label, {})
+            if values := whole.get(task):
+                yield published_line(f"{task}: {label}", "ToW, GPT-4o", published.TREE_FIGURES, values)
+
+
+def scheme_lines(
+    dataset: DataSet, verdicts: dict[str, Sequence[Verdict] | str], how: Bootstrap = USUAL
+) -> Iterator[Line]:
+    """QuRL: the three ways to score a rubric, and a plain judge of six dimensions, on the same texts.
+
+    A scheme that cannot be had says why instead of having verdicts. The paper's Table 3 compares what policies trained
+    with each scheme reach, not agreement; what it publishes of agreement is Table 2.
+    """
+    for name, found in verdicts.items():
+        if isinstance(found, str):
+            yield Line(name, f"not judged: {found}", 0, {})
+            continue
+        scores = scores_of("rubric", dataset, found, "rubric")
+        for line in lines_of(dataset, scores, (), how):
+            yield msgspec.structs.replace(line, target=name if line.target != SYSTEMS else f"{name}, {SYSTEMS}")
+        source = "plain judge" if name == "six dimensions" else "case-wise rubrics" if name == "fixed" else None
+        if source is not None:
+            value = (published.QURL_SPEARMAN[source],)
+            yield published_line(name, f"QuRL, {source}, HelloBench", ("spearman",), value)
+
+
+def _means_line(dataset: DataSet, verdicts: Sequence[EnsembleVerdict], target: str, name: str, how: Bootstrap) -> Line:
+    rows = {row.id: row for row in dataset.rows}
+    listed = Listed()
+    for verdict in verdicts:
+        for aspect, found in verdict.aspects.items():
+            human = human_of(rows[verdict.id], aspect)
+            if human is not None and found.mean is not None:
+                listed.judge.append(found.mean)
+                listed.human.append(human)
+                listed.clusters.append(rows[verdict.id].cluster)
+    return line_of(target, Scores(name, {}, SCALES["ensemble"]), listed, dataset.scale, how)
+
+
+def _part_of(verdict: EnsembleVerdict, places: slice) -> EnsembleVerdict:
+    aspects = {
+        name: msgspec.structs.replace(found, scores=found.scores[places], abstained=found.abstained[places])
+        for name, found in verdict.aspects.items()
+    }
+    return msgspec.structs.replace(verdict, aspects=aspects)
+
+
+def _has(row: Any, without: tuple[str, ...]) -> bool:
+    return not (row.item.task == "completion" and {"content", "impression"} <= set(without))
+
+
+def _over_all(verdict: EnsembleVerdict) -> EnsembleVerdict:
+    """OpenMEVA's protocol: each time a story was shown, the mean over its aspects, for people's one score."""
+    columns = zip(*(found.scores for found in verdict.aspects.values()), strict=True)
+    scores = tuple(holistic(column) for column in columns)
+    return msgspec.structs.replace(verdict, aspects={OVERALL: EnsembleAspect(scores, (None,) * len(scores))})

@@ -1,0 +1,120 @@
+"""Public files of pairs with people's preference: Auto-J, MT-Bench, RewardBench and its like, Per-DOC, and our own."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from adjudge.bench.agreement.dataset import RatedPair
+from adjudge.bench.perse import read_chosen
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.verdict import Pair
+from adjudge.rewards.wire import Row, pair_of
+
+AUTOJ = {"0": 1.0, "1": 0.0, "2": 0.5}
+WINNERS = {"model_a": 1.0, "model_b": 0.0}
+EXPECTED = {"a": 1.0, "b": 0.0, "tie": 0.5}
+TIE = re.compile(r"tie( \(.*\))?")
+
+
+def autoj(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
+    """Auto-J: label 0 where the first answer is better, 1 the second, 2 a tie."""
+    for number, row in enumerate(rows, 1):
+        label = str(row.columns["label"])
+        if label not in AUTOJ:
+            raise AdjudgeError(f'{row.place}: "label" is {label[:40]}: Auto-J has 0 (first), 1 (second) and 2 (tie)')
+        first, second, prompt = (row.text(name, "Auto-J") for name in ("response 1", "response 2", "prompt"))
+        pair = Pair(first, second, prompt, id=str(number))
+        yield RatedPair(pair, AUTOJ[label], pair.prompt, row.place, row.optional_text("scenario", "Auto-J"))
+
+
+def mt_bench(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
+    """MT-Bench's human judgements: votes on two conversations; those on the same two in the same turn are one pair.
+
+    With two turns the story is the second answer, and its prompt the conversation up to it.
+    """
+    votes: dict[tuple[str, ...], list[tuple[Row, float]]] = {}
+    for row in rows:
+        winner = str(row.columns["winner"])
+        if winner not in WINNERS and not TIE.fullmatch(winner):
+            raise AdjudgeError(f'{row.place}: "winner" is "{winner[:40]}": MT-Bench has model_a, model_b and tie')
+        key = tuple(str(row.columns.get(name, "")) for name in ("question_id", "model_a", "model_b", "turn"))
+        votes.setdefault(key, []).append((row, WINNERS.get(winner, 0.5)))
+    for (question, a, b, turn), cast in votes.items():
+        first = cast[0][0]
+        (prompt_a, story_a), (prompt_b, story_b) = (_conversation(first, f"conversation_{side}") for side in "ab")
+        pair = Pair(story_a, story_b, prompt_a=prompt_a, prompt_b=prompt_b, id=f"{question}/{a}/{b}/{turn}")
+        yield RatedPair(pair, fmean(vote for _, vote in cast), question, first.place, f"turn {turn or 1}")
+
+
+def preferences(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
+    """Preference files: `chosen` and `rejected`, texts or conversations, with `prompt` (or `query`) or without.
+
+    The chosen text stands first or second by a hash of both, so that a judge of one order gains nothing by its place.
+    """
+    for number, row in enumerate(rows, 1):
+        named = next((name for name in ("prompt", "query", "instruction") if row.columns.get(name) is not None), None)
+        prompt = "" if named is None else _asked(row, named)
+        (prompt_c, chosen), (prompt_r, rejected) = (_conversation(row, name) for name in ("chosen", "rejected"))
+        flipped = hashlib.blake2b(f"{prompt}\0{chosen}\0{rejected}".encode("utf-8", "backslashreplace")).digest()[0] % 2
+        a, b = (rejected, chosen) if flipped else (chosen, rejected)
+        name = str(row.columns.get("id") or number)
+        group = row.optional_text("subset", "RewardBench")
+        if prompt or (prompt_c == prompt_r):
+            pair = Pair(a, b, prompt or prompt_c, id=name)
+        else:
+            sides = (prompt_r, prompt_c) if flipped else (prompt_c, prompt_r)
+            pair = Pair(a, b, prompt_a=sides[0], prompt_b=sides[1], id=name)
+        yield RatedPair(pair, float(not flipped), pair.prompts[0], row.place, group)
+
+
+def per_doc(rows: Sequence[Row], path: Path, aspect: str | None = None) -> Iterator[RatedPair]:
+    """Per-DOC: a reader's choice between two plots on one aspect, which the file's name tells; readers drawn whole."""
+    for row, chosen in zip(rows, read_chosen(path, aspect), strict=True):
+        preferred = float(chosen.preferred == "a")
+        yield RatedPair(chosen.pair, preferred, chosen.reviewer, row.place, chosen.aspect, chosen.aspect)
+
+
+def expected(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
+    """Lines as `adjudge judge` reads them, with `expected`: a, b or tie."""
+    for number, row in enumerate(rows, 1):
+        said = str(row.columns["expected"])
+        if said not in EXPECTED:
+            raise AdjudgeError(f'{row.place}: "expected" is "{said[:40]}": write a, b or tie')
+        pair = pair_of(row, number)
+        yield RatedPair(pair, EXPECTED[said], pair.prompts[0], row.place, row.optional_text("group", "a table"))
+
+
+def _asked(row: Row, name: str) -> str:
+    value = row.columns[name]
+    if isinstance(value, list):
+        return _transcript([_message(row, name, message) for message in value])
+    return row.text(name, "a preference")
+
+
+def _conversation(row: Row, name: str) -> tuple[str, str]:
+    """(What was asked, the last answer) of a text or a list of messages."""
+    value = row.columns.get(name)
+    if not isinstance(value, list):
+        return "", row.text(name, "a preference")
+    messages = [_message(row, name, message) for message in value]
+    if not messages:
+        raise AdjudgeError(f'{row.place}: "{name}" is an empty list: give at least an answer')
+    return _transcript(messages[:-1]), messages[-1][1]
+
+
+def _message(row: Row, name: str, message: Any) -> tuple[str, str]:
+    if not isinstance(message, dict) or not all(isinstance(message.get(field), str) for field in ("role", "content")):
+        raise AdjudgeError(f'{row.place}: a message of "{name}" is not {{"role", "content"}}: {str(message)[:40]}')
+    return message["role"], message["content"]
+
+
+def _transcript(messages: Sequence[tuple[str, str]]) -> str:
+    """One message as it is; several each under its role."""
+    if len(messages) == 1:
+        return messages[0][1]
+    return "\n\n".join(f"{role}: {content}" for role, content in messages)

@@ -1,0 +1,191 @@
+"""Public files of single texts with scores: HANNA, OpenMEVA, StoryER, Per-MPST, HoWToBench, WritingBench, our own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from adjudge.bench.agreement.dataset import OVERALL, RatedText
+from adjudge.bench.agreement.reading import number_of, numbers_of
+from adjudge.bench.howtobench import TABLE_4, items_of
+from adjudge.bench.perse import read_rated
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.verdict import Item
+from adjudge.rewards.wire import Row, writing_of
+
+HANNA_CRITERIA = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
+
+STORYER_ASPECTS = (
+    "beginning",
+    "middle",
+    "ending",
+    "character development",
+    "scene description",
+    "heartwarming",
+    "sadness",
+    "horror",
+    "humour",
+    "idea",
+)
+"""By their numbers, from 1; ours are the names, after what raters wrote about each. The fourth is the judge's aspect of
+that name, and the third."""
+
+BREAK = re.compile(r"<br ?/?>|<newline>")
+"""How files write the end of a line."""
+
+
+def hanna_table(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """HANNA's annotations: a row for each rater of a story."""
+    raters: dict[str, list[Row]] = {}
+    for row in rows:
+        raters.setdefault(str(row.columns["Story ID"]), []).append(row)
+    for name, rated in raters.items():
+        first = rated[0]
+        prompt, story = (BREAK.sub("\n", first.text(column, "HANNA")) for column in ("Prompt", "Story"))
+        scores = {
+            criterion: tuple(number_of(row, criterion.capitalize()) for row in rated) for criterion in HANNA_CRITERIA
+        }
+        system = first.optional_text("Model", "HANNA")
+        yield RatedText(Item(prompt, story, f"hanna {name}"), scores, prompt, first.place, system)
+
+
+def ratings(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """Stories with `ratings`, an object of aspects with one number or a list of raters' (HANNA as JSONL)."""
+    for number, row in enumerate(rows, 1):
+        given = row.columns["ratings"]
+        if not isinstance(given, dict) or not given:
+            raise AdjudgeError(f'{row.place}: "ratings" is not an object of aspects: write {{"Coherence": [4, 5, 3]}}')
+        scores = {str(name).lower(): numbers_of(row, f"ratings.{name}", value) for name, value in given.items()}
+        item = Item(row.text("prompt", "a rated story"), row.text("story", "a rated story"), _id(row, number))
+        yield RatedText(item, scores, item.prompt, row.place, _system(row))
+
+
+def openmeva(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """OpenMEVA's MANS: for each prompt the stories of several systems, five scores each."""
+    for row in rows:
+        prompt, stories = row.text("prompt", "OpenMEVA"), row.columns["gen"]
+        if not isinstance(stories, dict):
+            raise AdjudgeError(f'{row.place}: "gen" is not an object of systems: give mans_roc.json or mans_wp.json')
+        for system, story in stories.items():
+            if not isinstance(story, dict) or not isinstance(story.get("text"), str):
+                raise AdjudgeError(f'{row.place}: "gen.{system}.text" is missing: give mans_roc.json or mans_wp.json')
+            scores = numbers_of(row, f"gen.{system}.score", story.get("score", []))
+            item = Item(prompt, story["text"], f"{row.columns.get('key', row.place)}/{system}")
+            yield RatedText(item, {OVERALL: scores}, prompt, row.place, system)
+
+
+def openmeva_lines(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """The same as lines: `prompt`, `story`, `human` (one number or several), optionally `doc` and `system`."""
+    for number, row in enumerate(rows, 1):
+        item = Item(row.text("prompt", "OpenMEVA"), row.text("story", "OpenMEVA"), _id(row, number))
+        yield RatedText(
+            item, {OVERALL: numbers_of(row, "human", row.columns["human"])}, item.prompt, row.place, _system(row)
+        )
+
+
+def storyer(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """StoryER's ratings: `comments` of an aspect's number (-1 where there is none), its score, and why.
+
+    Their `score` is how many readers voted for the story, and is not read. Stories that nobody rated are left out.
+    """
+    for number, row in enumerate(rows, 1):
+        given: dict[str, list[float]] = {}
+        for comment in _listed(row, "comments"):
+            if not isinstance(comment, list) or len(comment) < 2:
+                raise AdjudgeError(f"{row.place}: a comment is {str(comment)[:40]}, not [aspect, score, words]")
+            aspect, score = (int(number_of(row, "comments", value)) for value in comment[:2])
+            if aspect == -1:
+                continue
+            if not 1 <= aspect <= len(STORYER_ASPECTS):
+                raise AdjudgeError(
+                    f"{row.place}: a comment is on aspect {aspect}: StoryER has 1 to 10, and -1 for none"
+                )
+            given.setdefault(STORYER_ASPECTS[aspect - 1], []).append(float(score))
+        prompt, story = (BREAK.sub("\n", row.text(name, "StoryER")) for name in ("prompt", "story"))
+        if given:
+            scores = {name: tuple(values) for name, values in given.items()}
+            yield RatedText(Item(prompt, story, _id(row, number)), scores, prompt, row.place)
+
+
+def per_mpst(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """Per-MPST: the last of a reader's reviews is to be foreseen; readers are drawn whole."""
+    for row, rated in zip(rows, read_rated(path), strict=True):
+        yield RatedText(rated.item, {OVERALL: (rated.score,)}, rated.reviewer, row.place)
+
+
+def howtobench(rows: Sequence[Row], path: Path, characters: int | None = None) -> Iterator[RatedText]:
+    """HoWToBench: what ten systems wrote; people's word is on systems, the paper's Table 4."""
+    for number, columns in enumerate(items_of(rows, characters=characters), 1):
+        place = f"output {number} of {path.name}"
+        item = writing_of(Row(place, columns), number)
+        published = TABLE_4.get(columns["task"], {}).get(columns["system"])
+        yield RatedText(item, {}, columns["instruction"], place, columns["system"], published)
+
+
+def writingbench(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """WritingBench: requests with their checklists, and responses by `index`, in the same rows or in rows of their own.
+
+    A response's `score` (1 to 10, people's) may be absent; then the texts are judged and agree with nobody.
+    """
+    requests = {str(row.columns["index"]): row for row in rows if "query" in row.columns}
+    responses = [row for row in rows if "response" in row.columns]
+    if not responses:
+        raise AdjudgeError(
+            f'{path.name} has requests and no responses: name a file with "index" and "response" beside it'
+        )
+    for number, row in enumerate(responses, 1):
+        request = requests.get(str(row.columns.get("index")))
+        if request is None:
+            raise AdjudgeError(f"{row.place}: no request has the index {row.columns.get('index')}: name its file too")
+        item = Item(request.text("query", "WritingBench"), row.text("response", "WritingBench"), _id(row, number))
+        given = row.columns.get("score")
+        scores: Mapping[str, tuple[float, ...]] = {} if given is None else {OVERALL: numbers_of(row, "score", given)}
+        checklist = request.columns.get("checklist")
+        yield RatedText(item, scores, item.prompt, row.place, _system(row), checklist=checklist)
+
+
+def labelled(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """Texts that are good (1) or not (0): `prompt` or `query`, `response`, `label`."""
+    for number, row in enumerate(rows, 1):
+        prompt = row.text("query" if "query" in row.columns else "prompt", "a labelled text")
+        item = Item(prompt, row.text("response", "a labelled text"), _id(row, number))
+        yield RatedText(item, {OVERALL: (number_of(row, "label"),)}, prompt, row.place)
+
+
+def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
+    """Lines as `adjudge judge` reads them, with `scores`: a number, raters' numbers, or an object of them by aspect."""
+    for number, row in enumerate(rows, 1):
+        given = row.columns["scores"]
+        by_aspect = cast("Mapping[str, Any]", given if isinstance(given, dict) else {OVERALL: given})
+        scores = {str(name).lower(): numbers_of(row, f"scores.{name}", value) for name, value in by_aspect.items()}
+        item = writing_of(row, number)
+        cluster = str(row.columns.get("cluster", item.prompt))
+        checklist = row.columns.get("checklist")
+        item = msgspec.structs.replace(item, id=_id(row, number))
+        yield RatedText(item, scores, cluster, row.place, _system(row), checklist=checklist)
+
+
+def _listed(row: Row, name: str) -> list[Any]:
+    given = row.columns[name]
+    if not isinstance(given, list):
+        raise AdjudgeError(f'{row.place}: "{name}" is {str(given)[:40]}, not a list')
+    return given
+
+
+def _id(row: Row, number: int) -> str:
+    """The row's own name where it has one; texts of several systems share one."""
+    named = next(
+        (str(row.columns[name]) for name in ("id", "story_id", "doc") if row.columns.get(name) is not None), None
+    )
+    system = _system(row)
+    return str(number) if named is None else named if system is None else f"{named}/{system}"
+
+
+def _system(row: Row) -> str | None:
+    return next(
+        (str(row.columns[name]) for name in ("system", "model") if row.columns.get(name) not in (None, "")), None
+    )

@@ -1,0 +1,84 @@
+"""Rows of public files: JSONL, CSV, Parquet, and JSON that is one list or one object of entries; and their numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.wire import Row, read_rows
+
+
+def read_entries(path: Path) -> list[Row]:
+    """The rows of a file, each with its place; an object of objects gives each its key as the column `key`.
+
+    Raises AdjudgeError for a file that cannot be read, naming the line where there is one.
+    """
+    if path.suffix.lower() == ".parquet":
+        return list(_parquet(path))
+    if path.suffix.lower() != ".json":
+        return read_rows(path)
+    try:
+        content = json.loads(path.read_bytes().decode("utf-8-sig", "replace"))
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        if "Extra data" in str(error):  # one object a line, whatever its name says
+            return read_rows(path)
+        raise AdjudgeError(f"{path.name} is not JSON ({error}): mend it there") from error
+    rows = list(_entries(path, content))
+    if not rows:
+        raise AdjudgeError(f"{path} is empty: give at least one row")
+    return rows
+
+
+def number_of(row: Row, name: str, value: Any = None) -> float:
+    """A number in a column, or `value` of it; text that is one counts (CSV). Raises AdjudgeError naming the place."""
+    given = row.columns.get(name) if value is None else value
+    if given is None or given == "":
+        raise AdjudgeError(f'{row.place}: "{name}" is missing: every row needs its score')
+    try:
+        found = float(given) if not isinstance(given, bool) else math.nan
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise AdjudgeError(f'{row.place}: "{name}" is {json.dumps(given, default=str)[:40]}, not a number')
+    return found
+
+
+def numbers_of(row: Row, name: str, value: Any) -> tuple[float, ...]:
+    """A number, or a list of them that is not empty, each a rater's."""
+    values: Sequence[Any] = value if isinstance(value, list) else [value]
+    if not values:
+        raise AdjudgeError(f'{row.place}: "{name}" is an empty list: every row needs its score')
+    return tuple(number_of(row, name, one) for one in values)
+
+
+def _entries(path: Path, content: Any) -> Iterator[Row]:
+    named: list[tuple[str, dict[str, Any], Any]]
+    if isinstance(content, list):
+        named = [(f"entry {number}", {}, entry) for number, entry in enumerate(content, 1)]
+    elif isinstance(content, dict) and content and all(isinstance(entry, dict) for entry in content.values()):
+        named = [(f'entry "{key}"', {"key": key}, entry) for key, entry in content.items()]
+    else:
+        named = [("the whole", {}, content)]
+    for place, key, entry in named:
+        if not isinstance(entry, dict):
+            raise AdjudgeError(f"{place} of {path.name} is {json.dumps(entry)[:40]}, not an object")
+        yield Row(f"{place} of {path.name}", {**key, **entry})
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
+    except ImportError:
+        raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (OSError, ArrowException) as error:
+        raise AdjudgeError(f"cannot read {path}: {error}") from error
+    for number, row in enumerate(rows, 1):
+        yield Row(f"row {number} of {path.name}", row)

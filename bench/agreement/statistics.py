@@ -1,0 +1,293 @@
+"""Agreement of judges with people, each figure with a bootstrap interval over prompts.
+
+Correlations and errors are of scores; accuracy is of pairs; calibration is of distributions over labels. Every function
+takes one entry a row and `clusters`, the prompt of each row. A figure that does not exist, of too few rows or of a side
+that does not vary, is None with the reason, never NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Clusters, Estimate, columns, estimate
+from adjudge.engine.errors import AdjudgeError
+
+FEWEST_ROWS = 3
+"""With two rows every correlation is −1, 1 or nothing."""
+
+BLOCK = 1 << 22
+"""Cells worked on at once: what keeps memory bounded."""
+
+ALIKE = 1e-12
+"""Below this share of a column's own size, a variance is rounding."""
+
+Names = Sequence[Hashable]
+Numbers = Sequence[float]
+
+
+class Correlations(msgspec.Struct, frozen=True):
+    """The three coefficients of the same rows."""
+
+    pearson: Estimate
+    spearman: Estimate
+    kendall: Estimate
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One cell of a confusion matrix: of the rows that people gave `human`, the share that the judge gave `judge`."""
+
+    human: float
+    judge: float
+    count: int
+    share: Estimate
+
+
+def correlations(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Correlations:
+    """Pearson, Spearman and Kendall of two columns."""
+    return Correlations(*(measure(judge, human, clusters, how) for measure in (pearson, spearman, kendall)))
+
+
+def pearson(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """Pearson's r."""
+    grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
+    if absent := _uncorrelated(x_N, y_N):
+        return _nothing(grouped, absent)
+    x_N, y_N = x_N - x_N.mean(), y_N - y_N.mean()
+    sums_C6 = grouped.sums(np.stack([np.ones_like(x_N), x_N, y_N, x_N * x_N, y_N * y_N, x_N * y_N], axis=1))
+    return estimate(lambda weights_RC: _moments(weights_RC @ sums_C6), grouped, how, "it does not exist")
+
+
+def spearman(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """Spearman's rho: Pearson's r of the ranks, ties at their mean rank; each draw is ranked anew."""
+    grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
+    if absent := _uncorrelated(x_N, y_N):
+        return _nothing(grouped, absent)
+    codes = [np.unique(column, return_inverse=True)[1] for column in (x_N, y_N)]
+
+    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
+        at_once = max(1, BLOCK // len(x_N))
+        parts = [weights_RC[start : start + at_once] for start in range(0, len(weights_RC), at_once)]
+        return np.concatenate([_rank_correlation(part[:, grouped.of_row], *codes) for part in parts])
+
+    return estimate(measure, grouped, how, "it does not exist")
+
+
+def kendall(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """Kendall's tau-b: concordant less discordant pairs of rows, over the geometric mean of those untied on each side.
+
+    Each is a quadratic form in the weights of the clusters, so the pairs of rows are looked at once for all draws.
+    """
+    grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
+    if absent := _uncorrelated(x_N, y_N):
+        return _nothing(grouped, absent)
+    both_CC, judge_CC, human_CC = _concordance(x_N, y_N, grouped)
+
+    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
+        net, untied_x, untied_y = (
+            np.einsum("rc,rc->r", weights_RC @ pairs_CC, weights_RC) for pairs_CC in (both_CC, judge_CC, human_CC)
+        )
+        return _ratio(net, np.sqrt(untied_x * untied_y))
+
+    return estimate(measure, grouped, how, "it does not exist")
+
+
+def accuracy(preference: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """The share of decided pairs on which the judge prefers what people preferred.
+
+    Both sides are probabilities that a is better; people's ties (0.5) are left out, a judge's count as half a hit.
+    """
+    _, (p_N, y_N) = columns(clusters, preference=preference, human=human)
+    decided_N = y_N != 0.5
+    grouped, p_N, y_N = (
+        Clusters([name for name, kept in zip(clusters, decided_N, strict=True) if kept]),
+        p_N[decided_N],
+        y_N[decided_N],
+    )
+    hits_N = np.where(p_N == 0.5, 0.5, (p_N > 0.5) == (y_N > 0.5))
+    return _mean(hits_N, grouped, how, "no pair on which people decided")
+
+
+def accuracy_with_ties(
+    preference: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL, *, margin: float = 0.0
+) -> Estimate:
+    """The share of all pairs on which the judge says what people say: a, b or tie.
+
+    Its preference is a tie where it lies within `margin` of 0.5, and people's where it is 0.5.
+    """
+    grouped, (p_N, y_N) = columns(clusters, preference=preference, human=human)
+    called_N = np.where(np.abs(p_N - 0.5) <= margin, 0, np.sign(p_N - 0.5))
+    return _mean(called_N == np.sign(y_N - 0.5), grouped, how, "no pairs")
+
+
+def mean(values: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """The mean of one column; of noughts and ones, a share."""
+    grouped, (x_N,) = columns(clusters, values=values)
+    return _mean(x_N, grouped, how, "no rows")
+
+
+def squared_error(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """The mean squared error; give both sides in [0, 1] (see `normalised`) to compare scales."""
+    grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
+    return _mean((x_N - y_N) ** 2, grouped, how, "no rows")
+
+
+def f1(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL, *, above: float = 0.5) -> Estimate:
+    """F1 of the rows that people put `above` the threshold, called so by the judge: 2 TP / (2 TP + FP + FN)."""
+    grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
+    called_N, good_N = x_N > above, y_N > above
+    sums_C2 = grouped.sums(np.stack([2.0 * (called_N & good_N), 1.0 * called_N + good_N], axis=1))
+
+    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
+        hits_R, all_R = (weights_RC @ sums_C2).T
+        return _ratio(hits_R, all_R)
+
+    return estimate(measure, grouped, how, f"neither people nor the judge put a row above {above:g}")
+
+
+def calibration_error(
+    confidence: Numbers, correct: Numbers, clusters: Names, how: Bootstrap = USUAL, *, bins: int = 10
+) -> Estimate:
+    """Expected calibration error: |mean confidence − share correct|, averaged over equal bins by their rows.
+
+    `confidence` is the probability of the label the judge holds likeliest, `correct` 1 where people gave that label.
+    Source: Guo et al., 2017, eq. 3.
+    """
+    grouped, (p_N, hit_N) = columns(clusters, confidence=confidence, correct=correct)
+    _check_within(p_N, "confidence", 0.0, 1.0)
+    gaps_NB = np.zeros((len(p_N), bins + 1))
+    gaps_NB[np.arange(len(p_N)), np.minimum((p_N * bins).astype(int), bins - 1)] = p_N - hit_N
+    gaps_NB[:, bins] = 1.0
+    sums_CB = grouped.sums(gaps_NB)
+
+    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
+        sums_RB = weights_RC @ sums_CB
+        return _ratio(np.abs(sums_RB[:, :bins]).sum(axis=1), sums_RB[:, bins])
+
+    return estimate(measure, grouped, how, "no rows")
+
+
+def confusion(judge: Numbers, human: Numbers, clusters: Names, labels: Numbers, how: Bootstrap = USUAL) -> list[Cell]:
+    """What the judge gave where people gave each label, cell by cell; both sides are rounded to the nearest label."""
+    grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
+    scale = np.array(labels, dtype=float)
+    given_N, said_N = (np.abs(column[:, None] - scale).argmin(axis=1) for column in (x_N, y_N))
+    return [
+        _cell(scale, given_N, said_N, row, column, grouped, how) for row, column in np.ndindex(len(scale), len(scale))
+    ]
+
+
+def normalised(values: Numbers, low: float, high: float, name: str = "a score") -> list[float]:
+    """Scores of a scale in [0, 1]; raises AdjudgeError for one outside the scale."""
+    array = np.array(values, dtype=float)
+    _check_within(array, name, low, high)
+    return [float(value) for value in (array - low) / (high - low)]
+
+
+def _cell(
+    scale: NDArray[np.float64],
+    given_N: NDArray[np.int64],
+    said_N: NDArray[np.int64],
+    human: int,
+    judge: int,
+    grouped: Clusters,
+    how: Bootstrap,
+) -> Cell:
+    here_N = said_N == human
+    both_N = here_N & (given_N == judge)
+    sums_C2 = grouped.sums(np.stack([both_N, here_N], axis=1).astype(float))
+
+    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
+        both_R, here_R = (weights_RC @ sums_C2).T
+        return _ratio(both_R, here_R)
+
+    share = estimate(measure, grouped, how, f"people gave no row {scale[human]:g}")
+    return Cell(float(scale[human]), float(scale[judge]), int(both_N.sum()), share)
+
+
+def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
+    if not len(values_N):
+        return _nothing(grouped, absent)
+    sums_C2 = grouped.sums(np.stack([values_N, np.ones(len(values_N))], axis=1).astype(float))
+
+    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
+        total_R, count_R = (weights_RC @ sums_C2).T
+        return _ratio(total_R, count_R)
+
+    return estimate(measure, grouped, how, absent)
+
+
+def _moments(sums_R6: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Pearson's r of sums of (1, x, y, xx, yy, xy)."""
+    n, x, y, xx, yy, xy = sums_R6.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread_x, spread_y = xx - x * x / n, yy - y * y / n
+        varied = (spread_x > ALIKE * xx) & (spread_y > ALIKE * yy)
+        r = (xy - x * y / n) / np.sqrt(spread_x * spread_y)
+    return np.where(varied, np.clip(r, -1.0, 1.0), np.nan)
+
+
+def _rank_correlation(
+    weights_RN: NDArray[np.float64], x_N: NDArray[np.int64], y_N: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    a_RN, b_RN = (_ranks(weights_RN, codes_N) for codes_N in (x_N, y_N))
+    total_R = weights_RN.sum(axis=1)
+    middle_R1 = (total_R[:, None] + 1) / 2  # the mean rank, whatever the ties
+    a_RN, b_RN = a_RN - middle_R1, b_RN - middle_R1
+    columns_6 = (np.ones_like(a_RN), a_RN, b_RN, a_RN * a_RN, b_RN * b_RN, a_RN * b_RN)
+    return _moments(np.stack([np.einsum("rn,rn->r", weights_RN, column) for column in columns_6], axis=1))
+
+
+def _ranks(weights_RN: NDArray[np.float64], codes_N: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mean ranks of the values `codes_N` (0, 1, … in their order) where each row stands so many times."""
+    order = np.argsort(codes_N, kind="stable")
+    starts = np.searchsorted(codes_N[order], np.arange(codes_N.max() + 1))
+    ties_RV = np.add.reduceat(weights_RN[:, order], starts, axis=1)
+    ranks_RV: NDArray[np.float64] = np.cumsum(ties_RV, axis=1) - (ties_RV - 1) / 2
+    return ranks_RV[:, codes_N]
+
+
+def _concordance(
+    x_N: NDArray[np.float64], y_N: NDArray[np.float64], grouped: Clusters
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Sums over the pairs of rows of two clusters, [C, C] each: agreement in sign, and whether a side is untied."""
+    order = np.argsort(grouped.of_row, kind="stable")
+    of_row, starts = grouped.of_row[order], np.searchsorted(grouped.of_row[order], np.arange(grouped.count))
+    a_N, b_N = (np.unique(column[order], return_inverse=True)[1].astype(np.int32) for column in (x_N, y_N))
+    sums = np.zeros((3, grouped.count, grouped.count))
+    at_once = max(1, BLOCK // len(x_N))
+    for start in range(0, len(x_N), at_once):
+        here = slice(start, start + at_once)
+        a_BN, b_BN = (np.sign(codes[here, None] - codes[None, :]) for codes in (a_N, b_N))
+        for place, signs_BN in enumerate((a_BN * b_BN, np.abs(a_BN), np.abs(b_BN))):
+            np.add.at(sums[place], of_row[here], np.add.reduceat(signs_BN, starts, axis=1))
+    return sums[0], sums[1], sums[2]
+
+
+def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    ratios = np.full(np.shape(whole), np.nan)
+    np.divide(part, whole, out=ratios, where=whole > 0)
+    return ratios
+
+
+def _uncorrelated(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> str | None:
+    """Why two columns have no correlation; None where they have one."""
+    if len(x_N) < FEWEST_ROWS:
+        return f"{len(x_N)} of at least {FEWEST_ROWS} rows"
+    for name, column in (("the judge's", x_N), ("people's", y_N)):
+        if np.ptp(column) <= ALIKE * np.abs(column).max():
+            return f"all of {name} scores are equal"
+    return None
+
+
+def _nothing(grouped: Clusters, why: str) -> Estimate:
+    return Estimate(None, None, grouped.rows, grouped.count, why)
+
+
+def _check_within(values: NDArray[np.float64], name: str, low: float, high: float) -> None:
+    wrong = np.flatnonzero(~((values >= low) & (values <= high)))
+    if wrong.size:
+        raise AdjudgeError(f"number {wrong[0] + 1} of {name} is {values[wrong[0]]:g}, outside {low:g} to {high:g}")

@@ -1,0 +1,156 @@
+"""Agreement in tables: on the terminal, as CSV and as JSON, with what it was measured on."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from adjudge.bench.agreement.comparison import Line
+from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, Bootstrap, Estimate
+from adjudge.bench.agreement.statistics import Cell
+from adjudge.bench.visible import visible
+from adjudge.bench.words import counted
+from adjudge.engine.errors import AdjudgeError
+
+HEADINGS = {
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "kendall": "Kendall",
+    "mse": "MSE",
+    "f1": "F1",
+    "accuracy": "accuracy",
+    "accuracy_with_ties": "with ties",
+    "consistency": "same in both orders",
+    "bias": "bias",
+    "ece": "ECE",
+}
+"""The figures in the order of their columns."""
+
+COLUMNS = ("of", "judge", "figure", "value", "low", "high", "rows", "prompts", "why", "data", "model", "machine")
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What figures were measured on, and how; `abstained` counts the judge's verdicts without a value by reason."""
+
+    data: str
+    files: tuple[str, ...]
+    rows: int
+    prompts: int
+    judge: str
+    options: dict[str, Any]
+    model: str
+    machine: str
+    abstained: dict[str, int]
+    bootstrap: Bootstrap
+    limit: int | None = None
+    draw_seed: int = 0
+    protocol: str | None = None
+    truncated: int = 0
+
+
+def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
+    """A line for each target and rater; a figure with its interval, and a dash where there is none."""
+    names = [name for name in HEADINGS if any(name in line.figures for line in lines)]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", title=title)
+    for name in ("of", "judge"):
+        table.add_column(name, overflow="fold")
+    for name in ("rows", *(HEADINGS[name] for name in names)):
+        table.add_column(name, justify="right")
+    earlier = None
+    for line in lines:
+        cells = [_cell(line.figures.get(name)) for name in names]
+        of = "" if line.target == earlier else line.target
+        table.add_row(Text(visible(of)), Text(visible(line.judge)), str(line.rows or ""), *cells)
+        earlier = line.target
+    return table
+
+
+def is_small(line: Line) -> bool:
+    """Whether the line is of a group too small for intervals."""
+    return line.of_group and all(figure.clusters < FEWEST_CLUSTERS for figure in line.figures.values())
+
+
+def reasons(lines: Sequence[Line]) -> list[str]:
+    """Why figures or intervals are missing, each reason once with the figures it holds for."""
+    found: dict[str, dict[str, None]] = {}
+    for line in lines:
+        for name, figure in line.figures.items():
+            if figure.why:
+                found.setdefault(figure.why, {})[f"{line.target} ({line.judge}): {HEADINGS[name]}"] = None
+    told = []
+    for why, which in found.items():
+        first, more = next(iter(which)), len(which) - 1
+        told.append(f"{first}{f' and {more} more' if more else ''}: {why}")
+    return told
+
+
+def confusion_table(cells: Sequence[Cell]) -> Table:
+    """People's labels down, the judge's across: rows, and the share of the row."""
+    labels = list(dict.fromkeys(cell.human for cell in cells))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("people gave")
+    for label in labels:
+        table.add_column(f"judge {label:g}", justify="right")
+    by_place = {(cell.human, cell.judge): cell for cell in cells}
+    for human in labels:
+        row = [by_place[human, judge] for judge in labels]
+        table.add_row(f"{human:g}", *(_share(cell) for cell in row))
+    return table
+
+
+def abstention_line(setting: Setting) -> str:
+    """How many verdicts there are, and how many have no value, by reason."""
+    found = ", ".join(f"{count} {reason}" for reason, count in sorted(setting.abstained.items())) or "0"
+    shortened = f"; {counted(setting.truncated, 'text')} shortened to fit" if setting.truncated else ""
+    return f"{counted(setting.rows, 'row')} of {counted(setting.prompts, 'prompt')}; abstained: {found}{shortened}"
+
+
+def write_tables(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], setting: Setting) -> list[Path]:
+    """Write agreement.csv, a row for each figure, and agreement.json, all of it; raises AdjudgeError."""
+    table, whole = folder / "agreement.csv", folder / "agreement.json"
+    try:
+        with table.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for line in lines:
+                for name, figure in line.figures.items():
+                    writer.writerow([line.target, line.judge, name, *_written(figure), *_place(setting)])
+        record = {"setting": setting, "lines": lines, "confusion": cells}
+        whole.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    except OSError as error:
+        raise AdjudgeError(f"cannot write {folder} ({error.strerror}): name another folder with -o") from error
+    return [table, whole]
+
+
+def _cell(figure: Estimate | None) -> str:
+    if figure is None:
+        return ""
+    if figure.value is None:
+        return "–"
+    value = f"{figure.value:.3f}".replace("-", "−")
+    if figure.interval is None:
+        return value
+    low, high = (f"{bound:.2f}".replace("-", "−") for bound in figure.interval)
+    return f"{value} \\[{low}, {high}]"
+
+
+def _share(cell: Cell) -> str:
+    return "–" if cell.share.value is None else f"{cell.count} ({100 * cell.share.value:.0f} %)"
+
+
+def _written(figure: Estimate) -> list[str]:
+    low, high = figure.interval or (None, None)
+    numbers: Mapping[str, float | None] = {"value": figure.value, "low": low, "high": high}
+    told = ["" if number is None else f"{number:.6f}" for number in numbers.values()]
+    return [*told, str(figure.rows), str(figure.clusters), figure.why or ""]
+
+
+def _place(setting: Setting) -> list[str]:
+    return [setting.data, setting.model, setting.machine]

@@ -1,0 +1,270 @@
+"""A trained judge beside what it must beat, on rows of prompts that its training never saw."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.bench.agreement import statistics
+from adjudge.bench.agreement.baselines import ridge, words
+from adjudge.bench.agreement.resampling import Estimate
+from adjudge.engine.face import EngineFace
+from adjudge.rewards.aspects import Aspect
+from adjudge.rewards.kinds import kind_of, prepare
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.scalar import ScalarJudge
+from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.wire import Row
+from adjudge.training.evaluator.finished import Finished, finished_run
+from adjudge.training.evaluator.preference import Preference, preferences_of
+from adjudge.training.evaluator.questions import NUMBERS, Rated, rated_rows
+from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
+from adjudge.training.evaluator.split import prompts_of
+from adjudge.training.evaluator.targets import expected
+
+UNTRAINED, TRAINED = "untrained model", "trained model"
+MEAN, LENGTH, WORDS = "mean of the aspect", "length only", "bag of words"
+
+QUALITY = (Aspect("quality", "How well does the text do what it was asked for?"),)
+"""What a model that nobody trained is asked about two responses."""
+
+Slot = tuple[int, str, str]
+"""A row's number, an aspect, and a side: "" of a single text, "_a" and "_b" of a pair."""
+
+Fit = Callable[[Sequence[str], Sequence[float], Sequence[str]], Sequence[float]]
+"""Texts with their scores, and other texts; the scores that it foretells of these."""
+
+Open = Callable[[bool], EngineFace]
+"""Opens the model of a run, trained or not."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """The figures of one judge on a target; `rows` are those it did not abstain from, of `asked`."""
+
+    target: str
+    judge: str
+    rows: int
+    asked: int
+    figures: dict[str, Estimate]
+
+
+def bench_trained(folder: Path, *, device: str, dtype: str, pairs: int, output: Path | None) -> None:
+    """Print, and write as CSV, how well the judge of a run agrees with people on its held-out rows, and its rivals."""
+    run = finished_run(folder)
+    console = Console(stderr=True, highlight=False)
+
+    def opened(trained: bool) -> EngineFace:
+        from adjudge.engine.engine import Engine
+
+        console.print(f"asking the {TRAINED if trained else UNTRAINED} ...", markup=False)
+        model = str(run.folder.policy) if trained and run.adapter is None else run.recipe.policy.model
+        return Engine(model, adapter=run.adapter if trained else None, device=device, dtype=dtype)
+
+    lines = list(trained_lines(run, opened, pairs))
+    _print(lines, run)
+    if output is not None:
+        write_lines(output, lines)
+        print(f"table: {output}")
+
+
+def trained_lines(run: Finished, opened: Open, pairs: int) -> Iterator[Line]:
+    """The lines of a run; at most `pairs` pairs are put to an untrained model before a reward model."""
+    if isinstance(run.recipe, DirectRecipe):
+        yield from _direct_lines(run, run.recipe, opened)
+    else:
+        yield from _preference_lines(run, opened, pairs)
+
+
+def _direct_lines(run: Finished, recipe: DirectRecipe, opened: Open) -> Iterator[Line]:
+    train, held_out = rated_rows(run.rows.train, recipe), rated_rows(run.rows.held_out, recipe)
+    people = _people(held_out)
+    said: dict[str, Mapping[Slot, float | None]] = {
+        UNTRAINED: _judged(held_out, recipe, opened(False)),
+        **{name: _foretold(train, held_out, fit) for name, fit in FITS.items()},
+        TRAINED: _judged(held_out, recipe, opened(True)),
+    }
+    prompts = [prompts_of(one.row) for one in held_out]
+    aspects = list(dict.fromkeys(aspect for _, aspect, _ in people))
+    targets = {"all aspects": aspects} if len(aspects) > 1 else {}
+    for target, among in {**targets, **{aspect: [aspect] for aspect in aspects}}.items():
+        slots = [slot for slot in people if slot[1] in among]
+        for judge, scores in said.items():
+            yield _line(target, judge, slots, scores, people, prompts)
+
+
+def _line(
+    target: str,
+    judge: str,
+    slots: Sequence[Slot],
+    scores: Mapping[Slot, float | None],
+    people: Mapping[Slot, float],
+    prompts: Sequence[tuple[str, ...]],
+) -> Line:
+    kept = {slot: score for slot in slots if (score := scores[slot]) is not None}
+    given, human = list(kept.values()), [people[slot] for slot in kept]
+    clusters = [prompts[number] for number, _, _ in kept]
+    found = statistics.correlations(given, human, clusters)
+    missed = [abs(score - one) for score, one in zip(given, human, strict=True)]
+    figures = {**msgspec.structs.asdict(found), "error": statistics.mean(missed, clusters)}
+    return Line(target, judge, len(kept), len(slots), figures)
+
+
+def _people(rated: Sequence[Rated]) -> dict[Slot, float]:
+    return {
+        (number, aspect, side): expected(target, NUMBERS)
+        for number, one in enumerate(rated)
+        for (aspect, side), target in one.targets.items()
+    }
+
+
+def _judged(rated: Sequence[Rated], recipe: DirectRecipe, engine: EngineFace) -> dict[Slot, float | None]:
+    """What the judge of a recipe says at every slot; None where it abstains."""
+    judge = prepare(recipe.judge.name, recipe.judge.options)(engine, None)
+    kind = kind_of(recipe.judge.name)
+    subjects = [kind.subject(one.row, number, recipe.judge.options) for number, one in enumerate(rated, 1)]
+    scores: dict[Slot, float | None] = {}
+    for number, verdict in enumerate(judge.judge(subjects)):
+        for aspect, side in rated[number].targets:
+            if isinstance(verdict, PairVerdict):
+                part = verdict.aspects[aspect]
+                scores[number, aspect, side] = part.score_a if side == "_a" else part.score_b
+            else:
+                scores[number, aspect, side] = verdict.breakdown[aspect].score
+    return scores
+
+
+def _foretold(train: Sequence[Rated], asked: Sequence[Rated], fit: Fit) -> dict[Slot, float | None]:
+    """What a fit on the training rows foretells, aspect by aspect."""
+    slots, said = list(_people(asked)), _people(train)
+    foretold: dict[Slot, float | None] = dict.fromkeys(slots)
+    for name in dict.fromkeys(aspect for _, aspect, _ in slots):
+        known = [slot for slot in said if slot[1] == name]
+        wanted = [slot for slot in slots if slot[1] == name]
+        if known:
+            texts = [
+                [_text(rows[slot[0]].row, slot[2]) for slot in some] for rows, some in ((train, known), (asked, wanted))
+            ]
+            values = fit(texts[0], [said[slot] for slot in known], texts[1])
+            foretold.update(zip(wanted, values, strict=True))
+    return foretold
+
+
+def _text(row: Row, side: str) -> str:
+    return str(row.columns[f"story{side}" if side else "response"])
+
+
+def _mean(texts: Sequence[str], scores: Sequence[float], asked: Sequence[str]) -> list[float]:
+    return [fmean(scores)] * len(asked)
+
+
+def _by_length(texts: Sequence[str], scores: Sequence[float], asked: Sequence[str]) -> list[float]:
+    """A line through the logarithms of the lengths."""
+    lengths, wanted = ([math.log1p(len(text)) for text in some] for some in (texts, asked))
+    if len(set(lengths)) < 2:
+        return _mean(texts, scores, asked)
+    slope, start = np.polyfit(lengths, scores, 1)
+    return [float(start + slope * length) for length in wanted]
+
+
+def _by_words(texts: Sequence[str], scores: Sequence[float], asked: Sequence[str]) -> list[float]:
+    middle = fmean(scores)
+    values = middle + ridge([words(text) for text in texts], np.array(scores) - middle, [words(text) for text in asked])
+    return [float(value) for value in np.clip(values, NUMBERS[0], NUMBERS[-1])]
+
+
+FITS: dict[str, Fit] = {MEAN: _mean, LENGTH: _by_length, WORDS: _by_words}
+
+
+def _preference_lines(run: Finished, opened: Open, pairs: int) -> Iterator[Line]:
+    train, held_out = preferences_of(run.rows.train), preferences_of(run.rows.held_out)
+    yield _pair_line(UNTRAINED, _compared(held_out[:pairs], opened(False)), held_out, pairs)
+    longer = fmean(0.5 + np.sign(len(one.chosen) - len(one.rejected)) / 2 for one in train)
+    sides = [np.sign(len(one.chosen) - len(one.rejected)) * np.sign(longer - 0.5) for one in held_out]
+    yield _pair_line(LENGTH, [0.5 + float(side) / 2 for side in sides], held_out)
+    fitted, asked = ([_difference(one) for one in some] for some in (train, held_out))
+    values = ridge(fitted, np.full(len(train), 0.5), asked)
+    yield _pair_line(WORDS, [0.5 + float(np.sign(value)) / 2 for value in values], held_out)
+    judge = ScalarJudge(opened(True))
+    yield _pair_line(TRAINED, [verdict.preference for verdict in judge.compare(map(_pair, held_out))], held_out)
+
+
+def _compared(held_out: Sequence[Preference], engine: EngineFace) -> list[float | None]:
+    return [verdict.preference for verdict in PairwiseJudge(engine, QUALITY).compare(map(_pair, held_out))]
+
+
+def _pair(one: Preference) -> Pair:
+    return Pair(prompt=one.prompt, a=one.chosen, b=one.rejected)
+
+
+def _difference(one: Preference) -> dict[str, float]:
+    chosen, rejected = words(one.chosen), words(one.rejected)
+    return {word: chosen.get(word, 0.0) - rejected.get(word, 0.0) for word in {**chosen, **rejected}}
+
+
+def _pair_line(
+    judge: str, preferences: Sequence[float | None], held_out: Sequence[Preference], asked: int | None = None
+) -> Line:
+    """The share of pairs on which a judge prefers the chosen response; a tie is half a pair."""
+    kept = [(p, one.prompt) for p, one in zip(preferences, held_out, strict=False) if p is not None]
+    found = statistics.accuracy([p for p, _ in kept], [1.0] * len(kept), [prompt for _, prompt in kept])
+    return Line("pairs", judge, len(kept), min(len(held_out), asked or len(held_out)), {"accuracy": found})
+
+
+def write_lines(path: Path, lines: Sequence[Line]) -> None:
+    """The lines as CSV, each figure with the ends of its interval."""
+    names = list(lines[0].figures)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            [
+                "target",
+                "judge",
+                "rows",
+                "asked",
+                "prompts",
+                *(f"{n}{end}" for n in names for end in ("", "_low", "_high")),
+            ]
+        )
+        for line in lines:
+            cells = [
+                "" if number is None else f"{number:.4f}"
+                for name in names
+                for number in (line.figures[name].value, *(line.figures[name].interval or (None, None)))
+            ]
+            prompts = line.figures[names[0]].clusters
+            writer.writerow([line.target, line.judge, line.rows, line.asked, prompts, *cells])
+
+
+def _print(lines: Sequence[Line], run: Finished) -> None:
+    kind = "preferences" if isinstance(run.recipe, PreferenceRecipe) else "scores"
+    table = Table(
+        title=f"agreement with people's {kind}, held-out prompts, 95 % intervals over prompts",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    names = list(lines[0].figures)
+    for column in ("", "judge", "rows", *names):
+        table.add_column(column)
+    before = None
+    for line in lines:
+        rows = str(line.rows) if line.rows == line.asked else f"{line.rows} of {line.asked}"
+        cells = [_shown(line.figures[name]) for name in names]
+        table.add_row(line.target if line.target != before else "", line.judge, rows, *cells)
+        before = line.target
+    Console(width=140).print(table)
+
+
+def _shown(figure: Estimate) -> str:
+    if figure.value is None:
+        return "–"
+    between = "" if figure.interval is None else f" ({figure.interval[0]:.3f} to {figure.interval[1]:.3f})"
+    return f"{figure.value:.3f}{between}"

@@ -1,0 +1,245 @@
+"""Every public format, in small files of our own writing, and the mistakes that are found in them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from adjudge.bench.agreement.dataset import drawn, line_of
+from adjudge.bench.agreement.formats import FORMATS, load
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import KINDS, prepare
+from adjudge.rewards.wire import Row
+
+HANNA_ROW = {"Story ID": 0, "Prompt": "A ship.", "Human": "h", "Story": "It sank.", "Model": "GPT"} | dict.fromkeys(
+    ("Relevance", "Coherence", "Empathy", "Surprise", "Engagement", "Complexity"), 3
+)
+PLOTS = "[The Start of Plot A]\n{}\n[The End of Plot A]\n[The Start of Plot B]\n{}\n[The End of Plot B]\n"
+
+
+def lines(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def table(path: Path, *rows: dict[str, Any]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_hannas_table_has_a_row_for_each_rater(tmp_path: Path) -> None:
+    second = {"Story ID": 1, "Story": "It swam.<newline>Home.", "Model": "CTRL"}
+    path = table(
+        tmp_path / "h.csv", HANNA_ROW, HANNA_ROW | {"Relevance": 5}, HANNA_ROW | second, HANNA_ROW | {"Empathy": 1}
+    )
+    dataset = load([path])
+    assert (dataset.name, dataset.what, dataset.scale, dataset.aspects) == ("hanna", "items", (1, 5), "hanna")
+    first, other = dataset.rows
+    assert (first.item.prompt, first.item.response, first.system) == ("A ship.", "It sank.", "GPT")
+    assert first.scores["relevance"] == (3, 5, 3) and first.scores["empathy"] == (3, 3, 1)
+    assert first.overall == pytest.approx((11 / 3 + 3 + 7 / 3 + 3 * 3) / 6)
+    assert other.item.response == "It swam.\nHome." and first.cluster == other.cluster == "A ship."
+
+
+def test_hanna_as_lines_has_lists_of_ratings(tmp_path: Path) -> None:
+    row = {"story_id": 7, "prompt": "A ship.", "story": "It sank.", "ratings": {"Relevance": [5, 4], "Empathy": 2}}
+    (found,) = load([lines(tmp_path / "h.jsonl", row)]).rows
+    assert found.scores == {"relevance": (5, 4), "empathy": (2,)} and found.id == "7"
+
+
+def test_openmeva_has_several_systems_for_a_prompt(tmp_path: Path) -> None:
+    gen = {"s2s": {"text": "He ran.", "score": [1, 2, 3, 3, 1]}, "gpt": {"text": "He sat.", "score": [4, 4, 5, 5, 4]}}
+    path = tmp_path / "mans_roc.json"
+    path.write_text(json.dumps({"0": {"prompt": "Tom woke.", "gen": gen, "gold_response": "x"}}, indent=1))
+    first, second = load([path]).rows
+    assert (first.id, first.system, first.overall, second.overall) == ("0/s2s", "s2s", 2.0, 4.4)
+    lined = lines(
+        tmp_path / "o.jsonl", {"doc": 0, "prompt": "Tom woke.", "system": "s2s", "story": "He ran.", "human": 2.0}
+    )
+    (same,) = load([lined]).rows
+    assert (same.item, same.overall, same.cluster) == (first.item, 2.0, first.cluster)
+
+
+def test_storyer_drops_padding_and_names_aspects(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text(
+        '{"prompt": "[WP] A ship", "story": "It<br>sank.", "score": 12.0,'
+        ' "comments": [[3, 2, "abrupt"], [4, 5, "alive"], [3, 4, "fine"], [-1, -1, NaN]]}\n'
+        '{"prompt": "p", "story": "s", "score": 1.0, "comments": [[-1, -1, NaN]]}\n'
+    )
+    (row,) = load([path]).rows
+    assert row.scores == {"ending": (2, 4), "character development": (5,)} and row.item.response == "It\nsank."
+
+
+def test_per_mpst_foretells_a_readers_last_review(tmp_path: Path) -> None:
+    reviews = [
+        {"reviewer_name": "ann", "summ_plot": f"Plot {n}", "clean_review": f"Well {n}", "score": n} for n in (3, 8)
+    ]
+    dataset = load([lines(tmp_path / "m.jsonl", {"examples": reviews})])
+    (row,) = dataset.rows
+    assert (row.overall, row.cluster, row.item.response, dataset.scale) == (8, "ann", "Plot 8", (1, 10))
+    assert line_of(row)["reviews"][0]["plot"] == "Plot 3"
+
+
+def test_per_doc_has_an_aspect_and_a_reader(tmp_path: Path) -> None:
+    prompt = PLOTS.format("old a", "old b") + '{"Choice": "Plot B"}' + PLOTS.format("new a", "new b")
+    row = {"idx": 1, "review_id": "R7", "prompt": [prompt], "completion": '{"Choice": "Plot A"}'}
+    dataset = load([lines(tmp_path / "PerDOC.S.x.jsonl", row)])
+    (found,) = dataset.rows
+    assert (dataset.name, dataset.aspects, found.aspect, found.cluster) == ("per-doc", "perse", "surprise", "R7")
+    assert (found.pair.a, found.preferred, found.pair.reviews[0].preferred) == ("new a", 1.0, "b")
+
+
+def test_howtobench_has_published_scores_of_systems(tmp_path: Path) -> None:
+    row = {"id": "i1", "task": "open", "genre": "prose", "instruction": "Write.", "information": "", "reference": "R."}
+    path = lines(tmp_path / "o.jsonl", row | {"outputs": {"deepseek-r1": "long " * 9, "glm-4-plus-250111": "b"}})
+    first, second = load([path], characters=10).rows
+    assert (first.published, second.published, first.scores, first.cluster) == (6.06, 5.28, {}, "i1")
+    assert first.item.task == "open" and "…" in first.item.response and first.overall is None
+
+
+def test_writingbench_joins_requests_and_responses(tmp_path: Path) -> None:
+    levels = {"1-2": "no", "3-4": "little", "5-6": "some", "7-8": "much", "9-10": "all"}
+    checklist = [{"name": "Fit", "criteria_description": "Does it fit?", **levels}]
+    requests = lines(tmp_path / "requests.jsonl", {"index": 4, "query": "Write it.", "checklist": checklist})
+    responses = lines(tmp_path / "model.jsonl", {"index": 4, "response": "Written.", "model": "m", "score": [7, 8]})
+    dataset = load([requests, responses])
+    (row,) = dataset.rows
+    assert (row.item.prompt, row.item.response, row.overall, dataset.scale) == ("Write it.", "Written.", 7.5, (1, 10))
+    assert KINDS["rubric"].subject(Row("here", line_of(row)), 1, {}).rubric.criteria[0].name == "Fit"
+    with pytest.raises(AdjudgeError, match="requests and no responses: name a file"):
+        load([requests])
+    lines(responses, {"index": 5, "response": "Written."})
+    with pytest.raises(AdjudgeError, match=r"line 1 of model.jsonl: no request has the index 5"):
+        load([requests, responses])
+
+
+def test_autoj_labels_are_the_first_the_second_and_a_tie(tmp_path: Path) -> None:
+    row = {"scenario": "chitchat", "prompt": "Hi", "response 1": "A", "response 2": "B"}
+    path = lines(tmp_path / "a.jsonl", *(row | {"label": label} for label in (0, 1, 2)))
+    dataset = load([path])
+    assert [found.preferred for found in dataset.rows] == [1.0, 0.0, 0.5]
+    assert {found.group for found in dataset.rows} == {"chitchat"} and len(set(dataset.clusters)) == 1
+
+
+def test_mt_bench_votes_on_one_pair_are_one_row(tmp_path: Path) -> None:
+    turns = [("user", "Q1"), ("assistant", "{}1"), ("user", "Q2"), ("assistant", "{}2")]
+
+    def talk(name: str, turn: int) -> list[dict[str, str]]:
+        return [{"role": role, "content": content.format(name)} for role, content in turns[: 2 * turn]]
+
+    def vote(winner: str, turn: int) -> dict[str, Any]:
+        row = {"question_id": 81, "model_a": "x", "model_b": "y", "winner": winner, "judge": "j", "turn": turn}
+        return row | {"conversation_a": talk("A", turn), "conversation_b": talk("B", turn)}
+
+    votes = (vote("model_a", 1), vote("tie (inconsistent)", 1), vote("model_b", 2))
+    first, second = load([lines(tmp_path / "m.jsonl", *votes)]).rows
+    assert (first.preferred, first.pair.prompts, first.pair.a, first.pair.b) == (0.75, ("Q1", "Q1"), "A1", "B1")
+    assert (second.preferred, second.pair.b, second.group, second.cluster) == (0.0, "B2", "turn 2", "81")
+    assert second.pair.prompts[1] == "user: Q1\n\nassistant: B1\n\nuser: Q2"
+
+
+def test_preferences_stand_in_either_place_and_may_be_conversations(tmp_path: Path) -> None:
+    rows = [{"prompt": f"P{n}", "chosen": f"good {n}", "rejected": f"bad {n}", "subset": "s"} for n in range(20)]
+    found = load([lines(tmp_path / "p.jsonl", *rows)]).rows
+    assert {row.preferred for row in found} == {0.0, 1.0} and {row.group for row in found} == {"s"}
+    assert all((row.pair.a if row.preferred else row.pair.b).startswith("good") for row in found)
+    asked = {"role": "user", "content": "Q"}
+    sides = {name: [asked, {"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
+    (talk,) = load([lines(tmp_path / "t.jsonl", sides)]).rows
+    assert talk.pair.prompt == "Q" and {talk.pair.a, talk.pair.b} == {"chosen", "rejected"}
+
+
+def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Path) -> None:
+    own = lines(tmp_path / "o.jsonl", {"prompt": "P", "response": "R", "scores": {"Wit": [7, 9]}, "id": "x"})
+    (row,) = load([own], scale=(1, 10)).rows
+    assert row.scores == {"wit": (7, 9)}
+    with pytest.raises(AdjudgeError, match=r'line 1 of o.jsonl: "wit" is 7, outside the scale of o, 1 to 5'):
+        load([own])
+    labelled = load([lines(tmp_path / "l.jsonl", {"query": "Q", "response": "R", "label": 1})])
+    assert labelled.scale == (0, 1) and labelled.rows[0].overall == 1
+    pairs = load([lines(tmp_path / "e.jsonl", {"prompt": "P", "story_a": "A", "story_b": "B", "expected": "tie"})])
+    assert pairs.rows[0].preferred == 0.5
+
+
+def test_parquet_is_read_as_the_same_rows(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [
+        {
+            "prompt": "P",
+            "chosen": [{"role": "assistant", "content": "good"}],
+            "rejected": [{"role": "x", "content": "b"}],
+        }
+    ]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
+    (row,) = load([tmp_path / "p.parquet"]).rows
+    assert {row.pair.a, row.pair.b} == {"good", "b"} and row.place == "row 1 of p.parquet"
+
+
+MISTAKES: list[tuple[str, dict[str, Any], str]] = [
+    ("x.jsonl", {"wrong": 1}, "line 1 of x.jsonl has the columns wrong, which are those of no known file"),
+    ("h.csv", HANNA_ROW | {"Empathy": "six"}, 'line 2 of h.csv: "Empathy" is "six", not a number'),
+    ("h.csv", HANNA_ROW | {"Empathy": ""}, 'line 2 of h.csv: "Empathy" is missing'),
+    ("h.csv", HANNA_ROW | {"Empathy": 6}, 'line 2 of h.csv: "empathy" is 6, outside the scale of hanna, 1 to 5'),
+    ("r.jsonl", {"prompt": "P", "story": "S", "ratings": []}, '"ratings" is not an object of aspects'),
+    ("r.jsonl", {"prompt": "P", "story": "S", "ratings": {"a": []}}, '"ratings.a" is an empty list'),
+    ("r.jsonl", {"prompt": 3, "story": "S", "ratings": {"a": 1}}, '"prompt" is 3, not a string'),
+    ("o.json", {"prompt": "P", "gen": {"x": {"score": 1}}}, '"gen.x.text" is missing'),
+    ("s.jsonl", {"prompt": "P", "story": "S", "comments": [[11, 2, ""]]}, "on aspect 11: StoryER has 1 to 10"),
+    ("s.jsonl", {"prompt": "P", "story": "S", "comments": [[-1, -1, ""]]}, "no text that people have judged"),
+    ("a.jsonl", {"prompt": "P", "response 1": "A", "response 2": "B", "label": 3}, '"label" is 3: Auto-J has 0'),
+    ("m.jsonl", {"conversation_a": [], "conversation_b": [], "winner": "me"}, '"winner" is "me": MT-Bench has'),
+    ("m.jsonl", {"conversation_a": [], "conversation_b": [], "winner": "tie"}, '"conversation_a" is an empty list'),
+    ("p.jsonl", {"chosen": [{"role": "x"}], "rejected": "b"}, 'a message of "chosen" is not'),
+    ("p.jsonl", {"chosen": "a", "rejected": None}, '"rejected" is missing'),
+    ("e.jsonl", {"prompt": "", "story_a": "", "story_b": "", "expected": "c"}, '"expected" is "c": write a, b or tie'),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "reason"), MISTAKES)
+def test_mistakes_name_the_place_and_the_mend(tmp_path: Path, name: str, row: dict[str, Any], reason: str) -> None:
+    write = table if name.endswith(".csv") else lines
+    with pytest.raises(AdjudgeError) as found:
+        load([write(tmp_path / name, row)])
+    assert reason in str(found.value)
+
+
+def test_ids_that_stand_twice_and_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    rated = {"id": "x", "prompt": "P", "response": "R", "scores": 2}
+    one, two = lines(tmp_path / "one.jsonl", rated), lines(tmp_path / "two.jsonl", rated)
+    with pytest.raises(AdjudgeError, match='line 1 of two.jsonl has the id "x" of line 1 of one.jsonl'):
+        load([one, two])
+    pairs = lines(tmp_path / "p.jsonl", {"prompt": "P", "chosen": "a", "rejected": "b"})
+    with pytest.raises(AdjudgeError, match="one and preferences do not go together"):
+        load([one, pairs])
+    with pytest.raises(AdjudgeError, match='no format is called "x": choose hanna, ratings'):
+        load([one], named="x")
+    with pytest.raises(AdjudgeError, match='"ratings" is missing|"story" is missing'):
+        load([one], named="ratings")
+
+
+def test_a_limit_draws_whole_prompts_and_a_smaller_one_is_part_of_a_larger(tmp_path: Path) -> None:
+    rows = [{"prompt": f"P{n // 3}", "response": "R", "scores": 2} for n in range(30)]
+    dataset = load([lines(tmp_path / "r.jsonl", *rows)])
+    few, more, other = drawn(dataset, 3), drawn(dataset, 5), drawn(dataset, 3, seed=1)
+    assert len(few.rows) == 9 and set(few.clusters) < set(more.clusters) and set(other.clusters) != set(few.clusters)
+    shuffled = msgspec.structs.replace(dataset, rows=tuple(reversed(dataset.rows)))
+    assert set(drawn(shuffled, 3).clusters) == set(few.clusters)
+    assert drawn(dataset, None).rows == dataset.rows
+
+
+def test_every_format_has_a_judge_that_can_read_its_rows() -> None:
+    assert {one.what for one in FORMATS.values()} == {"items", "pairs"}
+    for one in FORMATS.values():
+        if one.aspects:
+            prepare("pairwise", {"aspects": one.aspects})

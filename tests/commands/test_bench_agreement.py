@@ -1,0 +1,162 @@
+"""`adjudge bench agreement` as a user meets it, in this process, with tiny models of random weights."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+
+Run = Callable[..., Result]
+
+TINY = ("--model", "dummy:tiny-llama", "--min-mass", "0", "--draws", "100", "-o", "out")
+
+
+def lines(path: str, *rows: dict[str, Any]) -> None:
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    stories = [
+        {"story_id": n, "prompt": f"Tell {n}.", "story": f"Story {n}, " * (n + 1), "ratings": {"Wit": [1 + n % 5, 3]}}
+        for n in range(7)
+    ]
+    lines("stories.jsonl", *stories)
+    texts = [{"prompt": f"P {n // 2}", "chosen": f"Good {n}.", "rejected": f"Bad {n}"} for n in range(6)]
+    lines("pairs.jsonl", *texts)
+    return lambda *arguments: CliRunner().invoke(app, ["bench", "agreement", *arguments])
+
+
+def figures(folder: str = "out") -> dict[tuple[str, str, str], str]:
+    with Path(folder, "agreement.csv").open() as file:
+        return {(row["of"], row["judge"], row["figure"]): row["value"] for row in csv.DictReader(file)}
+
+
+def record(folder: str = "out") -> Any:
+    return json.loads(Path(folder, "agreement.json").read_text())
+
+
+WIT = ("--aspects", "wit=Is it funny?")
+
+
+def test_texts_are_judged_compared_and_resumed_for_nothing(run: Run) -> None:
+    result = run("stories.jsonl", *TINY, *WIT, "--limit", "6", "--baselines")
+    assert result.exit_code == 0, result.output
+    found = figures()
+    assert {judge for _, judge, _ in found} == {"pointwise", "length only", "bag of words", "one rater, by the others"}
+    assert -1 <= float(found["wit", "pointwise", "pearson"]) <= 1 and float(found["wit", "pointwise", "ece"]) >= 0
+    setting = record()["setting"]
+    assert (setting["rows"], setting["prompts"], setting["model"], setting["abstained"]) == (
+        6,
+        6,
+        "dummy:tiny-llama",
+        {},
+    )
+    assert len(record()["confusion"]) == 25 and "torch" in setting["machine"]
+    assert {path.name for path in Path("out").iterdir()} >= {
+        "scores.png",
+        "reliability.png",
+        "verdicts.jsonl",
+        "texts.jsonl",
+    }
+    assert "6 rows of 6 prompts; abstained: 0" in result.output
+    with pytest.raises(AdjudgeError, match="--resume continues that run"):
+        raise run("stories.jsonl", *TINY, *WIT, "--limit", "6").exception  # type: ignore[misc]
+    before = Path("out/verdicts.jsonl").read_bytes()
+    again = run("stories.jsonl", *TINY, *WIT, "--limit", "7", "--resume")
+    assert again.exit_code == 0 and set(before.splitlines()) < set(Path("out/verdicts.jsonl").read_bytes().splitlines())
+
+
+def test_an_ensemble_has_all_its_scores_in_one_list_besides(run: Run) -> None:
+    result = run("stories.jsonl", *TINY, *WIT, "--judge", "ensemble", "--partners", "2")
+    assert result.exit_code == 0, result.output
+    rows = {(line["target"], line["judge"]): line["rows"] for line in record()["lines"]}
+    assert rows["wit", "ensemble"] == 7 and rows["all scores", "ensemble"] == 7 * 2 * 2
+
+
+def test_evolvrs_protocol_asks_each_pair_once_and_leaves_out_what_the_texts_cannot_give(run: Run) -> None:
+    result = run("stories.jsonl", *TINY, *WIT, "--protocol", "evolvr", "--limit", "3")
+    assert result.exit_code == 0, result.output
+    targets = dict.fromkeys(line["target"] for line in record()["lines"])
+    assert list(targets) == ["N = 0", "N = 1", "N = 2", "(A, B)", "(B, A)"]
+    assert "left out, for want of texts: N = 4, 8, 16" in result.output
+    assert figures()["N = 2", "published: EvolvR 7B on HANNA", "pearson"] == "0.585200"
+
+
+def test_pairs_are_judged_by_a_judge_of_pairs_or_of_single_texts(run: Run) -> None:
+    result = run("pairs.jsonl", *TINY, *WIT)
+    assert result.exit_code == 0, result.output
+    assert {name for of, judge, name in figures() if (of, judge) == ("overall", "pairwise")} == {
+        "accuracy",
+        "accuracy_with_ties",
+        "consistency",
+        "bias",
+        "ece",
+    }
+    single = run("pairs.jsonl", *TINY, "--judge", "scalar", "--model", "dummy:tiny-reward", "-o", "single")
+    assert isinstance(single.exception, AdjudgeError)  # no such model: found after the rows are written
+    single = run("pairs.jsonl", *TINY, *WIT, "--judge", "pointwise", "-o", "single")
+    assert single.exit_code == 0, single.output
+    assert 0 <= float(figures("single")["overall", "pointwise", "accuracy"]) <= 1
+    assert len(Path("single/verdicts.jsonl").read_text().splitlines()) == 12
+
+
+HOWTO = {"id": "i", "task": "open", "genre": "prose", "instruction": "Write.", "information": "", "reference": "R."}
+
+
+def test_the_trees_protocol_leaves_out_nodes_without_asking_again(run: Run) -> None:
+    outputs = {"deepseek-r1": "It rains.", "o3-mini-2025-01-31": "Snow.", "glm-4-plus-250111": "# Fog\n\nand mist."}
+    lines("open.jsonl", *(HOWTO | {"id": f"i{n}", "outputs": outputs} for n in range(2)))
+    result = run("open.jsonl", *TINY, "--protocol", "tree")
+    assert result.exit_code == 0, result.output
+    targets = list(dict.fromkeys(line["target"] for line in record()["lines"]))
+    assert targets[0] == "open: whole tree" and "open: format alone" in targets and len(targets) == 7
+    assert figures()["open: whole tree", "published: ToW, GPT-4o", "kendall"] == "0.780000"
+    assert float(figures()["open: content alone", "tree", "spearman"]) != float(
+        figures()["open: impression alone", "tree", "spearman"]
+    )
+
+
+def test_qurls_protocol_scores_rubrics_in_three_ways_beside_six_dimensions(run: Run) -> None:
+    Path("r.toml").write_text('[[criteria]]\nname = "warmth"\ntext = "It is warm."\npoints = 10\n')
+    lines("s.jsonl", *({"prompt": "P", "response": f"R {n}", "scores": n + 1} for n in range(4)))
+    result = run("s.jsonl", *TINY, "--protocol", "qurl", "--rubric", "r.toml")
+    assert result.exit_code == 0, result.output
+    targets = {(line["target"], line["judge"]) for line in record()["lines"]}
+    assert {("fixed", "rubric"), ("free", "rubric"), ("binary", "rubric"), ("six dimensions", "rubric")} <= targets
+    weighted = (
+        '[[criteria]]\nname = "a"\ntext = "b"\nweight = 1.0\n\n[[criteria]]\nname = "c"\ntext = "d"\nweight = 2.0\n'
+    )
+    Path("w.toml").write_text(f"scale = [1, 3]\n{weighted}")
+    result = run("s.jsonl", *TINY, "--protocol", "qurl", "--rubric", "w.toml", "--overwrite")
+    assert result.exit_code == 0, result.output
+    assert any(line["judge"].startswith("not judged: the criteria have weights") for line in record()["lines"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("stories.jsonl", "--judge", "pairwise"), "compares pairs, and ratings has single texts: try ensemble"),
+        (("stories.jsonl", "--judge", "tree", "--protocol", "qurl"), "--protocol qurl is for --judge rubric"),
+        (("pairs.jsonl", "--protocol", "evolvr"), "is of single texts, and preferences has pairs"),
+        (("stories.jsonl", "--scale", "5"), '--scale is "5": write the lowest and the highest'),
+        (("stories.jsonl", "--scale", "5,1"), "the lowest score comes first"),
+        (("stories.jsonl", "--scale", "2,5"), "outside the scale of ratings, 2 to 5"),
+        (("stories.jsonl", "--judge", "ensemble", "--limit", "3"), "4 partners for each of 3 stories"),
+        (("absent.jsonl",), "cannot read absent.jsonl"),
+        (("stories.jsonl", "--format", "none"), 'no format is called "none": choose hanna'),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, arguments: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(AdjudgeError, match=reason):
+        raise run(*arguments, "--model", "no/such-model", "-o", "out").exception  # type: ignore[misc]

@@ -1,0 +1,72 @@
+"""`adjudge train direct` and `adjudge train reward` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe, read_judge_recipe
+from tests.training.evaluator.rated import PAIRS, STORIES, write_rows
+
+RECIPES = Path(__file__).parents[2] / "examples" / "recipes"
+
+DIRECT = """
+output = "out"
+policy.model = "dummy:tiny-llama"
+judge.options = {aspects = "wit=Is it funny?", min_mass = 0.0}
+scores.column = "ratings"
+optimiser = {steps = 1, rows_per_step = 2, micro_batch = 2}
+"""
+REWARD = """
+output = "out"
+policy.model = "dummy:tiny-llama"
+optimiser = {steps = 1, rows_per_step = 2, micro_batch = 2}
+"""
+
+
+def run(*command: Any) -> str:
+    result = CliRunner().invoke(app, list(map(str, command)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize(("kind", "text", "rows"), [("direct", DIRECT, STORIES), ("reward", REWARD, PAIRS)])
+def test_a_judge_is_trained_and_judges(kind: str, text: str, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="needs the extra train")
+    (tmp_path / "recipe.toml").write_text(text)
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    said = run("train", kind, tmp_path / "recipe.toml", "--data", data, "-o", tmp_path / "other", "--seed", 3)
+    assert "held out" in said and f"policy: {tmp_path / 'other' / 'policy'}" in said
+    recipe = json.loads((tmp_path / "other" / "recipe.json").read_text())
+    assert (recipe["seed"], recipe["data"]["train"]) == (3, str(data))
+    assert "judge with it: adjudge judge items.jsonl --judge " in said and "beside people: adjudge train" in said
+    items = write_rows(tmp_path / "items.jsonl", [{"prompt": "p", "response": "r"}])
+    judge = ["--judge", "pointwise", "--aspects", "wit=Is it funny?", "--min-mass", "0"]
+    chosen = judge if kind == "direct" else ["--judge", "scalar"]
+    adapter = ["--model", "dummy:tiny-llama", "--adapter", tmp_path / "other" / "policy"]
+    run("judge", items, "-o", tmp_path / "v.jsonl", *chosen, *adapter)
+    assert isinstance(json.loads((tmp_path / "v.jsonl").read_text())["score"], float)
+
+
+def test_a_recipe_without_rows_names_the_mend(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(REWARD)
+    with pytest.raises(AdjudgeError, match=r"recipe.toml names no rows: write \[data\] train = .*or give --data"):
+        run("train", "reward", tmp_path / "recipe.toml")
+    (tmp_path / "recipe.toml").write_text(REWARD + "[scores]\ncolumn = 'x'\n")
+    with pytest.raises(AdjudgeError, match='a recipe of this kind has no field "scores"'):
+        run("train", "reward", tmp_path / "recipe.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("openmeva-direct", DirectRecipe), ("hanna-direct", DirectRecipe), ("greetings-reward", PreferenceRecipe)],
+)
+def test_the_examples_are_recipes(name: str, kind: Any) -> None:
+    recipe = read_judge_recipe(RECIPES / f"{name}.toml", kind, data=Path("rows.jsonl"))
+    assert recipe.policy.method == "lora" and recipe.output.endswith(f"out/{name}")

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra train")
+
+import torch
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import open_source, resolve
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.wire import item_of, pair_of
+from adjudge.training.evaluator.direct import SlotTask, train_direct
+from adjudge.training.evaluator.questions import rated_rows
+from adjudge.training.evaluator.recipe import DirectRecipe
+from adjudge.training.evaluator.split import read_split
+from adjudge.training.metrics import read_metrics
+from adjudge.training.run import Run
+from tests.training.evaluator.rated import STORIES, direct_recipe
+from tests.training.test_grpo import KillAfter, Killed, curve
+
+TWO = {"judge": {"options": {"aspects": "wit=Is it funny?,grip=Does it hold one?"}}}
+
+
+def last(run: Run) -> dict[str, Any]:
+    return [line for line in read_metrics(run.folder.metrics) if line["split"] == "held_out"][-1]
+
+
+def people(recipe: DirectRecipe) -> list[float]:
+    """People's mean scores of the held-out rows, by aspect and side."""
+    rated = rated_rows(read_split(recipe.data, recipe.seed).held_out, recipe)
+    return [sum(p * (k + 1) for k, p in enumerate(target)) for one in rated for target in one.targets.values()]
+
+
+def test_scores_are_learnt_and_the_engine_serves_what_was_trained_without_writing(tmp_path: Path) -> None:
+    rows = [{**row, "ratings": {**row["ratings"], "grip": [1, 2 + n % 4]}} for n, row in enumerate(STORIES)]
+    recipe = direct_recipe(tmp_path, rows, **TWO, optimiser={"steps": 12})
+    run = train_direct(recipe)
+    assert run.before is not None and run.after is not None and run.after < run.before - 0.5
+    engine = Engine("dummy:tiny-llama", adapter=run.folder.policy, kv_cache_gb=0.05)
+    aspects = PointwiseJudge(engine, prepared_aspects(recipe), min_mass=0)
+    held_out = read_split(recipe.data, recipe.seed).held_out
+    verdicts = aspects.judge([item_of(row, 1) for row in held_out])
+    scores = [part.score for verdict in verdicts for part in verdict.breakdown.values()]
+    measured = last(run)
+    error = fmean(abs(score - said) for score, said in zip(scores, people(recipe), strict=True) if score is not None)
+    assert error == pytest.approx(measured["error"], abs=1e-4) and len(scores) == 2 * len(held_out)
+    assert min(verdict.mass or 0 for verdict in verdicts) == pytest.approx(measured["mass_least"], abs=1e-4)
+    assert engine.stats.tokens_computed and measured["entropy_people"] > 0
+
+
+def prepared_aspects(recipe: DirectRecipe) -> Any:
+    from adjudge.rewards.aspects import parse_aspects
+
+    return parse_aspects(recipe.judge.options["aspects"])
+
+
+def test_what_is_minimised_is_what_is_measured(tmp_path: Path) -> None:
+    rows = [
+        {**row, "ratings": {"wit": row["ratings"]["Wit"], "grip": 1.5} if n % 2 else {"wit": 2}}
+        for n, row in enumerate(STORIES)
+    ]
+    recipe = direct_recipe(tmp_path, rows, **TWO, optimiser={"mass": 0.7})
+    rated = rated_rows(read_split(recipe.data, 0).train, recipe)
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    task = SlotTask(recipe, opened, rated[:3], rated[3:8])
+    assert [len(example.slots) for example in task.held_out] != [2] * 5
+    batch = task.batch(task.held_out)
+    with torch.no_grad():
+        loss, answers = task.loss(opened.model, batch), task.answers(opened.model, batch)
+    measures = task.measures(task.held_out, answers)
+    assert measures["loss"] == pytest.approx(float(loss), abs=1e-4)
+    crossed = [
+        -sum(t * math.log(p) for t, p in zip(slot.target, answer.probabilities, strict=True))
+        - 0.7 * math.log(answer.mass)
+        for slot, answer in zip(task.held_out[0].slots, answers[0], strict=True)
+    ]
+    alone = task.measures(task.held_out[:1], answers[:1])["loss"]
+    assert alone == pytest.approx(fmean(crossed), abs=1e-6)
+
+
+def test_pairs_are_learnt_in_both_orders_each_story_at_its_own_slot(tmp_path: Path) -> None:
+    rows = [
+        {
+            "prompt_a": f"p{n}",
+            "prompt_b": f"p{n}",
+            "story_a": "dull " * 3,
+            "story_b": "great " * 3,
+            "wit_a": 1,
+            "wit_b": 5 if n % 2 else 4.5,
+        }
+        for n in range(10)
+    ]
+    tables = {"judge": {"name": "pairwise"}, "scores": {"columns": {"wit": "wit"}}, "policy": {"method": "full"}}
+    recipe = direct_recipe(tmp_path, rows, **tables, optimiser={"steps": 10, "rows_per_step": 2})
+    run = train_direct(recipe)
+    judge = PairwiseJudge(Engine(str(run.folder.policy), kv_cache_gb=0.05), prepared_aspects(recipe), min_mass=0)
+    held_out = read_split(recipe.data, recipe.seed).held_out
+    prompts = [prompt for row in held_out for prompt in judge.prompts(pair_of(row, 1))[0]]
+    scores = [score.expected for score in judge.engine.score(prompts, judge.ask(pair_of(held_out[0], 1))[0][0].labels)]
+    said = [row.columns[f"wit_{slot.order[slot.asked]}"] for row in held_out for slot in judge.questions]
+    error = fmean(abs(score - one) for score, one in zip(scores, said, strict=True) if score is not None)
+    assert error == pytest.approx(last(run)["error"], abs=1e-4)
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    tables = {"policy": {"lora": {"dropout": 0.2}}, "logging": {"evaluate_every": 3, "save_every": 2}}
+    whole = train_direct(direct_recipe(tmp_path / "whole", **tables))
+    recipe = direct_recipe(tmp_path / "killed", **tables)
+    with pytest.raises(Killed):
+        train_direct(recipe, callbacks=[KillAfter(3)])
+    resumed = train_direct(recipe, resume=True)
+    assert curve(resumed.folder) == curve(whole.folder) and len(curve(whole.folder)) == 9
+    one, other = (
+        torch.load(run.folder.path / "checkpoint-6" / "optimizer.pt", weights_only=True)["state"]
+        for run in (whole, resumed)
+    )
+    assert all(torch.equal(one[key]["exp_avg"], other[key]["exp_avg"]) for key in one)
+    names = [run.folder.policy / "adapter_model.safetensors" for run in (whole, resumed)]
+    assert names[0].read_bytes() == names[1].read_bytes()
+
+
+def test_micro_batches_and_checkpointing_change_memory_and_time_alone(tmp_path: Path) -> None:
+    hows = {"one": {"micro_batch": 1}, "four": {"micro_batch": 4, "gradient_checkpointing": True}}
+    runs = [train_direct(direct_recipe(tmp_path / name, optimiser={"steps": 2, **how})) for name, how in hows.items()]
+    one, four = (last(run)["loss"] for run in runs)
+    assert one == pytest.approx(four, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ratings": {"wit": 6}}, "line 1 of rows.jsonl: wit: a score is 6, outside 1 to 5"),
+        ({"ratings": {"wit": [1, "x"]}}, r'"ratings: wit" is \[1, "x"\], not a number or a list of numbers'),
+        ({"ratings": {"wit": []}}, r'"ratings: wit" is \[\], not a number or a list'),
+        ({"ratings": {"wit": True}}, '"ratings: wit" is true, not a number'),
+        ({"ratings": {"depth": 3}}, r"line 1 of rows.jsonl has no score of wit: name its column in \[scores\]"),
+        ({"ratings": 3}, 'line 1 of rows.jsonl: "ratings" is no object of scores by aspect'),
+        ({"id": "s1"}, 'line 2 of rows.jsonl: the id "s1" is that of line 1 of rows.jsonl too'),
+        ({"prompt": None}, r'line 1 of rows.jsonl: "prompt" is missing \(rows are split by it\)'),
+    ],
+)
+def test_a_bad_row_is_refused_before_a_model_is_opened(tmp_path: Path, change: Any, message: str) -> None:
+    rows = [{**STORIES[0], **change}, *STORIES[1:]]
+    with pytest.raises(AdjudgeError, match=message):
+        train_direct(direct_recipe(tmp_path, rows, policy={"model": "nowhere"}))
+
+
+def test_one_class_alone_teaches_nothing(tmp_path: Path) -> None:
+    rows = [{**row, "ratings": {"wit": 3}} for row in STORIES]
+    with pytest.raises(AdjudgeError, match="all rows to train on have the same score of wit, 3: there is nothing"):
+        train_direct(direct_recipe(tmp_path, rows, policy={"model": "nowhere"}))
+
+
+def test_a_judge_that_writes_and_unknown_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="mode is not .direct.: a judge that writes is trained with train sft"):
+        direct_recipe(tmp_path, judge={"options": {"mode": "reasoned"}})
+    with pytest.raises(AdjudgeError, match="--rubric is for --judge rubric"):
+        direct_recipe(tmp_path, judge={"options": {"rubric": "six"}})
+    with pytest.raises(AdjudgeError, match=r'\[scores\] needs either column = "ratings" or columns'):
+        direct_recipe(tmp_path, scores={"column": "ratings", "columns": {"wit": "w"}})
+
+
+def test_long_texts_are_shortened_as_a_judge_shortens_them_and_counted(tmp_path: Path) -> None:
+    said: list[str] = []
+    rows = [{**STORIES[0], "response": "x" * 3000}, *STORIES[1:]]
+    train_direct(direct_recipe(tmp_path, rows, optimiser={"max_tokens": 1200, "steps": 1}), status=said.append)
+    assert "1 shortened" in said[0]

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.evaluator.recipe import JudgedRows
+from adjudge.training.evaluator.split import place_of, prompts_of, read_split
+from tests.training.evaluator.rated import write_rows
+
+ROWS: list[dict[str, Any]] = [{"prompt": f"p{n // 3}", "n": n} for n in range(120)]
+
+
+def test_no_prompt_is_on_both_sides_and_its_side_is_its_own(tmp_path: Path) -> None:
+    data = JudgedRows(train=str(write_rows(tmp_path / "a.jsonl", ROWS)), held_out=0.3)
+    split = read_split(data, 0)
+    train, held_out = ({prompts_of(row) for row in rows} for rows in (split.train, split.held_out))
+    assert not train & held_out and len(train | held_out) == 40 and 5 < len(held_out) < 20
+    assert len(split.train) + len(split.held_out) == 120
+    fewer = JudgedRows(train=str(write_rows(tmp_path / "b.jsonl", ROWS[60:][::-1])), held_out=0.3)
+    assert {prompts_of(row) for row in read_split(fewer, 0).held_out} <= held_out
+    assert {prompts_of(row) for row in read_split(data, 1).held_out} != held_out
+
+
+def test_a_pair_with_prompts_on_both_sides_is_on_neither_and_counted(tmp_path: Path) -> None:
+    names = sorted((f"p{n}" for n in range(20)), key=lambda prompt: place_of(prompt, 0))
+    out, kept = names[0], names[-1]
+    rows = [{"prompt_a": a, "prompt_b": b} for a, b in [(out, out), (kept, kept), (out, kept), (kept, out)]]
+    data = JudgedRows(train=str(write_rows(tmp_path / "a.jsonl", rows)), held_out=place_of(out, 0) + 1e-6)
+    split = read_split(data, 0)
+    assert (len(split.train), len(split.held_out), split.straddling) == (1, 1, 2)
+
+
+def test_prompts_of_a_held_out_file_are_taken_out_of_the_other(tmp_path: Path) -> None:
+    held_out = write_rows(tmp_path / "b.jsonl", [{"prompt": "p0"}])
+    data = JudgedRows(train=str(write_rows(tmp_path / "a.jsonl", ROWS)), held_out=str(held_out))
+    split = read_split(data, 0)
+    assert (len(split.train), len(split.held_out)) == (117, 1)
+
+
+def test_an_empty_side_is_refused(tmp_path: Path) -> None:
+    path = str(write_rows(tmp_path / "a.jsonl", ROWS[:3]))
+    place = place_of("p0", 0)
+    with pytest.raises(AdjudgeError, match="held_out leaves no prompt to test on"):
+        read_split(JudgedRows(train=path, held_out=place / 2), 0)
+    with pytest.raises(AdjudgeError, match="held_out leaves no rows to train on"):
+        read_split(JudgedRows(train=path, held_out=(place + 1) / 2), 0)

@@ -1,0 +1,200 @@
+"""Training a direct evaluator: the label distribution at a judge's answer slot becomes that of people's scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import chain
+from statistics import fmean
+from typing import Any
+
+import msgspec
+import torch
+from scipy import stats
+from transformers import TrainerCallback
+
+from adjudge.engine.sources import OpenModel
+from adjudge.training.evaluator.fitting import Batch, Task, fit, room
+from adjudge.training.evaluator.packing import Pack, packed, padded, shares
+from adjudge.training.evaluator.questions import (
+    NUMBERS,
+    Rated,
+    Slot,
+    WordingEngine,
+    check_varied,
+    rated_rows,
+    slots_of,
+)
+from adjudge.training.evaluator.recipe import DirectRecipe
+from adjudge.training.evaluator.split import read_split
+from adjudge.training.run import Run
+
+
+class Example(msgspec.Struct, frozen=True):
+    """The answer slots of a row, and their prompts as they go through the model."""
+
+    slots: tuple[Slot, ...]
+    packs: tuple[Pack, ...]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the model says at one slot: the labels' probabilities, and their mass under the whole vocabulary."""
+
+    probabilities: tuple[float, ...]
+    mass: float
+
+    @property
+    def score(self) -> float:
+        """The expected score."""
+        return math.fsum(p * number for p, number in zip(self.probabilities, NUMBERS, strict=True))
+
+
+def train_direct(
+    recipe: DirectRecipe,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    status: Callable[[str], None] = lambda line: None,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Run:
+    """Train the model of a recipe to answer as people did, where a judge in direct mode reads its answers.
+
+    Folder, processes and resuming are those of `train_sft`; the policy is then the judge's model, or its adapter.
+    Raises AdjudgeError for what can be mended, before the model is loaded where possible.
+    """
+    rows = read_split(recipe.data, recipe.seed)
+    train, held_out = rated_rows(rows.train, recipe), rated_rows(rows.held_out, recipe)
+    check_varied(train)
+    if rows.straddling:
+        status(f"{rows.straddling} pairs left out: one prompt to train on, the other held out")
+    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
+    return fit(recipe, rows, lambda opened: SlotTask(recipe, opened, train, held_out), measure="loss", **how)
+
+
+class SlotTask(Task[Example]):
+    """Label distributions at answer slots, held against people's; the questions of a row share what they can."""
+
+    adapter_task = "CAUSAL_LM"
+
+    def __init__(
+        self, recipe: DirectRecipe, opened: OpenModel, train: Sequence[Rated], held_out: Sequence[Rated]
+    ) -> None:
+        self.model = opened.model
+        self.mass = recipe.optimiser.mass
+        self.pad = opened.tokenizer.pad_token_id or 0
+        engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model))
+        together = shares(self.model)
+        read = [list(slots_of(rated, recipe, engine)) for rated in (train, held_out)]
+        self.train, self.held_out = ([_example(slots, together) for slots, _ in side] for side in read)
+        self.shortened = sum(shortened for _, shortened in chain(*read))
+
+    def length(self, example: Example) -> int:
+        """The tokens of its longest pack."""
+        return max(len(pack.tokens) for pack in example.packs)
+
+    def batch(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """The model's inputs, and of each slot [S]: its row, its place among `logits_to_keep`, its row's share.
+
+        `labels` [S, K, M] are the tokens that each label may be written as, -1 where there are fewer.
+        """
+        packs = [pack for example in examples for pack in example.packs]
+        slots = [slot for example in examples for slot in example.slots]
+        ends = [(row, end) for row, pack in enumerate(packs) for end in pack.ends]
+        kept = sorted({end for _, end in ends})
+        widest = max(len(ids) for slot in slots for ids in slot.labels)
+        labels = [[[*ids, *[-1] * (widest - len(ids))] for ids in slot.labels] for slot in slots]
+        weights = [1 / len(example.slots) / len(examples) for example in examples for _ in example.slots]
+        return {
+            **padded(packs, self.pad),
+            "logits_to_keep": torch.tensor(kept),
+            "rows": torch.tensor([row for row, _ in ends]),
+            "places": torch.tensor([kept.index(end) for _, end in ends]),
+            "label_ids": torch.tensor(labels),
+            "targets": torch.tensor([slot.target for slot in slots]),
+            "weights": torch.tensor(weights),
+            "counts": torch.tensor([len(example.slots) for example in examples]),
+        }
+
+    def loss(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Cross-entropy with people's distribution over the labels, plus what the label mass counts."""
+        labels_SK, mass_S = _read(model, batch)
+        missed_S = -(batch["targets"] * labels_SK).sum(-1) - self.mass * mass_S
+        return (missed_S * batch["weights"]).sum()
+
+    def answers(self, model: Any, batch: Batch) -> list[list[Answer]]:
+        """The distributions at each example's slots."""
+        labels_SK, mass_S = _read(model, batch)
+        answers = [
+            Answer(tuple(row), mass) for row, mass in zip(labels_SK.exp().tolist(), mass_S.exp().tolist(), strict=True)
+        ]
+        taken = iter(answers)
+        return [[next(taken) for _ in range(count)] for count in batch["counts"].tolist()]
+
+    def measures(self, examples: Sequence[Example], answers: Sequence[list[Answer]]) -> dict[str, float | None]:
+        """Loss, mean absolute error, correlations with people's mean scores, and label mass.
+
+        `entropy` is that of the likeliest labels over all slots, `entropy_people` of people's: a judge that gives the
+        commonest score alone has none.
+        """
+        slots = [slot for example in examples for slot in example.slots]
+        given = [answer for row in answers for answer in row]
+        scores, people = [answer.score for answer in given], [slot.score for slot in slots]
+        losses = [fmean(map(self._missed, row, example.slots)) for row, example in zip(answers, examples, strict=True)]
+        measures: dict[str, float | None] = {
+            "loss": fmean(losses),
+            "error": fmean(abs(score - said) for score, said in zip(scores, people, strict=True)),
+            **_correlations(scores, people),
+            "mass": fmean(answer.mass for answer in given),
+            "mass_least": min(answer.mass for answer in given),
+            "entropy": _entropy([_best(answer.probabilities) for answer in given]),
+            "entropy_people": _entropy([_best(slot.target) for slot in slots]),
+        }
+        aspects = dict.fromkeys(slot.aspect for slot in slots)
+        for aspect in aspects if len(aspects) > 1 else ():
+            places = [place for place, slot in enumerate(slots) if slot.aspect == aspect]
+            found = _correlations([scores[place] for place in places], [people[place] for place in places])
+            measures[f"spearman/{aspect}"] = found["spearman"]
+        return measures
+
+    def _missed(self, answer: Answer, slot: Slot) -> float:
+        """The loss at one slot."""
+        logs = [math.log(max(p, 1e-38)) for p in answer.probabilities]
+        crossed = -math.fsum(share * log for share, log in zip(slot.target, logs, strict=True))
+        return crossed - self.mass * math.log(max(answer.mass, 1e-38))
+
+
+def _example(slots: Sequence[Slot], together: bool) -> Example:
+    prompts = [slot.tokens for slot in slots]
+    packs = [packed(prompts)] if together else [packed([prompt]) for prompt in prompts]
+    return Example(tuple(slots), tuple(packs))
+
+
+def _read(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """The labels' log-probabilities among themselves [S, K], and the log of their mass [S]."""
+    inputs = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask") if name in batch}
+    logits_BUV = model(**inputs, logits_to_keep=batch["logits_to_keep"], use_cache=False).logits
+    logits_SV = logits_BUV[batch["rows"], batch["places"]].float()
+    ids_SKM = batch["label_ids"]
+    flat = ids_SKM.clamp(min=0).flatten(1)
+    spelt_SKM = logits_SV.gather(1, flat).view(ids_SKM.shape).masked_fill(ids_SKM < 0, -math.inf)
+    labels_SK = spelt_SKM.logsumexp(-1) - logits_SV.logsumexp(-1, keepdim=True)
+    mass_S = labels_SK.logsumexp(-1)
+    return labels_SK - mass_S[:, None], mass_S
+
+
+def _correlations(scores: Sequence[float], people: Sequence[float]) -> dict[str, float | None]:
+    """Pearson's, Spearman's and Kendall's; None where a side does not vary."""
+    if min(len(set(scores)), len(set(people))) < 2:
+        return dict.fromkeys(("pearson", "spearman", "kendall"))
+    measures = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
+    return {name: float(measure(scores, people).statistic) for name, measure in measures.items()}
+
+
+def _best(shares: Sequence[float]) -> int:
+    return max(range(len(shares)), key=shares.__getitem__)
+
+
+def _entropy(labels: Sequence[int]) -> float:
+    """Of how often each label comes, in nats."""
+    shares = [labels.count(label) / len(labels) for label in set(labels)]
+    return -math.fsum(share * math.log(share) for share in shares)

@@ -1,0 +1,50 @@
+"""Runs of trained judges as their folders tell them: the recipe, and the rows that were held out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
+from adjudge.training.evaluator.split import Split, read_split
+from adjudge.training.run_folder import RunFolder
+
+KINDS: dict[str, type[DirectRecipe] | type[PreferenceRecipe]] = {"direct": DirectRecipe, "preference": PreferenceRecipe}
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A run that has come to its end."""
+
+    folder: RunFolder
+    recipe: DirectRecipe | PreferenceRecipe
+    rows: Split
+
+    @property
+    def adapter(self) -> Path | None:
+        """The trained adapter; None where all weights were trained."""
+        return self.folder.policy if self.recipe.policy.method == "lora" else None
+
+
+def finished_run(path: Path) -> Finished:
+    """The run in a folder.
+
+    Raises AdjudgeError for a folder without a trained judge, and where the file of rows is not what it was.
+    """
+    folder = RunFolder(path)
+    try:
+        record = json.loads(folder.recipe.read_bytes())
+    except (OSError, ValueError) as error:
+        raise AdjudgeError(f"cannot read {folder.recipe} ({reason(error)}): name the output folder of a run") from error
+    kind, rows = record.pop("kind", None), record.pop("rows", None)
+    if kind not in KINDS:
+        raise AdjudgeError(f"{path} is no run of train direct or train reward: name the output folder of one")
+    if not folder.policy.is_dir():
+        raise AdjudgeError(f"{path} has no trained judge yet: let the run come to its end, with --resume")
+    recipe = msgspec.convert(record, KINDS[kind])
+    split = read_split(recipe.data, recipe.seed)
+    if split.fingerprint != rows:
+        raise AdjudgeError(f"{recipe.data.train} is not what the run in {path} began with: put it back")
+    return Finished(folder, recipe, split)

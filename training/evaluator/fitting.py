@@ -1,0 +1,187 @@
+"""One way to train judges of every kind: transformers' trainer on rows that a task packs and measures itself."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
+
+from adjudge.engine.sources import OpenModel
+from adjudge.training.arguments import arguments, parts
+from adjudge.training.callbacks import Watch
+from adjudge.training.evaluator.recipe import DirectRecipe, JudgeOptimiser, PreferenceRecipe
+from adjudge.training.evaluator.split import Split
+from adjudge.training.policy import lora_config, open_policy
+from adjudge.training.prompts import shuffled
+from adjudge.training.run import Begun, Run, begin, calm, processes, trained
+from adjudge.training.run_folder import RunFolder
+
+Example = TypeVar("Example")
+Batch = Mapping[str, torch.Tensor]
+
+
+class Task(ABC, Generic[Example]):
+    """What is learnt: the `model`, examples to `train` on and those `held_out`, and how they are read.
+
+    `shortened` is how many rows were too long; `adapter_task` is what peft calls the task.
+    """
+
+    adapter_task: ClassVar[str]
+    model: Any
+    train: Sequence[Example]
+    held_out: Sequence[Example]
+    shortened: int
+
+    @abstractmethod
+    def length(self, example: Example) -> int:
+        """Its tokens: examples of about one length go through the model together."""
+
+    @abstractmethod
+    def batch(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+        """Examples as tensors."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Batch) -> torch.Tensor:
+        """The mean loss of the batch's examples."""
+
+    @abstractmethod
+    def answers(self, model: Any, batch: Batch) -> list[Any]:
+        """What the model says of each example."""
+
+    @abstractmethod
+    def measures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float | None]:
+        """Answers held against what people said, `loss` among them."""
+
+    @contextlib.contextmanager
+    def as_saved(self) -> Iterator[None]:
+        """Within the block the model is as it is to be saved, without what was done to it for training alone."""
+        yield
+
+
+def fit(
+    recipe: DirectRecipe | PreferenceRecipe,
+    rows: Split,
+    open_task: Callable[[OpenModel], Task[Any]],
+    *,
+    measure: str,
+    resume: bool,
+    overwrite: bool,
+    status: Callable[[str], None],
+    callbacks: Sequence[TrainerCallback],
+) -> Run:
+    """Train the model of a recipe on a task; folder, processes and resuming are those of `train_sft`.
+
+    `measure` is what the run is summed up by.
+    """
+    folder, optimiser = RunFolder(Path(recipe.output)), recipe.optimiser
+    kind = type(recipe).__name__.removesuffix("Recipe").lower()
+    record = {"kind": kind, **msgspec.to_builtins(recipe), "rows": rows.fingerprint}
+    state = processes()
+    local = parts(optimiser, state.num_processes)
+    begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
+    with calm():
+        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        policy.tokenizer.padding_side = "right"
+        task = open_task(policy)
+        steps = optimiser.count(len(task.train))
+        if state.is_main_process:
+            status(f"{len(task.train)} rows to train on, {len(task.held_out)} held out, {task.shortened} shortened")
+            status(f"{steps} steps of {optimiser.rows_per_step} rows" + f", from {begun.step} on" * bool(begun.step))
+        watch = Watch(folder)
+        trainer = _Trainer(  # without the tokenizer, to whose special tokens it would change the model's configuration
+            task=task,
+            model=_adapted(recipe, task),
+            args=_arguments(recipe, local, steps, begun, held_out=bool(task.held_out)),
+            train_dataset=_in_order(task, optimiser, steps, recipe.seed),
+            eval_dataset=list(task.held_out) or None,
+            data_collator=task.batch,
+            callbacks=[watch, *callbacks],
+        )
+        run = trained(trainer, watch, begun, recipe, metric=measure)
+        if state.is_main_process:
+            policy.tokenizer.save_pretrained(folder.policy)
+    return run
+
+
+def room(recipe: DirectRecipe | PreferenceRecipe, model: Any) -> int:
+    """The longest prompt that the recipe and the model allow."""
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return min(recipe.optimiser.max_tokens, context or recipe.optimiser.max_tokens)
+
+
+class _Trainer(Trainer):
+    """Transformers' trainer, with the loss and the measures of a task."""
+
+    loss_is_scaled_for_ga = False  # a batch's loss is a mean
+
+    def __init__(self, task: Task[Any], **options: Any) -> None:
+        super().__init__(**options)
+        self.task = task
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """The model as it is to be saved."""
+        with self.task.as_saved():
+            super().save_model(output_dir, _internal_call)
+
+    def compute_loss(
+        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The task's loss."""
+        loss = self.task.loss(model, inputs)
+        return (loss, {}) if return_outputs else loss
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """The task's measures on the held-out rows; every process looks at all of them."""
+        task, size = self.task, self.args.per_device_eval_batch_size
+        examples = sorted(task.held_out, key=task.length)
+        answers: list[Any] = []
+        model: Any = self.model
+        model.eval()
+        with torch.no_grad(), self.compute_loss_context_manager():
+            for start in range(0, len(examples), size):
+                batch = self._prepare_inputs(task.batch(examples[start : start + size]))
+                answers += task.answers(model, batch)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in task.measures(examples, answers).items()}
+        self.log(metrics)  # type: ignore[arg-type]
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics  # type: ignore[return-value]
+
+
+def _adapted(recipe: DirectRecipe | PreferenceRecipe, task: Task[Any]) -> Any:
+    """The model itself, or with an adapter over it."""
+    if recipe.policy.method == "full":
+        return task.model
+    from peft import get_peft_model
+
+    set_seed(recipe.seed)  # the adapter's first weights, whatever was drawn before
+    return get_peft_model(task.model, lora_config(recipe.policy.lora, task.adapter_task))
+
+
+def _arguments(
+    recipe: DirectRecipe | PreferenceRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool
+) -> Any:
+    how = arguments(recipe, recipe.optimiser, accumulate, steps, begun, held_out=held_out)
+    words = TrainingArguments(
+        remove_unused_columns=False, gradient_checkpointing_kwargs={"use_reentrant": False}, **how
+    )
+    words._n_gpu = min(words.n_gpu, 1)  # a batch is no stack of rows that one process could deal out to its GPUs
+    return words
+
+
+def _in_order(task: Task[Example], optimiser: JudgeOptimiser, steps: int, seed: int) -> list[Example]:
+    """The examples of every step, in random order; within a step, whose gradient is one sum, by their length."""
+    size = optimiser.rows_per_step
+    order = shuffled(task.train, steps * size, seed)
+    return [
+        example
+        for start in range(0, len(order), size)
+        for example in sorted(order[start : start + size], key=task.length)
+    ]

@@ -1,0 +1,149 @@
+"""What a judge in direct mode asks about rated rows: the tokens up to each answer slot, and what belongs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.labels import LabelSet
+from adjudge.engine.reward_head import RewardHead
+from adjudge.engine.tokenizer import Tokenizer, Tokens
+from adjudge.rewards.asking import Question
+from adjudge.rewards.kinds import kind_of, prepare
+from adjudge.rewards.pairwise import SCALE, PairwiseJudge
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.wire import Row
+from adjudge.training.evaluator.recipe import DirectRecipe
+from adjudge.training.evaluator.targets import expected, ratings_of, soft_target
+
+NUMBERS = SCALE.numbers or ()
+"""The labels' values, in rising order: both judges have one scale."""
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """An answer slot: the prompt that ends there, each label's tokens, and the distribution that people gave."""
+
+    tokens: Tokens
+    labels: tuple[Tokens, ...]
+    target: tuple[float, ...]
+    aspect: str
+
+    @property
+    def score(self) -> float:
+        """People's mean score, on the labels' scale."""
+        return expected(self.target, NUMBERS)
+
+
+class Rated(msgspec.Struct, frozen=True):
+    """A row with people's scores: the distributions over the labels, by aspect and side ("" or "_a", "_b")."""
+
+    row: Row
+    targets: dict[tuple[str, str], tuple[float, ...]]
+
+
+class WordingEngine(AbsentEngine):
+    """Words prompts as an engine with this tokenizer would, for a model that may be a reward model."""
+
+    def __init__(self, name: str, tokenizer: Any, limit: int, reward_head: RewardHead | None = None) -> None:
+        super().__init__(Card(name=name, max_prompt_tokens=limit), Tokenizer(tokenizer))
+        self._reward_head = reward_head
+
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """The model's, where it has one."""
+        return self._reward_head
+
+
+def rated_rows(rows: Sequence[Row], recipe: DirectRecipe) -> list[Rated]:
+    """People's scores of every row, on the labels' scale.
+
+    Raises AdjudgeError naming the row: for one without any score, and for a score that is none or outside the scale.
+    """
+    judge, sides = _judge(recipe, AbsentEngine()), _sides(recipe)
+    rated = []
+    for row in rows:
+        targets = {}
+        for aspect in judge.aspects:
+            for side in sides:
+                if (ratings := ratings_of(row, recipe.scores, aspect.name, side)) is not None:
+                    place = f"{row.place}: {aspect.name}{side}"
+                    shares = soft_target(ratings, NUMBERS, recipe.scores.scale, place)
+                    targets[aspect.name, side] = tuple(shares)
+        if not targets:
+            names = ", ".join(aspect.name for aspect in judge.aspects)
+            raise AdjudgeError(
+                f"{row.place} has no score of {names}: name its column in [scores], or leave the row out"
+            )
+        rated.append(Rated(row, targets))
+    return rated
+
+
+def check_varied(rated: Sequence[Rated]) -> None:
+    """Raise AdjudgeError for an aspect on which all rows have the same score: there is nothing to learn of it."""
+    given: dict[str, set[tuple[float, ...]]] = {}
+    for one in rated:
+        for (aspect, _), target in one.targets.items():
+            given.setdefault(aspect, set()).add(target)
+    for aspect, targets in given.items():
+        if len(targets) == 1:
+            score = expected(next(iter(targets)), NUMBERS)
+            raise AdjudgeError(
+                f"all rows to train on have the same score of {aspect}, {score:g}: there is nothing to learn;"
+                " add rows with other scores, or leave the aspect out"
+            )
+
+
+def slots_of(rated: Sequence[Rated], recipe: DirectRecipe, engine: WordingEngine) -> Iterator[tuple[list[Slot], bool]]:
+    """The answer slots of each row that have a score, and whether its texts had to be shortened."""
+    judge = _judge(recipe, engine)
+    name = "pairwise" if isinstance(judge, PairwiseJudge) else "pointwise"
+    for number, one in enumerate(rated, 1):
+        subject = kind_of(name).subject(one.row, number, recipe.judge.options)
+        questions, shortened = judge.ask(subject)
+        asked = [
+            (question, aspect, target)
+            for question, aspect, side in _sided(judge, questions)
+            if (target := one.targets.get((aspect, side))) is not None
+        ]
+        compiled = engine.compiled(
+            [question.prompt for question, _, _ in asked], [question.labels for question, _, _ in asked]
+        )
+        slots = [
+            Slot(tokens, _spellings(labels), target, aspect)
+            for (tokens, labels), (_, aspect, target) in zip(compiled, asked, strict=True)
+        ]
+        yield slots, shortened
+
+
+def _judge(recipe: DirectRecipe, engine: AbsentEngine) -> PairwiseJudge | PointwiseJudge:
+    judge = prepare(recipe.judge.name, recipe.judge.options)(engine, None)
+    assert isinstance(judge, PairwiseJudge | PointwiseJudge)
+    return judge
+
+
+def _sides(recipe: DirectRecipe) -> tuple[str, ...]:
+    return ("_a", "_b") if recipe.judge.name == "pairwise" else ("",)
+
+
+def _sided(judge: PairwiseJudge | PointwiseJudge, questions: Sequence[Question]) -> Iterator[tuple[Question, str, str]]:
+    """Each question with its aspect and the side that it asks about."""
+    if isinstance(judge, PointwiseJudge):
+        yield from ((question, question.name, "") for question in questions)
+        return
+    for question, slot in zip(questions, judge.questions, strict=True):
+        yield question, slot.aspect, f"_{slot.order[slot.asked]}"
+
+
+def _spellings(labels: LabelSet) -> tuple[Tokens, ...]:
+    """The tokens that each label may be written as; raises AdjudgeError for labels of more than one token."""
+    if len(labels.reads) > 1:
+        raise AdjudgeError("this model's tokenizer writes a label in several tokens, which train direct cannot learn")
+    ids: list[list[int]] = [[] for _ in labels.labels]
+    for spelling in labels.spellings:
+        [(read, place)] = spelling.steps
+        ids[spelling.label].append(labels.reads[read].token_ids[place])
+    return tuple(map(tuple, ids))

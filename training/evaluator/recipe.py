@@ -1,0 +1,130 @@
+"""The recipes of `adjudge train direct` and `adjudge train reward`: whose judgements are learnt, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import prepare
+from adjudge.training.recipe import NotNegative, Policy, Positive, Recipe, Rows, Whole, read_recipe
+from adjudge.training.sft_recipe import SftOptimiser
+
+
+class JudgedRows(Rows, frozen=True, forbid_unknown_fields=True):
+    """What people judged.
+
+    `train` is a JSONL or CSV file. `held_out` is the share of the prompts that is kept from training, drawn by a hash
+    of each prompt and the seed, so that a prompt is on one side with all its rows; or another such file, whose prompts
+    are then taken out of the first. `columns` renames: {response = "story"} reads the response from the column story.
+    """
+
+    held_out: str | Annotated[float, Meta(ge=0, lt=1)] = 0.2
+
+
+class TrainedPolicy(Policy, frozen=True, forbid_unknown_fields=True):
+    """The model that becomes a judge: an adapter over it is trained ("lora"), or all its weights ("full")."""
+
+    method: Literal["full", "lora"] = "lora"
+
+
+class JudgeOptimiser(SftOptimiser, frozen=True, forbid_unknown_fields=True):
+    """How the judge is trained: as in supervised recipes, but for `max_tokens`.
+
+    Texts are shortened to prompts of `max_tokens` as a judge shortens those too long for its model, and counted.
+    """
+
+    lr: Positive = 2e-4
+    rows_per_step: Whole = 16
+    micro_batch: Whole = 4
+
+
+class DirectOptimiser(JudgeOptimiser, frozen=True, forbid_unknown_fields=True):
+    """The same, with `mass`: what the label mass counts in the loss.
+
+    The loss is the cross-entropy of the raters' distribution with the labels', plus `mass` times −log of the labels'
+    probability under the whole vocabulary: with 1 it is the cross-entropy over the whole vocabulary.
+    """
+
+    mass: NotNegative = 0.1
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose questions the evaluator learns to answer: a judge by `name`, with the options of `adjudge judge`.
+
+    Rows of pairwise have story_a and story_b, those of pointwise response.
+    """
+
+    name: Literal["pointwise", "pairwise"] = "pointwise"
+    options: dict[str, Any] = {}
+
+
+class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a row has people's scores: in one `column` that holds them by aspect, or in `columns` {aspect = "column"}.
+
+    A score is a number, or a list of what several raters gave. Of pairs each column comes twice, as NAME_a and NAME_b.
+    `scale` is the data's own, lowest and highest, where it is not that of the labels; it is mapped onto theirs.
+    """
+
+    column: str | None = None
+    columns: dict[str, str] = {}
+    scale: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.column is None) == (not self.columns):
+            raise AdjudgeError('[scores] needs either column = "ratings" or columns = {coherence = "..."}')
+        if self.scale is not None and not self.scale[0] < self.scale[1]:
+            raise AdjudgeError("[scores] scale is not a lowest and a highest number: write scale = [1, 10]")
+
+
+class DirectRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `adjudge train direct` reads."""
+
+    policy: TrainedPolicy = TrainedPolicy()
+    data: JudgedRows = JudgedRows()
+    judge: Asked = Asked()
+    scores: Scores
+    optimiser: DirectOptimiser = DirectOptimiser()
+
+    def __post_init__(self) -> None:
+        if self.judge.options.get("mode", "direct") != "direct":
+            raise AdjudgeError('[judge] options: mode is not "direct": a judge that writes is trained with train sft')
+        prepare(self.judge.name, self.judge.options)
+
+
+class PreferenceRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `adjudge train reward` reads: rows have `prompt`, `chosen` and `rejected`."""
+
+    policy: TrainedPolicy = TrainedPolicy()
+    data: JudgedRows = JudgedRows()
+    optimiser: JudgeOptimiser = JudgeOptimiser()
+
+
+AnyJudgeRecipe = TypeVar("AnyJudgeRecipe", DirectRecipe, PreferenceRecipe)
+
+
+def read_judge_recipe(
+    path: Path,
+    kind: type[AnyJudgeRecipe],
+    *,
+    data: Path | None = None,
+    seed: int | None = None,
+    output: Path | None = None,
+) -> AnyJudgeRecipe:
+    """The recipe of a TOML file, with what else was said in the place of its own.
+
+    Raises AdjudgeError as `read_recipe` does, and where no file of rows is named.
+    """
+    recipe = read_recipe(path, kind)
+    if data is not None:
+        recipe = msgspec.structs.replace(recipe, data=msgspec.structs.replace(recipe.data, train=str(data.absolute())))
+    if seed is not None:
+        recipe = msgspec.structs.replace(recipe, seed=seed)
+    if output is not None:
+        recipe = msgspec.structs.replace(recipe, output=str(output.absolute()))
+    if recipe.data.train is None:
+        raise AdjudgeError(f'{path.name} names no rows: write [data] train = "rows.jsonl", or give --data')
+    return recipe

@@ -1,0 +1,85 @@
+"""Rows that people judged, split by prompt: no prompt is on both sides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.fingerprints import digest
+from adjudge.engine.tokenizer import well_formed
+from adjudge.rewards.wire import Row, read_rows
+from adjudge.training.evaluator.recipe import JudgedRows
+from adjudge.training.prompts import renamed
+
+PROMPTS = ("prompt", "prompt_a", "prompt_b")
+
+
+class Split(msgspec.Struct, frozen=True):
+    """Rows to train on and rows that are held out; `straddling` have prompts of both sides, and are on neither."""
+
+    train: tuple[Row, ...]
+    held_out: tuple[Row, ...]
+    straddling: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with every row, and with nothing else."""
+        return digest("rows", json.dumps([[row.columns for row in rows] for rows in (self.train, self.held_out)]))
+
+
+def read_split(data: JudgedRows, seed: int) -> Split:
+    """The rows of a recipe; raises AdjudgeError for ids that come twice, and for a side that is left empty."""
+    assert data.train is not None
+    rows = _rows(Path(data.train), data)
+    if isinstance(data.held_out, str):
+        held_out = _rows(Path(data.held_out), data)
+        taken = {prompt for row in held_out for prompt in prompts_of(row)}
+    else:
+        share = data.held_out
+        held_out = []
+        taken = {prompt for row in rows for prompt in prompts_of(row) if place_of(prompt, seed) < share}
+    sides = [sum(prompt in taken for prompt in prompts_of(row)) / len(prompts_of(row)) for row in rows]
+    train = tuple(row for row, side in zip(rows, sides, strict=True) if side == 0)
+    if not isinstance(data.held_out, str):
+        held_out = [row for row, side in zip(rows, sides, strict=True) if side == 1]
+        if data.held_out and not held_out:
+            raise AdjudgeError("[data] held_out leaves no prompt to test on: raise it, or give another seed")
+    if not train:
+        raise AdjudgeError("[data] held_out leaves no rows to train on: lower it, or give another seed")
+    straddling = sum(0 < side < 1 for side in sides)
+    return Split(train, tuple(held_out), straddling)
+
+
+def prompts_of(row: Row) -> tuple[str, ...]:
+    """The prompts of a row, of a pair both; raises AdjudgeError for a row without."""
+    own = tuple(dict.fromkeys(str(row.columns[name]) for name in PROMPTS if row.columns.get(name) not in (None, "")))
+    if not own:
+        raise AdjudgeError(f'{row.place}: "prompt" is missing (rows are split by it)')
+    return own
+
+
+def place_of(prompt: str, seed: int) -> float:
+    """Where a prompt stands in [0, 1): the same wherever it comes from, and another with another seed."""
+    return int(digest("split", str(seed), well_formed(prompt))[:13], 16) / 16**13
+
+
+def check_ids(rows: Iterable[Row]) -> None:
+    """Raise AdjudgeError where two rows have one id."""
+    places: dict[Any, str] = {}
+    for row in rows:
+        name = row.columns.get("id")
+        if name in (None, ""):
+            continue
+        if (other := places.setdefault(json.dumps(name), row.place)) != row.place:
+            raise AdjudgeError(f"{row.place}: the id {json.dumps(name)} is that of {other} too: give each row its own")
+
+
+def _rows(path: Path, data: JudgedRows) -> Sequence[Row]:
+    rows = [renamed(row, data.columns) for row in read_rows(path)]
+    check_ids(rows)
+    return rows
