@@ -82,3 +82,55 @@ def test_a_file_that_breaks_off_is_refused(run: Run) -> None:
     Path("t.jsonl").write_text(text[:-5])
     result = run(*TINY)
     assert isinstance(result.exception, AdjudgeError) and "breaks off" in str(result.exception)
+
+
+# ---- principles
+
+SMALL = ("--rounds", "1", "--written", "1", "--looked-at", "2", "--held-out", "0.5", "--max-tokens", "48")
+
+
+@pytest.fixture
+def search(run: Run) -> Run:
+    rows = [{"prompt": f"Greeting {n}", "response": f"Hello {n}", "label": n % 2} for n in range(4)]
+    write("l.jsonl", *rows)
+    Path("p.txt").write_text("Be kind.\n")
+    return lambda *arguments: CliRunner().invoke(app, ["curate", "principles", "l.jsonl", *arguments])
+
+
+def test_a_search_leaves_principles_that_a_judge_reads_and_a_line_for_each_round(search: Run) -> None:
+    arguments = ("-o", "found.toml", "--principles", "p.txt", *TINY[:4], *SMALL)
+    result = search(*arguments)
+    assert result.exit_code == 0, result.output
+    rounds = lines("found.rounds.jsonl")
+    assert [one["number"] for one in rounds] == [0, 1] and rounds[0]["principles"] == ["Be kind."]
+    assert {"accuracy", "precision", "recall", "f1", "strategy", "held_out"} <= rounds[1].keys()
+    assert all("reason" in drop["dropped"] for drop in lines("found.dropped.jsonl"))
+    judged = CliRunner().invoke(
+        app, ["judge", "l.jsonl", "--judge", "principle", "--principles", "found.toml", *TINY[:4]]
+    )
+    assert judged.exit_code == 0, judged.output
+    before = Path("found.toml").read_text()
+    again = search(*arguments, "--resume")
+    assert again.exit_code == 0, again.output
+    assert lines("found.rounds.jsonl") == rounds and Path("found.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--without", "judge"), 'no agent "judge"'),
+        (("-o", "p.jsonl"), "name a .toml"),
+        (("--held-out", "1.5"), "the share held out is 1.5"),
+        (("--held-out", "0.1"), "no good texts held out"),
+        (("--language", "xx"), 'no principles in language "xx"'),
+        (("--language", "xx", "--principles", "p.txt"), 'language "xx"'),
+        (("--principles", "none.txt"), "cannot read none.txt"),
+        (("--plot", "p.txt"), "is no picture"),
+    ],
+)
+def test_mistakes_of_a_search_are_found_before_a_model_is_looked_for(
+    search: Run, options: tuple[str, ...], reason: str
+) -> None:
+    result = search(*options, "--model", "no/such-model")
+    assert isinstance(result.exception, AdjudgeError)
+    assert reason in str(result.exception)
