@@ -43,6 +43,7 @@ def test_misses_sharpen_the_principles_catches_the_writer_and_mistakes_are_refle
     ]
     assert [one.hits for one in rounds] == [0.5, 1.0, 1.0, 1.0] and best(rounds) is rounds[1]
     assert all(one.dropped == {} for one in rounds)
+    assert len(set(engine.seeds)) == len(engine.seeds)  # a prompt that comes again in a later round gets another text
 
 
 def test_each_agent_is_told_what_it_needs(wide: Engine) -> None:
