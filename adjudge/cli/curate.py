@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -48,9 +48,14 @@ def curate_pairs(
         str | None,
         typer.Option(help="Agents to leave out, after commas: retrieval, positive, negative, judge or reflect."),
     ] = None,
-    per_prompt: Annotated[int, typer.Option(help="Pairs of a prompt at most; 0: all of good with bad.", min=0)] = 1,
+    by: Annotated[
+        Literal["rulings", "scores"],
+        typer.Option(help="rulings: good against bad; scores: better against worse, whatever was ruled."),
+    ] = "rulings",
+    per_prompt: Annotated[int, typer.Option(help="Pairs of a prompt at most; 0: all there are.", min=0)] = 1,
     margin: Annotated[
-        float, typer.Option(help="How far from 0.5 the probability of being good must be, either way.")
+        float,
+        typer.Option(help="How far the probability of being good must be from 0.5 (scores: from the other text's)."),
     ] = 0.0,
     model: JudgeModel = None,
     adapter: Adapter = None,
@@ -79,7 +84,8 @@ def curate_pairs(
 
     A row has `prompt` and `response`, optionally `id` and `label` (1 good, 0 not, as people said). Each text is judged
     as by `adjudge judge --judge debate`. A pair has `prompt`, `chosen` (ruled good) and `rejected` (ruled bad), as
-    `adjudge train reward` takes them, with the ids and scores of both.
+    `adjudge train reward` takes them, with the ids and scores of both. --by scores makes pairs with a judge that finds
+    everything good, or nothing.
 
     Beside the pairs stand every verdict (.verdicts.jsonl), every text that is in no pair, with the stage and reason
     (.dropped.jsonl), and the numbers (.summary.json): what each stage left, how debates ended, and, where rows have
@@ -94,7 +100,7 @@ def curate_pairs(
     curate_pairs_file(
         texts,
         output or texts.with_suffix(".pairs.jsonl"),
-        rules=Rules(per_prompt, margin),
+        rules=Rules(per_prompt, margin, by),
         options=options,
         source=source,
         earlier=earlier_of(resume, overwrite),

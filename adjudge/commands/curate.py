@@ -72,6 +72,7 @@ def curate_pairs_file(
                 "rulings": rulings,
                 "agreement": measures(agreement),
                 "model": engine.name,
+                "rules": rules,
                 "options": {name: str(value) for name, value in options.items()},
             }
             write_stage(beside(output, "summary.json"), [summary])
@@ -88,7 +89,7 @@ def curate_pairs_file(
         f"{counted(len(pairs), 'pair')}: {output}",
     )
     if not pairs:
-        _say("no pair could be made: the table says what became of the texts")
+        _say("no pair could be made (see what was dropped); --by scores compares texts that are all ruled alike")
 
 
 def curate_principles_file(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class PreferencePair(msgspec.Struct, frozen=True):
-    """A good text and a bad one to the same prompt, as reward models are trained on, with their ids and scores."""
+    """A text and a worse one to the same prompt, as reward models are trained on, with their ids and scores."""
 
     prompt: str
     chosen: str
@@ -50,15 +50,20 @@ class PreferencePair(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """Which pairs are made: a text is good above 0.5 + `margin`, bad below 0.5 − `margin`, and else in no pair.
+    """Which pairs are made.
 
-    Of the pairs of good and bad texts to a prompt those `per_prompt` count whose scores are farthest apart (equally far
-    ones in the order of the texts); 0 stands for all of them. The paper has 7,896 pairs of 10,000 prompts, hence one;
-    it gives no margin. Raises AdjudgeError for rules that no pair could meet.
+    By "rulings", the paper's way, a good text stands against a bad one: good is a score above 0.5 + `margin`, bad one
+    below 0.5 − `margin`, and the rest is in no pair. By "scores", for judges that find everything good or nothing, any
+    text stands against one whose score is lower by more than `margin`, whatever was ruled.
+
+    Of the pairs of a prompt those `per_prompt` count whose scores are farthest apart (equally far ones in the order of
+    the texts); 0 stands for all of them. The paper has 7,896 pairs of 10,000 prompts, hence one; it gives no margin.
+    Raises AdjudgeError for rules that no pair could meet.
     """
 
     per_prompt: int = 1
     margin: float = 0.0
+    by: Literal["rulings", "scores"] = "rulings"
 
     def __post_init__(self) -> None:
         if self.per_prompt < 0:
@@ -66,13 +71,19 @@ class Rules(msgspec.Struct, frozen=True):
         if not 0 <= self.margin < 0.5:
             raise AdjudgeError(f"the margin is {self.margin}: give at least 0 and less than 0.5")
 
-    def is_good(self, score: float) -> bool:
-        """Whether a text of that score can be chosen."""
-        return score > 0.5 + self.margin
+    def ruling(self, one: Judged) -> bool | None:
+        """Whether a text is good; None where it is neither good nor bad."""
+        return None if abs(one.score - 0.5) <= self.margin else one.score > 0.5
 
-    def is_bad(self, score: float) -> bool:
-        """Whether a text of that score can be rejected."""
-        return score < 0.5 - self.margin
+    def takes(self, one: Judged) -> bool:
+        """Whether a text can be in a pair at all."""
+        return self.by == "scores" or self.ruling(one) is not None
+
+    def prefers(self, one: Judged, other: Judged) -> bool:
+        """Whether the first is chosen over the other."""
+        if self.by == "scores":
+            return one.score - other.score > self.margin
+        return self.ruling(one) is True and self.ruling(other) is False
 
 
 class Rulings(msgspec.Struct, frozen=True):
@@ -135,8 +146,9 @@ def judge_candidates(judge: DebateJudge, candidates: Sequence[Candidate]) -> tup
 def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferencePair], list[Passed[Judged]]]:
     """The pairs, prompts in the order of their first texts, and the stages that texts went through on the way.
 
-    A text that stands twice below its prompt counts once ("twice"); one that is neither good nor bad is "even"; a text
-    without a partner is "all_good" or "all_bad"; one that has partners but is in none of the pairs is "spare".
+    A text that stands twice below its prompt counts once ("twice"); one that is neither good nor bad is "even"; one
+    that no other text to its prompt differs from is "all_good" or "all_bad", or, where scores decide, "all_even"; one
+    that is in no pair for want of room is "spare".
     """
     texts: set[tuple[str, str]] = set()
 
@@ -146,19 +158,19 @@ def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferenceP
         return "twice" if len(texts) == known else None
 
     different = _stage("texts", judged, repeated)
-    ruled = _stage("rulings", different.kept, lambda one: None if _ruling(one, rules) else "even")
+    ruled = _stage("rulings", different.kept, lambda one: None if rules.takes(one) else "even")
     prompts: dict[str, list[Judged]] = {}
     for one in ruled.kept:
         prompts.setdefault(_text(one.item)[0], []).append(one)
     pairs: list[PreferencePair] = []
     alone: dict[str, str] = {}
     for group in prompts.values():
-        good = [one for one in group if rules.is_good(one.score)]
-        bad = [one for one in group if rules.is_bad(one.score)]
-        if not good or not bad:
-            alone |= {one.item.id: "all_good" if good else "all_bad" for one in group}
-        farthest = sorted(product(good, bad), key=lambda pair: pair[1].score - pair[0].score)
-        pairs += [_pair(*pair) for pair in farthest[: rules.per_prompt or None]]
+        found = [(one, other) for one, other in product(group, group) if rules.prefers(one, other)]
+        if not found:
+            same = "even" if rules.by == "scores" else "good" if rules.ruling(group[0]) else "bad"
+            alone |= {one.item.id: f"all_{same}" for one in group}
+        found.sort(key=lambda pair: pair[1].score - pair[0].score)
+        pairs += [_pair(*pair) for pair in found[: rules.per_prompt or None]]
     used = {name for pair in pairs for name in (pair.chosen_id, pair.rejected_id)}
     paired = _stage("pairs", ruled.kept, lambda one: None if one.item.id in used else alone.get(one.item.id, "spare"))
     return pairs, [different, ruled, paired]
@@ -175,13 +187,9 @@ def _stage(name: str, texts: Sequence[Judged], why_not: Callable[[Judged], str |
     return Passed(name, kept, dropped)
 
 
-def _ruling(one: Judged, rules: Rules) -> bool:
-    return rules.is_good(one.score) or rules.is_bad(one.score)
-
-
-def _pair(good: Judged, bad: Judged) -> PreferencePair:
-    texts = good.item.response, bad.item.response
-    return PreferencePair(good.item.prompt, *texts, good.item.id, bad.item.id, good.score, bad.score)
+def _pair(one: Judged, other: Judged) -> PreferencePair:
+    texts = one.item.response, other.item.response
+    return PreferencePair(one.item.prompt, *texts, one.item.id, other.item.id, one.score, other.score)
 
 
 def _named(candidate: Candidate) -> dict[str, Any]:

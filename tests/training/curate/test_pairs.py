@@ -70,6 +70,13 @@ def test_texts_are_paired_with_those_to_the_same_prompt_alone() -> None:
     assert reasons(texts) == {"pairs": {"all_good": 2, "all_bad": 1}}
 
 
+def test_by_scores_the_better_text_is_chosen_whatever_was_ruled() -> None:
+    texts = [*judged(0.9, 0.8, 0.84), *judged(0.1, 0.12, prompt="Hello.")]
+    assert made(texts, by="scores") == [("A0", "A1"), ("H1", "H0")]
+    assert made(texts, by="scores", margin=0.05, per_prompt=0) == [("A0", "A1"), ("A0", "A2")]
+    assert reasons(texts, by="scores", margin=0.05) == {"pairs": {"all_even": 2, "spare": 1}}
+
+
 def test_a_text_that_stands_twice_below_its_prompt_counts_once() -> None:
     again = Judged(Candidate(Item("A wish. ", " A wish. 0", id="again"), None, {}), 0.9)
     assert made([*judged(0.9, 0.2), again], per_prompt=0) == [("A0", "A1")]
