@@ -9,6 +9,7 @@ import typer
 
 from adjudge.cli.bench import bench
 from adjudge.cli.curate import curate
+from adjudge.cli.evolve import evolve
 from adjudge.cli.judge import judge_command
 from adjudge.cli.models import models
 from adjudge.cli.prompts import prompts
@@ -29,7 +30,7 @@ app = typer.Typer(
 app.command("judge")(judge_command)
 for command in (rank, replay, score, serve, models):
     app.command()(command)
-for name, group in {"bench": bench, "curate": curate, "prompts": prompts, "train": train}.items():
+for name, group in {"bench": bench, "curate": curate, "evolve": evolve, "prompts": prompts, "train": train}.items():
     app.add_typer(group, name=name)
 
 

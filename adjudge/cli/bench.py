@@ -166,3 +166,27 @@ def bench_compile() -> None:
     from adjudge.bench.compile import bench_compile as run
 
     run()
+
+
+@bench.command("confidence")
+def bench_confidence(
+    rationales: Annotated[
+        Path, typer.Argument(help="JSONL of rationales (see `adjudge evolve`); or of stories with human scores.")
+    ],
+    limit: Annotated[int, typer.Option(help="Rationales to measure.", min=1)] = 1000,
+    keep: Annotated[
+        Path | None, typer.Option(help="Also write the rationales, for `adjudge evolve filter --stages confidence`.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the figures as CSV.")] = None,
+    model: Model = DEFAULT_MODEL,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Time EvolvR's confidence filter beside scoring by generation: one token, and the 20 likeliest in its place.
+
+    For stories, rationales are made up of quotations: they cost what real ones do, and mean nothing. Each way begins
+    with an empty cache. Peak memory is that of tensors beyond the weights and the cache.
+    """
+    from adjudge.bench.confidence import bench_confidence as run
+
+    run(rationales, model=model, limit=limit, device=device, dtype=dtype, output=output, keep=keep)

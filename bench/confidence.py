@@ -1,0 +1,239 @@
+"""`adjudge bench confidence`: the confidence filter beside scoring by generation, on the same rationales."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from adjudge.bench.machine import describe_machine
+from adjudge.bench.measurement import write_rows
+from adjudge.bench.memory import peak_bytes
+from adjudge.engine.completion import Completion
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.labels import LabelSet
+from adjudge.engine.sampling import MAX_ALTERNATIVES, Sampling
+from adjudge.engine.tokenizer import Tokens
+from adjudge.rewards.aspects import HANNA
+from adjudge.rewards.pairwise import SCALE
+from adjudge.training.evolve.filters import WINDOW, questions_of_scores
+from adjudge.training.evolve.personas import PERSONAS
+from adjudge.training.evolve.rationale import Rationale, read_rationales
+from adjudge.training.evolve.seeds import read_stories, sample_questions
+from adjudge.training.stages import read_stage, write_stage
+
+ONE = Sampling(max_tokens=1, temperature=0.0, logprobs=MAX_ALTERNATIVES)
+"""Scoring by generation: one token, and the most probable ones there as far as servers tell them."""
+
+SENTENCES = 6
+"""That a made-up rationale quotes."""
+
+HEADER = ("variant", "rationales", "scores", "seconds", "prompt_tokens", "tokens_computed", "peak_bytes", "machine")
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The best label at a score's place, None where there is none; `lacks` says that a label was not seen there."""
+
+    best: str | None
+    lacks: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One way to score: its decisions, and what they cost."""
+
+    name: str
+    decisions: list[Decision]
+    seconds: float
+    prompt_tokens: int
+    tokens_computed: int
+    peak: int
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """How the decisions of both ways go together, by score: those that saw every label, and apart those that did not.
+
+    `undecided` saw no label at all; `kept` and `kept_generating` are rationales that pass the filter.
+    """
+
+    equal: int
+    other: int
+    equal_lacking: int
+    other_lacking: int
+    undecided: int
+    kept: int
+    kept_generating: int
+
+
+def bench_confidence(
+    path: Path,
+    *,
+    model: str,
+    limit: int,
+    device: str = "auto",
+    dtype: str = "auto",
+    output: Path | None = None,
+    keep: Path | None = None,
+) -> None:
+    """Measure both ways on up to `limit` rationales of `path`, and print and save what they cost."""
+    rationales = load_rationales(path, limit)
+    if keep is not None:
+        write_stage(keep, rationales)
+        print(f"rationales: {keep}")
+    engine = Engine(model, device=device, dtype=dtype)
+    wanted, places = questions_of_scores(engine, rationales)
+    if not wanted:
+        raise AdjudgeError(f"no rationale of {path} ends in scores that can be read: there is nothing to score")
+    compiled = [labels for _, labels in engine.compiled(wanted, SCALE)]
+    if any(len(labels.reads) > 1 for labels in compiled):
+        raise AdjudgeError("a score is more than one token of this model: one generated token cannot hold it")
+    engine.score(wanted[:1], SCALE), engine.generate(wanted[:1], ONE)  # the first of anything takes longer
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("scoring", total=2 * len(wanted))
+
+        def advance(count: int) -> None:
+            progress.advance(task, count)
+
+        ours = _measured("restricted head", engine, lambda: _scored(engine, wanted, advance))
+        progress.update(task, description="generating")
+        other = _measured("generation", engine, lambda: _generated(engine, wanted, compiled, advance))
+    _show(rationales, [ours, other], compare(rationales, places, ours.decisions, other.decisions))
+    if output is not None:
+        machine = describe_machine()
+        counts = len(rationales), len(wanted)
+        rows = [
+            (one.name, *counts, f"{one.seconds:.3f}", one.prompt_tokens, one.tokens_computed, one.peak, machine)
+            for one in (ours, other)
+        ]
+        write_rows(output, HEADER, rows)
+
+
+def load_rationales(path: Path, limit: int) -> list[Rationale]:
+    """The first rationales of a file; of a file of stories, ones made up of quotations, to measure with.
+
+    These end in the human scores, and each question has one of every persona, as synthesis leaves them.
+    """
+    if "response" in read_stage(path)[0].columns:
+        return read_rationales(path)[:limit]
+    stories = read_stories(path)
+    known = {name for story in stories for name in story.scores}
+    aspects = [aspect for aspect in HANNA if aspect.name in known]
+    needed, each = -(-limit // len(PERSONAS)), 1
+    questions, _ = sample_questions(stories, aspects, each=each)
+    while len(questions) < needed and each < limit:
+        each *= 2
+        questions, _ = sample_questions(stories, aspects, each=each)
+    drawn = random.Random(0).sample(questions, min(needed, len(questions)))
+    made = [
+        msgspec.structs.replace(one, id=f"{one.id}/{persona}", persona=persona, response=_quoting(one, persona))
+        for one in drawn
+        for persona in PERSONAS
+    ]
+    return made[:limit]
+
+
+def compare(
+    rationales: Sequence[Rationale],
+    places: Sequence[Sequence[int]],
+    ours: Sequence[Decision],
+    other: Sequence[Decision],
+) -> Compared:
+    """Count equal and other decisions, and the rationales that each way keeps."""
+
+    def kept(decisions: Sequence[Decision]) -> int:
+        return sum(
+            bool(own) and all(decisions[place].best == human for place, human in zip(own, one.scores, strict=True))
+            for one, own in zip(rationales, places, strict=True)
+        )
+
+    counts = {"equal": 0, "other": 0, "equal_lacking": 0, "other_lacking": 0, "undecided": 0}
+    for mine, theirs in zip(ours, other, strict=True):
+        name = "undecided" if theirs.best is None else "equal" if mine.best == theirs.best else "other"
+        counts[f"{name}_lacking" if theirs.lacks and theirs.best is not None else name] += 1
+    return Compared(**counts, kept=kept(ours), kept_generating=kept(other))
+
+
+def decision_of(completion: Completion, labels: LabelSet) -> Decision:
+    """The best label among the alternatives that were reported; a label's tokens count together."""
+    top = dict(completion.logprobs[0].top) if completion.logprobs else {}
+    ids = labels.reads[0].token_ids
+    found: dict[str, list[float]] = {}
+    for spelling in labels.spellings:
+        [(_, place)] = spelling.steps
+        if ids[place] in top:
+            found.setdefault(labels.labels[spelling.label], []).append(top[ids[place]])
+    chances = {label: sum(map(math.exp, found[label])) for label in labels.labels if label in found}
+    return Decision(max(chances, key=lambda label: chances[label], default=None), len(chances) < len(labels.labels))
+
+
+def _scored(engine: Engine, wanted: Sequence[Tokens], advance: Callable[[int], None]) -> list[Decision]:
+    decisions: list[Decision] = []
+    for start in range(0, len(wanted), 2 * WINDOW):
+        scores = engine.score(wanted[start : start + 2 * WINDOW], SCALE)
+        decisions += [Decision(score.best) for score in scores]
+        advance(len(scores))
+    return decisions
+
+
+def _generated(
+    engine: Engine, wanted: Sequence[Tokens], labels: Sequence[LabelSet], advance: Callable[[int], None]
+) -> list[Decision]:
+    decisions: list[Decision] = []
+    for start in range(0, len(wanted), 2 * WINDOW):
+        texts = engine.generate(wanted[start : start + 2 * WINDOW], ONE)
+        decisions += [decision_of(text, own) for text, own in zip(texts, labels[start:], strict=False)]
+        advance(len(texts))
+    return decisions
+
+
+def _measured(name: str, engine: Engine, run: Callable[[], list[Decision]]) -> Measured:
+    """Run once from a cold cache; memory is that of tensors beyond the weights and the cache."""
+    engine.cache.clear()
+    before = msgspec.structs.replace(engine.stats)
+    decisions: list[Decision] = []
+    started = time.perf_counter()
+    peak = peak_bytes(lambda: decisions.extend(run()), engine.runner.device)
+    seconds = time.perf_counter() - started
+    stats = engine.stats
+    tokens = stats.prompt_tokens - before.prompt_tokens, stats.tokens_computed - before.tokens_computed
+    return Measured(name, decisions, seconds, *tokens, peak)
+
+
+def _show(rationales: Sequence[Rationale], measured: Sequence[Measured], compared: Compared) -> None:
+    title = f"{len(rationales)} rationales, {len(measured[0].decisions)} scores"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("scored by")
+    for name in ("seconds", "tokens/s", "of these computed/s", "peak MiB", "kept"):
+        table.add_column(name, justify="right")
+    for one, kept in zip(measured, (compared.kept, compared.kept_generating), strict=True):
+        rates = (one.prompt_tokens / one.seconds, one.tokens_computed / one.seconds)
+        table.add_row(
+            one.name, f"{one.seconds:.1f}", *(f"{rate:,.0f}" for rate in rates), f"{one.peak / 2**20:.1f}", str(kept)
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"decisions: {compared.equal} equal, {compared.other} other; where generation did not report every label:"
+        f" {compared.equal_lacking} equal, {compared.other_lacking} other, {compared.undecided} undecided"
+    )
+
+
+def _quoting(rationale: Rationale, persona: str) -> str:
+    """A text of about the length of a rationale that says nothing: sentences of the stories, then the scores."""
+    draw = random.Random(f"{rationale.id} {persona}")
+    said = []
+    for number, story in enumerate(rationale.stories, 1):
+        sentences = [part for part in re.split(r"(?<=[.!?])\s+", story.story) if part.strip()] or [story.story]
+        quotes = draw.sample(sentences, min(SENTENCES, len(sentences)))
+        said.append(f"Story {number} on {rationale.aspect.name}: " + " ".join(f'"{quote}"' for quote in quotes))
+    return "\n\n".join([*said, " | ".join(f"<ANSWER> {score} </ANSWER>" for score in rationale.scores)])
