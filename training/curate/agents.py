@@ -101,15 +101,10 @@ class Agents:
         if shown < 1 or most < 1:
             raise AdjudgeError(f"{shown} cases shown, {most} principles: give at least 1 of each")
         self.engine, self.shown, self.most = engine, shown, most
-        self._prompts = {name: template.load(name, language, PROMPTS) for name in SCHEMAS}
         how: dict[str, Any] = {"attempts": attempts, "seed": seed}
-        schemas = {**SCHEMAS, "revise": _object(principles=_list(_text(SENTENCE_LENGTH), most))}
-        self._texts = {name: Texts(engine, sampling, journal, schema=schemas[name], **how) for name in schemas}
-
-    @property
-    def asked(self) -> int:
-        """How many texts the engine has written; those from the journal are not among them."""
-        return sum(texts.asked for texts in self._texts.values())
+        forms = _forms(most)
+        self._prompts = {name: template.load(name, language, PROMPTS) for name in forms}
+        self._texts = {name: Texts(engine, sampling, journal, schema=form, **how) for name, form in forms.items()}
 
     def write(self, prompts: Sequence[str], strategy: str, number: int) -> Iterator[tuple[int, Bad | Unusable]]:
         """A bad text to each prompt, by the strategy; other texts in every round."""
@@ -171,12 +166,19 @@ class Agents:
         return not text.isprintable() or "<" in text or ">" in text or encode(text, True) != encode(text, False)
 
 
+def _forms(most: int) -> dict[str, dict[str, Any]]:
+    """The form of what each agent writes, as JSON schemas."""
+    sentence = _text(SENTENCE_LENGTH)
+    return {
+        "write": _object(text=_text(TEXT_LENGTH), flaw=sentence),
+        "outwit": _object(strategy=_text(4 * SENTENCE_LENGTH)),
+        "reflect": _object(cause=sentence, advice=sentence),
+        "revise": _object(principles={"type": "array", "items": sentence, "minItems": 1, "maxItems": most}),
+    }
+
+
 def _text(length: int) -> dict[str, Any]:
     return {"type": "string", "minLength": 1, "maxLength": length}
-
-
-def _list(items: Mapping[str, Any], most: int) -> dict[str, Any]:
-    return {"type": "array", "items": items, "minItems": 1, "maxItems": most}
 
 
 def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,15 +188,6 @@ def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-SCHEMAS = {
-    "write": _object(text=_text(TEXT_LENGTH), flaw=_text(SENTENCE_LENGTH)),
-    "outwit": _object(strategy=_text(4 * SENTENCE_LENGTH)),
-    "reflect": _object(cause=_text(SENTENCE_LENGTH), advice=_text(SENTENCE_LENGTH)),
-    "revise": _object(principles=_list(_text(SENTENCE_LENGTH), 12)),
-}
-"""The form of what each agent writes."""
 
 
 def _bad(text: str) -> Bad:
