@@ -8,6 +8,7 @@ from typing import NoReturn
 import typer
 
 from adjudge.cli.bench import bench
+from adjudge.cli.curate import curate
 from adjudge.cli.evolve import evolve
 from adjudge.cli.judge import judge_command
 from adjudge.cli.models import models
@@ -33,7 +34,8 @@ for command in (rank, replay, score, serve, models):
 train.command("direct")(train_direct)
 train.command("reward")(train_reward)
 train.command("agreement")(train_agreement)
-for name, group in {"bench": bench, "evolve": evolve, "prompts": prompts, "train": train}.items():
+groups = {"bench": bench, "curate": curate, "evolve": evolve, "prompts": prompts, "train": train}
+for name, group in groups.items():
     app.add_typer(group, name=name)
 
 

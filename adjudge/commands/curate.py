@@ -1,0 +1,199 @@
+"""`adjudge curate`: texts in, preference pairs or principles out, resumable at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from rich.console import Console
+
+from adjudge.bench.labels import label_lines
+from adjudge.bench.words import counted
+from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
+from adjudge.commands.source import Source
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.debate import DebateJudge
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.kinds import Options, prepare
+from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
+from adjudge.rewards.principle import PrincipleJudge, default_principles, read_principles
+from adjudge.rewards.verdict import Verdict
+from adjudge.rewards.wire import verdict_record
+from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
+from adjudge.training.curate.agents import FIRST_STRATEGY, WRITING, Agents
+from adjudge.training.curate.labelled import divide, labelled_of
+from adjudge.training.curate.pairs import Rules, Rulings, candidates_of, judge_candidates, make_pairs
+from adjudge.training.curate.results import draw_rounds, write_principles
+from adjudge.training.curate.search import Plan, Round, Search, best
+from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.stages import read_stage, write_stage
+
+
+def curate_pairs_file(
+    path: Path,
+    output: Path,
+    *,
+    rules: Rules,
+    options: Options,
+    source: Source,
+    earlier: Earlier,
+    plot: Path | None,
+    journal: Path | None,
+) -> None:
+    """Make preference pairs of the texts of `path`; mistakes are found before the model is loaded."""
+    rows = read_stage(path, needs=("prompt", "response"))
+    candidates, open_judge = candidates_of(rows), prepare("debate", options)
+    if plot is not None:
+        check_picture(plot)
+    verdicts: list[Verdict] = []
+    with _journaled("the texts", path, output, journal, plot, earlier) as book, ExitStack() as closing:
+        engine = closing.enter_context(source.open())
+        judge = cast(DebateJudge, open_judge(KeptEngine(engine, book), book))
+        if earlier == "overwrite":
+            book.clear()
+        with keeping(output, lambda: "what was asked so far is kept"):
+            debated, verdicts = judge_candidates(judge, candidates)
+            pairs, stages = make_pairs(debated.kept, rules)
+            stages = [debated, *stages]
+            write_stage(
+                beside(output, "verdicts.jsonl"),
+                (verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)),
+            )
+            write_stage(beside(output, "dropped.jsonl"), (drop.record for stage in stages for drop in stage.dropped))
+            labels = [candidate.label for candidate in candidates]
+            counts, rulings = [Count.of(stage) for stage in stages], Rulings.of(verdicts)
+            agreement = compare_labels(verdicts, labels)
+            summary = {
+                "pairs": len(pairs),
+                "stages": counts,
+                "rulings": rulings,
+                "agreement": measures(agreement),
+                "model": engine.name,
+                "rules": rules,
+                "options": {name: str(value) for name, value in options.items()},
+            }
+            write_stage(beside(output, "summary.json"), [summary])
+            write_stage(output, pairs)
+    title = f"Pairs of {path.name}"
+    show_attrition(counts, title)
+    if plot is not None:
+        draw_attrition(counts, plot, title)
+    _say(
+        f"{counted(len(debated.kept), 'ruling')}: {rulings.ratified} ratified, {rulings.overridden} overridden,"
+        f" {rulings.alone} without judge or without review; {rulings.again} debated twice",
+        *label_lines(verdicts, labels),
+        *_one_class(labels),
+        f"{counted(len(pairs), 'pair')}: {output}",
+    )
+    if not pairs:
+        _say("no pair could be made (see what was dropped); --by scores compares texts that are all ruled alike")
+
+
+def curate_principles_file(
+    path: Path,
+    output: Path,
+    *,
+    plan: Plan,
+    held_out: float,
+    most: int,
+    options: Options,
+    source: Source,
+    earlier: Earlier,
+    plot: Path | None,
+    journal: Path | None,
+) -> None:
+    """Search for principles on the texts of `path`; mistakes are found before the model is loaded."""
+    division = divide(labelled_of(read_stage(path, needs=("prompt", "response"))), held_out, plan.seed)
+    language, file = options.get("language", "en"), options.get("principles")
+    start = default_principles(language) if file is None else read_principles(file)
+    how = {name: options[name] for name in ("mode", "language", "layout", "min_mass", "cut") if name in options}
+    prepare("principle", how)
+    written = {name: options[name] for name in ("max_tokens", "temperature") if name in options}
+    writing: dict[str, Any] = {
+        "sampling": msgspec.structs.replace(WRITING, **written),
+        "attempts": options.get("attempts", 3),
+        "seed": plan.seed,
+    }
+    if how.get("mode") == "reasoned":  # the judge writes too
+        how |= writing
+    if output.suffix.lower() != ".toml":
+        raise AdjudgeError(f"{output} is to hold principles as TOML: name a .toml")
+    if plot is not None:
+        check_picture(plot)
+    rounds: list[Round] = []
+    with _journaled("the texts", path, output, journal, plot, earlier) as book, ExitStack() as closing:
+        engine = closing.enter_context(source.open())
+        agents = Agents(engine, book, language=language, most=most, **writing)
+        search = Search(
+            lambda principles: PrincipleJudge(engine, principles, journal=book, **how), agents, division, plan
+        )
+        if earlier == "overwrite":
+            book.clear()
+        with keeping(output, lambda: f"{max(len(rounds) - 1, 0)} of {plan.rounds} rounds are kept"):
+            for one in search.rounds(start, FIRST_STRATEGY[language]):
+                rounds.append(one)
+                write_stage(beside(output, "rounds.jsonl"), (known.record for known in rounds))
+                write_stage(beside(output, "dropped.jsonl"), (drop.record for drop in search.dropped))
+                write_principles(output, rounds)
+                _say(_round_line(one))
+    if plot is not None:
+        draw_rounds(rounds, plot, f"Principles from {path.name}")
+    chosen = best(rounds)
+    _say(
+        f"round {chosen.number} is the best on {counted(len(division.held_out), 'text')} held out, which chose it:"
+        " measure it on others"
+    )
+    if chosen.number == 0:
+        _say("no round did better than the principles at the start, which stay")
+    _say(f"principles: {output}")
+
+
+def _round_line(one: Round) -> str:
+    measured = one.record
+    numbers = ", ".join(
+        f"{name} {'–' if measured[name] is None else format(measured[name], '.1%')}"
+        for name in ("accuracy", "precision", "recall", "f1")
+    )
+    happened = f"; caught {one.caught} of {one.written} bad texts, wrong on {one.wrong} of {one.looked_at} labelled"
+    dropped = f"; dropped {', '.join(f'{why} {n}' for why, n in one.dropped.items())}" if one.dropped else ""
+    return f"round {one.number}: {numbers}{happened if one.number else ''}{dropped}"
+
+
+def beside(output: Path, ending: str) -> Path:
+    """The file of that ending that goes with an output."""
+    return output.with_name(f"{output.stem}.{ending}")
+
+
+def measures(agreement: LabelAgreement) -> dict[str, Any]:
+    """An agreement with all that follows from its counts."""
+    names = ("judged", "accuracy", "precision", "recall", "f1")
+    return {**msgspec.structs.asdict(agreement), **{name: getattr(agreement, name) for name in names}}
+
+
+@contextmanager
+def _journaled(
+    what: str, path: Path, output: Path, journal: Path | None, plot: Path | None, earlier: Earlier
+) -> Iterator[Journal]:
+    """The journal of a run that nobody else is in; refuses an earlier run's unless the user said what becomes of it."""
+    journal = journal or output.with_name(output.name + ".journal")
+    check_paths(what, path, output, journal, plot)
+    with alone(journal), Journal(journal) as book:
+        check_earlier(output, book, earlier)
+        yield book
+
+
+def _one_class(labels: Sequence[bool | None]) -> list[str]:
+    """A warning where people's labels are all the same."""
+    known = {label for label in labels if label is not None}
+    if len(known) != 1:
+        return []
+    [label] = known
+    return [f"every label is {int(label)}: precision and recall say nothing about a judge of good and bad"]
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        Console(highlight=False).print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,136 @@
+"""`adjudge curate` as a user meets it, in this process, with a tiny model of random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+
+Run = Callable[..., Result]
+
+TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "20")
+
+
+def write(path: str, *rows: dict[str, Any]) -> None:
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    write(
+        "t.jsonl",
+        *({"prompt": "A greeting", "response": f"Hello {n}", "label": n % 2, "id": f"g{n}"} for n in range(4)),
+    )
+    write("good.jsonl", {"prompt": "A wish", "response": "Sleep well."})
+    return lambda *arguments: CliRunner().invoke(app, ["curate", "pairs", "t.jsonl", *arguments])
+
+
+def test_pairs_come_with_every_verdict_every_drop_and_the_numbers(run: Run) -> None:
+    result = run("--examples", "good.jsonl", "-o", "p.jsonl", *TINY)
+    assert result.exit_code == 0, result.output
+    [summary] = lines("p.summary.json")
+    verdicts, dropped, pairs = lines("p.verdicts.jsonl"), lines("p.dropped.jsonl"), lines("p.jsonl")
+    assert [verdict["id"] for verdict in verdicts] == ["g0", "g1", "g2", "g3"]
+    assert len(dropped) + len({pair[name] for pair in pairs for name in ("chosen_id", "rejected_id")}) == 4
+    assert [stage["stage"] for stage in summary["stages"]] == ["debate", "texts", "rulings", "pairs"]
+    assert summary["agreement"]["judged"] == 4 and summary["pairs"] == len(pairs)
+    assert all(drop["dropped"]["reason"] in ("all_good", "all_bad", "spare") for drop in dropped)
+    assert "4 labels compared" in result.stdout and "excellence rate" in result.stdout
+    again = run("--examples", "good.jsonl", "-o", "p.jsonl", "--resume", *TINY)
+    assert again.exit_code == 0, again.output
+    assert lines("p.verdicts.jsonl") == verdicts and lines("p.jsonl") == pairs
+
+
+def test_labels_of_one_class_are_warned_of(run: Run) -> None:
+    write("t.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": 1} for n in range(2)))
+    result = run("--without", "positive,negative,reflect", *TINY)
+    assert result.exit_code == 0, result.output
+    assert "every label is 1" in result.stdout and Path("t.pairs.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--without", "critic"), 'no agent "critic"'),
+        (("--margin", "0.6"), "the margin is 0.6"),
+        (("--k", "2"), "add --examples"),
+        (("--plot", "p.txt"), "is no picture"),
+        (("--examples", "none.jsonl"), "cannot read none"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, options: tuple[str, ...], reason: str) -> None:
+    result = run(*options, "--model", "no/such-model")
+    assert isinstance(result.exception, AdjudgeError)
+    assert reason in str(result.exception)
+
+
+def test_a_file_that_breaks_off_is_refused(run: Run) -> None:
+    text = Path("t.jsonl").read_text()
+    Path("t.jsonl").write_text(text[:-5])
+    result = run(*TINY)
+    assert isinstance(result.exception, AdjudgeError) and "breaks off" in str(result.exception)
+
+
+# ---- principles
+
+SMALL = ("--rounds", "1", "--written", "1", "--looked-at", "2", "--held-out", "0.5", "--max-tokens", "48")
+
+
+@pytest.fixture
+def search(run: Run) -> Run:
+    rows = [{"prompt": f"Greeting {n}", "response": f"Hello {n}", "label": n % 2} for n in range(4)]
+    write("l.jsonl", *rows)
+    Path("p.txt").write_text("Be kind.\n")
+    return lambda *arguments: CliRunner().invoke(app, ["curate", "principles", "l.jsonl", *arguments])
+
+
+def test_a_search_leaves_principles_that_a_judge_reads_and_a_line_for_each_round(search: Run) -> None:
+    arguments = ("-o", "found.toml", "--principles", "p.txt", *TINY[:4], *SMALL)
+    result = search(*arguments)
+    assert result.exit_code == 0, result.output
+    rounds = lines("found.rounds.jsonl")
+    assert [one["number"] for one in rounds] == [0, 1] and rounds[0]["principles"] == ["Be kind."]
+    assert {"accuracy", "precision", "recall", "f1", "strategy", "held_out"} <= rounds[1].keys()
+    assert all("reason" in drop["dropped"] for drop in lines("found.dropped.jsonl"))
+    judged = CliRunner().invoke(
+        app, ["judge", "l.jsonl", "--judge", "principle", "--principles", "found.toml", *TINY[:4]]
+    )
+    assert judged.exit_code == 0, judged.output
+    before = Path("found.toml").read_text()
+    again = search(*arguments, "--resume")
+    assert again.exit_code == 0, again.output
+    assert lines("found.rounds.jsonl") == rounds and Path("found.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--without", "judge"), 'no agent "judge"'),
+        (("-o", "p.jsonl"), "name a .toml"),
+        (("--held-out", "1.5"), "the share held out is 1.5"),
+        (("--held-out", "0.1"), "no good texts held out"),
+        (("--language", "xx"), 'no principles in language "xx"'),
+        (("--language", "xx", "--principles", "p.txt"), 'language "xx"'),
+        (("--principles", "none.txt"), "cannot read none.txt"),
+        (("--plot", "p.txt"), "is no picture"),
+    ],
+)
+def test_mistakes_of_a_search_are_found_before_a_model_is_looked_for(
+    search: Run, options: tuple[str, ...], reason: str
+) -> None:
+    result = search(*options, "--model", "no/such-model")
+    assert isinstance(result.exception, AdjudgeError)
+    assert reason in str(result.exception)

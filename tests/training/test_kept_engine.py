@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.prompt import Prompt
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.journal import Journal
+from adjudge.training.kept_engine import KeptEngine
+from tests.rewards.debating import GOOD, Rulings
+
+TASK = "Your part is to rule: "
+SHORT = Sampling(max_tokens=8, temperature=1.0)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal") as journal:
+        yield journal
+
+
+def prompts(*texts: str) -> list[Prompt]:
+    return [Prompt.template(TASK + text) for text in texts]
+
+
+def test_texts_and_scores_that_are_kept_are_not_asked_for_again(tiny: Engine, book: Journal) -> None:
+    first, second = (Rulings(tiny, lambda agent, shown: 0.75, lambda shown, before: shown[-1]) for _ in range(2))
+    whole: list[Any] = []
+    for engine, texts in ((first, ("a", "b")), (second, ("b", "c", "a"))):
+        kept = KeptEngine(engine, book)
+        whole.append((kept.generate(prompts(*texts), SHORT, seeds=[ord(text) for text in texts]),))
+        whole[-1] += (kept.score(prompts(*texts), GOOD),)
+    assert [shown[-1] for shown in second.asked] == ["c"] and [shown[-1] for shown in second.ruled] == ["c"]
+    assert [text.text for text in whole[1][0]] == ["b", "c", "a"] and whole[1][1][0] == whole[0][1][1]
+    assert [text.prompt for text in whole[1][0]] == [0, 1, 2]
+
+
+def test_another_seed_another_sampling_and_other_labels_are_other_questions(tiny: Engine, book: Journal) -> None:
+    engine = Rulings(tiny, lambda agent, shown: 0.75, lambda shown, before: "x")
+    kept = KeptEngine(engine, book)
+    for sampling, seed in ((SHORT, 1), (SHORT, 2), (Sampling(max_tokens=9, temperature=1.0), 1), (SHORT, 1)):
+        kept.generate(prompts("a"), sampling, seeds=[seed])
+    assert len(engine.asked) == 3
+
+
+def test_what_lies_in_the_moment_is_asked_for_again(tiny: Engine, book: Journal) -> None:
+    engine = Rulings(tiny, None, lambda shown, before: ("", "timeout") if before == 0 else "x")
+    kept = KeptEngine(engine, book)
+    ended = [kept.generate(prompts("a"), SHORT, seeds=[1])[0].finish_reason for _ in range(3)]
+    assert ended == ["timeout", "stop", "stop"] and len(engine.asked) == 2

@@ -1,0 +1,134 @@
+"""`KeptEngine`: an engine whose answers a journal keeps, so that a run that was killed asks for none of them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.labels import Labels
+from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.reward_head import RewardHead
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Score
+from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.judge import PASSING
+
+Result = TypeVar("Result", Score, Completion)
+
+
+class KeptEngine(EngineFace):
+    """`engine`, but what it scored and wrote for a prompt is kept in the `journal`, under all that decides it.
+
+    A judge of several rounds keeps verdicts, not what was said on the way to them: this keeps that too. Answers that
+    lie in the moment (timeouts) are not kept; embeddings and rewards are computed anew. Texts come one a prompt, each
+    with its own seed.
+    """
+
+    def __init__(self, engine: EngineFace, journal: Journal) -> None:
+        super().__init__(engine.tokenizer)
+        self.name, self.fingerprint = engine.name, engine.fingerprint
+        self.adapter, self.dtype = engine.adapter, engine.dtype
+        self.stats = engine.stats
+        self._engine = engine
+        self._journal = journal
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that fits."""
+        return self._engine.max_prompt_tokens
+
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """That of the engine."""
+        return self._engine.reward_head
+
+    def require_embeddings(self) -> None:
+        """As the engine does."""
+        self._engine.require_embeddings()
+
+    def require_rewards(self) -> None:
+        """As the engine does."""
+        self._engine.require_rewards()
+
+    def score_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        labels: AnyLabels | Sequence[AnyLabels],
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> Iterator[tuple[int, Score]]:
+        """Like `score`, but yields (index, score) as soon as each prompt is done."""
+        each: Any = [labels] * len(prompts) if isinstance(labels, Labels) else labels
+        keys = [self._key("score", prompt, label_set) for prompt, label_set in zip(prompts, each, strict=True)]
+
+        def ask(new: Sequence[int]) -> Iterator[tuple[int, Score]]:
+            wanted, over = [prompts[place] for place in new], [each[place] for place in new]
+            return self._engine.score_iter(wanted, over, priority=priority, timeout=timeout)
+
+        return self._known_first(keys, Score, lambda score: score.reason, ask)
+
+    def generate_iter(
+        self,
+        prompts: Sequence[AnyPrompt],
+        sampling: Sampling | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Completion]]:
+        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+        sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
+        assert sampling.n == 1 and seeds is not None
+        keys = [self._key("text", prompt, (sampling, seed)) for prompt, seed in zip(prompts, seeds, strict=True)]
+
+        def ask(new: Sequence[int]) -> Iterator[tuple[int, Completion]]:
+            wanted, drawn = [prompts[place] for place in new], [seeds[place] for place in new]
+            return self._engine.generate_iter(wanted, sampling, seeds=drawn, priority=priority, timeout=timeout)
+
+        found = self._known_first(keys, Completion, lambda text: text.finish_reason, ask)
+        return ((place, msgspec.structs.replace(text, prompt=place)) for place, text in found)
+
+    def embed_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, Embedding]]:
+        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
+        return self._engine.embed_iter(prompts, priority=priority, timeout=timeout)
+
+    def reward_iter(
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+    ) -> Iterator[tuple[int, ModelReward]]:
+        """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
+        return self._engine.reward_iter(prompts, priority=priority, timeout=timeout)
+
+    def _known_first(
+        self,
+        keys: Sequence[str],
+        kind: type[Result],
+        ended: Callable[[Result], str | None],
+        ask: Callable[[Sequence[int]], Iterator[tuple[int, Result]]],
+    ) -> Iterator[tuple[int, Result]]:
+        """What the journal has, then what the engine answers, each kept before it goes out."""
+        known = self._journal.get(keys)
+        for place, key in enumerate(keys):
+            if key in known:
+                yield place, msgspec.msgpack.decode(known[key], type=kind)
+        new = [place for place, key in enumerate(keys) if key not in known]
+        for number, answer in ask(new) if new else ():
+            if ended(answer) not in PASSING:
+                self._journal.put(keys[new[number]], msgspec.msgpack.encode(answer))  # which has infinities
+            yield new[number], answer
+
+    def _key(self, what: str, prompt: AnyPrompt, how: Any) -> str:
+        return content_key(
+            what=what,
+            prompt=prompt,
+            how=how,
+            model=(self.fingerprint, self.adapter, self.dtype, self.max_prompt_tokens),
+        )
