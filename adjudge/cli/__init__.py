@@ -13,6 +13,7 @@ from adjudge.cli.models import models
 from adjudge.cli.prompts import prompts
 from adjudge.cli.rank import rank
 from adjudge.cli.replay import replay
+from adjudge.cli.rubrics import rubrics
 from adjudge.cli.score import score
 from adjudge.cli.serve import serve
 from adjudge.cli.train import train
@@ -28,7 +29,7 @@ app = typer.Typer(
 app.command("judge")(judge_command)
 for command in (rank, replay, score, serve, models):
     app.command()(command)
-for name, group in {"bench": bench, "prompts": prompts, "train": train}.items():
+for name, group in {"bench": bench, "prompts": prompts, "rubrics": rubrics, "train": train}.items():
     app.add_typer(group, name=name)
 
 
