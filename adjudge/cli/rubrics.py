@@ -89,9 +89,9 @@ def mine(
     give all answers nearly the same score are dropped; of the rest one rubric is made, whose points sum to 10.
 
     Each line of the output is a question with its `rubric`, which `adjudge judge --judge rubric` reads beside a
-    `response`, and the recipe "qurl" as training data. A folder beside it (.stages) has what each stage made, and
-    dropped.jsonl, every row that was left out and why. A run that was stopped goes on with --resume; nothing is asked
-    twice.
+    `response`, and the recipe "qurl" as training data. Beside it, OUTPUT.dropped.jsonl has every row that was left out,
+    and why, and the folder OUTPUT.stages what each stage made. A run that was stopped goes on with --resume; nothing is
+    asked twice.
     """
     source = source_of(locals())
     from adjudge.commands.rubrics import mine_file

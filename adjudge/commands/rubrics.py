@@ -54,7 +54,10 @@ def mine_file(
     if items is not None and mining.without & {"rubrics", "filter"} and not given_answers(questions):
         raise AdjudgeError("no answers are written without the filter: give the questions some, or leave --items out")
     journal = journal or output.with_name(output.name + ".journal")
-    stages = output.with_name(output.stem + ".stages")
+    stages, dropped = (
+        output.with_name(f"{output.stem}.stages"),
+        output.with_name(f"{output.stem}.dropped{output.suffix}"),
+    )
     check_paths("the questions", path, output, journal)
     if items is not None:
         check_paths("the questions", path, items, journal)
@@ -83,18 +86,17 @@ def mine_file(
         make_folder_of(stages / "any")
         with keeping(output, lambda: f"{len(book)} texts and verdicts are kept"):
             mined = miner.mine(questions, lambda stage, rows: write_stage(stages / f"{stage}.jsonl", rows))
-            write_stage(stages / "dropped.jsonl", [drop.record for drop in mined.dropped])
+            write_stage(dropped, (drop.record for drop in mined.dropped))
             _show(mined)
             if not mined.rows:
                 raise AdjudgeError(
-                    f"not one question is left with a rubric: {stages / 'dropped.jsonl'} says why (sets of low_variance"
-                    " pass with a lower --alpha; a model that writes no usable sets needs more --max-tokens, or is too"
-                    " small)"
+                    f"not one question is left with a rubric: {dropped} says why (sets of low_variance pass with a"
+                    " lower --alpha; a model that writes nothing usable needs more --max-tokens, or is too small)"
                 )
             write_stage(output, mined.rows)
             if items is not None:
                 write_stage(items, item_rows(mined.rows, mined.answers))
-    print(f"rubrics: {output} ({len(mined.rows)} of {len(questions)} questions; what was dropped: {stages})")
+    print(f"rubrics: {output} ({len(mined.rows)} of {len(questions)} questions)\ndropped: {dropped}")
 
 
 def compare_file(

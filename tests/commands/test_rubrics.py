@@ -74,8 +74,8 @@ def test_mined_rubrics_judge_the_answers_and_are_compared_by_scheme(engine: Exam
     bees, rain = lines("r.jsonl")
     assert (bees["id"], bees["topic"], rain["id"]) == ("bees", "nature", "2") and "answers" not in rain
     assert [one["points"] for one in bees["rubric"]["criteria"]] == [6.5, 3.5] and bees["mended"]
-    names = ["answers.jsonl", "dropped.jsonl", "passages.jsonl", "sets.jsonl"]
-    assert sorted(path.name for path in Path("r.stages").iterdir()) == names and lines("r.stages/dropped.jsonl") == []
+    names = ["answers.jsonl", "passages.jsonl", "sets.jsonl"]
+    assert sorted(path.name for path in Path("r.stages").iterdir()) == names and lines("r.dropped.jsonl") == []
 
     assert run("judge", "i.jsonl", "--judge", "rubric", "-o", "v.jsonl").exit_code == 0
     assert [verdict["score"] for verdict in lines("v.jsonl")] == pytest.approx([0, 1, 0, 1, 0, 1, 0, 0])
@@ -129,7 +129,7 @@ def test_a_run_that_leaves_no_question_says_where_they_went(engine: Examiner) ->
     result = run(*MINE)
     assert isinstance(result.exception, AdjudgeError) and "not one question is left" in str(result.exception)
     assert "unparsable 2" in result.stdout and Path("r.jsonl").read_bytes() == b""
-    dropped = lines("r.stages/dropped.jsonl")
+    dropped = lines("r.dropped.jsonl")
     assert [row["dropped"]["reason"] for row in dropped] == ["unparsable"] * 2 + ["no_passage"] * 2
     assert dropped[0]["source"] == "bees.md"
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import pstdev, pvariance
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from adjudge.rewards.rubric import Rubric
 from adjudge.rewards.rubric_scoring import TOTAL
+from adjudge.training.rubrics.drafts import rubric_record
 
 Form = Literal["fixed", "parity"]
 
@@ -27,6 +28,16 @@ class RubricSet(msgspec.Struct, frozen=True):
     number: int
     rubric: Rubric
     mended: bool = False
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As it is written."""
+        return {
+            "question": self.question,
+            "set": self.number,
+            "mended": self.mended,
+            "rubric": rubric_record(self.rubric),
+        }
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -55,6 +66,11 @@ class Spread(msgspec.Struct, frozen=True):
             pvariance(told) if enough else None,
             pstdev(told) if enough else None,
         )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As it is written, beside its set."""
+        return {"scores": self.scores, "variance": self.variance, "deviation": self.deviation}
 
     def dropped_for(self, alpha: float, form: Form) -> str | None:
         """Why the set is left out, if it is: "unscored" (most answers, or all but one, abstained), or "low_variance".

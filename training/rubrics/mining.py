@@ -133,7 +133,7 @@ class Miner:
             sets = grouped(self._filter(questions, sets, grouped(answers), save))
             questions = self._with("filter", questions, sets, "no_set_left")
         else:
-            save("sets", [set_record(one) for one in written])
+            save("sets", written)
         rubrics = {name: [one.rubric for one in own] for name, own in sets.items()}
         made = self._passed("questions", consolidate(self._texts(SCHEMA), questions, rubrics, self.mining.language))
         final = {one.question: one for one in made}
@@ -202,7 +202,7 @@ class Miner:
         save(
             "sets",
             [
-                {**set_record(one), **_spread_record(spread), "dropped": reason}
+                {**one.record, **spread.record, "dropped": reason}
                 for one, spread, reason in zip(came, spreads, reasons, strict=True)
             ],
         )
@@ -283,20 +283,9 @@ def grouped(rows: Iterable[Any]) -> dict[str, list[Any]]:
     return groups
 
 
-def set_record(one: RubricSet) -> dict[str, Any]:
-    """A rubric set as it is written."""
-    return {"question": one.question, "set": one.number, "mended": one.mended, "rubric": rubric_record(one.rubric)}
-
-
-def _spread_record(spread: Spread) -> dict[str, Any]:
-    return {"scores": spread.scores, "variance": spread.variance, "deviation": spread.deviation}
-
-
 def _row(question: Question, rubric: Rubric, sets: int, mended: bool) -> dict[str, Any]:
     return {
-        **question.columns,
-        "id": question.id,
-        "prompt": question.prompt,
+        **question.record,
         "rubric": rubric_record(rubric),
         "sets": sets,
         "mended": mended,

@@ -25,6 +25,11 @@ class Question(msgspec.Struct, frozen=True):
     pages: tuple[Page, ...] = ()
     columns: dict[str, Any] = {}
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """The question as it came, without its answers and pages."""
+        return {**self.columns, "id": self.id, "prompt": self.prompt}
+
 
 def read_questions(path: Path) -> list[Question]:
     """The questions of a JSONL or CSV file with `prompt`, and optionally `id`, `answers` (texts) and `pages`.
