@@ -67,7 +67,7 @@ def mine(
         typer.Option(help="Leave out, after commas: rubrics (six fixed dimensions instead), filter, texts."),
     ] = None,
     language: Annotated[str, typer.Option(help="Language of what the writing model is told: en, zh.")] = "en",
-    max_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)] = 1536,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)] = 2048,
     temperature: Annotated[float, typer.Option(help="How freely texts are written; above 0.", min=0.0)] = 0.8,
     attempts: Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Decides which texts are drawn.")] = 0,

@@ -24,11 +24,11 @@ MOST_POINTS = 1000.0
 _CRITERION: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": 80},
-        "text": {"type": "string", "minLength": 1, "maxLength": 400},
+        "name": {"type": "string", "minLength": 1, "maxLength": 60},
+        "text": {"type": "string", "minLength": 1, "maxLength": 200},
         "points": {"type": "integer", "minimum": 1, "maximum": 10},
-        "full": {"type": "string", "minLength": 1, "maxLength": 400},
-        "none": {"type": "string", "minLength": 1, "maxLength": 200},
+        "full": {"type": "string", "minLength": 1, "maxLength": 200},
+        "none": {"type": "string", "minLength": 1, "maxLength": 120},
     },
     "required": ["name", "text", "points", "full", "none"],
     "additionalProperties": False,
@@ -37,13 +37,13 @@ _CRITERION: dict[str, Any] = {
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "content": {"type": "array", "items": _CRITERION, "minItems": 1, "maxItems": 7},
-        "writing": {"type": "array", "items": _CRITERION, "minItems": 1, "maxItems": 4},
+        "content": {"type": "array", "items": _CRITERION, "minItems": 1, "maxItems": 6},
+        "writing": {"type": "array", "items": _CRITERION, "minItems": 1, "maxItems": 3},
     },
     "required": ["content", "writing"],
     "additionalProperties": False,
 }
-"""The form of a draft, for engines that can hold a model to one."""
+"""The form of a draft, for engines that can hold a model to one; the longest there is has some 1,800 tokens."""
 
 
 class DraftCriterion(msgspec.Struct, frozen=True):

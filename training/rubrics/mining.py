@@ -38,7 +38,7 @@ from adjudge.training.stages import Drop, Passed, Texts, Unusable, passed
 Part = Literal["rubrics", "filter", "texts"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
-SAMPLING = Sampling(max_tokens=1536, temperature=0.8)
+SAMPLING = Sampling(max_tokens=2048, temperature=0.8)
 """How texts are written unless a miner is told otherwise."""
 
 Save = Callable[[str, Sequence[Any]], None]

@@ -21,7 +21,7 @@ MOST_PASSAGES = 5
 
 PASSAGES = {
     "type": "array",
-    "items": {"type": "string", "maxLength": 1500},
+    "items": {"type": "string", "maxLength": 800},
     "minItems": 1,  # small models close an array that may be empty at once; one empty text says that there is none
     "maxItems": MOST_PASSAGES,
 }
