@@ -21,7 +21,7 @@ from tests.training.rubrics.examiner import Examiner, simple
 
 Run = Callable[..., Result]
 
-MINE = ("rubrics", "mine", "q.jsonl", "--corpus", "texts", "--sets", "3", "-o", "r.jsonl")
+MINE = ("rubrics", "mine", "q.jsonl", "--corpus", "texts", "--sets", "3", "--max-tokens", "64", "-o", "r.jsonl")
 QUESTIONS = [
     {"id": "bees", "prompt": "How do bees dance?", "topic": "nature"},
     {"prompt": "What is rain?", "answers": ["good rain", "bad rain", "rain"]},
