@@ -15,6 +15,7 @@ from adjudge.cli.models import models
 from adjudge.cli.prompts import prompts
 from adjudge.cli.rank import rank
 from adjudge.cli.replay import replay
+from adjudge.cli.rubrics import rubrics
 from adjudge.cli.score import score
 from adjudge.cli.serve import serve
 from adjudge.cli.train import train
@@ -34,7 +35,7 @@ for command in (rank, replay, score, serve, models):
 train.command("direct")(train_direct)
 train.command("reward")(train_reward)
 train.command("agreement")(train_agreement)
-groups = {"bench": bench, "curate": curate, "evolve": evolve, "prompts": prompts, "train": train}
+groups = {"bench": bench, "curate": curate, "evolve": evolve, "prompts": prompts, "rubrics": rubrics, "train": train}
 for name, group in groups.items():
     app.add_typer(group, name=name)
 

@@ -1,0 +1,168 @@
+"""`adjudge rubrics`: mine a rubric for each question, and compare the ways to score by rubrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from adjudge.cli.options import (
+    Adapter,
+    Device,
+    Dtype,
+    JournalFile,
+    JudgeModel,
+    Overwrite,
+    Replicas,
+    Resume,
+    Url,
+    earlier_of,
+    source_of,
+)
+
+rubrics = typer.Typer(
+    help="Mine a rubric for each question from texts that people wrote, and compare the ways to score by rubrics.",
+    no_args_is_help=True,
+)
+
+MinMass = Annotated[
+    float, typer.Option(help="Probability the labels must have together, or the judge abstains.", min=0.0, max=1.0)
+]
+Form = Annotated[
+    Literal["fixed", "parity"],
+    typer.Option(help="parity: the formulas as published; fixed (default): without their flaws."),
+]
+
+
+@rubrics.command("mine")
+def mine(
+    questions: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt; optionally id, answers, pages.")],
+    corpus: Annotated[
+        Path | None, typer.Option(help="Folder of .txt, .md and .jsonl (text, title) files to search.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Questions with their rubrics, JSONL.")] = None,
+    items: Annotated[
+        Path | None, typer.Option(help="Also write every answer as an item with its question's rubric, to be judged.")
+    ] = None,
+    search: Annotated[
+        Literal["words", "meaning"],
+        typer.Option(help="words: BM25, costs nothing; meaning: the model's embeddings of pages and questions."),
+    ] = "words",
+    pages: Annotated[int, typer.Option(help="Pages of the corpus a question.", min=1)] = 5,
+    sets: Annotated[int, typer.Option(help="Rubric sets written for a question.", min=1)] = 10,
+    answers: Annotated[
+        int, typer.Option(help="Answers that each writer gives to a question without answers of its own.", min=2)
+    ] = 5,
+    writer: Annotated[
+        list[str] | None,
+        typer.Option(help="A model that writes answers; several by repeating it (default: --model)."),
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option(help="Sets that spread the answers by less than this share of the scale are dropped.")
+    ] = 0.15,
+    form: Form = "fixed",
+    without: Annotated[
+        str | None,
+        typer.Option(help="Leave out, after commas: rubrics (six fixed dimensions instead), filter, texts."),
+    ] = None,
+    language: Annotated[str, typer.Option(help="Language of what the writing model is told: en, zh.")] = "en",
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)] = 2048,
+    temperature: Annotated[float, typer.Option(help="How freely texts are written; above 0.", min=0.0)] = 0.8,
+    attempts: Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Decides which texts are drawn.")] = 0,
+    min_mass: MinMass = 0.01,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Mine a rubric of its own for each open question (QuRL).
+
+    Pages about the question are searched in the corpus (or stand in its row, `pages`: texts, or objects with text and
+    source) and the passages that bear on it copied out; from these the model writes several rubric sets; those that
+    give all answers nearly the same score are dropped; of the rest one rubric is made, whose points sum to 10.
+
+    Each line of the output is a question with its `rubric`, which `adjudge judge --judge rubric` reads beside a
+    `response`, and the recipe "qurl" as training data. Beside it, OUTPUT.dropped.jsonl has every row that was left out,
+    and why, and the folder OUTPUT.stages what each stage made. A run that was stopped goes on with --resume; nothing is
+    asked twice.
+    """
+    source = source_of(locals())
+    from adjudge.commands.rubrics import mine_file
+    from adjudge.engine.sampling import Sampling
+    from adjudge.training.rubrics.mining import Mining
+
+    mining = Mining(
+        pages=pages,
+        sets=sets,
+        answers=answers,
+        alpha=alpha,
+        form=form,
+        without=frozenset(name.strip() for name in (without or "").split(",") if name.strip()),  # type: ignore[misc]
+        language=language,
+        min_mass=min_mass,
+        attempts=attempts,
+        seed=seed,
+    )
+    mine_file(
+        questions,
+        output or questions.with_suffix(".rubrics.jsonl"),
+        mining=mining,
+        sampling=Sampling(max_tokens=max_tokens, temperature=temperature),
+        corpus=corpus,
+        search=search,
+        items=items,
+        source=source,
+        writers=writer or [],
+        earlier=earlier_of(resume, overwrite),
+        journal=journal,
+    )
+
+
+@rubrics.command("compare")
+def compare(
+    items: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt, response, and rubric or checklist.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Each row's score by scheme, JSONL.")] = None,
+    rubric: Annotated[
+        Path | None, typer.Option(help="TOML or JSON, six or igniting; for rows without a rubric of their own.")
+    ] = None,
+    schemes: Annotated[str, typer.Option(help="Which to compare, after commas.")] = "fixed,free,binary",
+    label: Annotated[str, typer.Option(help="The column with people's scores: numbers, or empty.")] = "label",
+    form: Form = "fixed",
+    min_mass: MinMass = 0.01,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Score the same rows by each scheme, and compare: rank correlation with people, variance, abstentions.
+
+    fixed: points that sum to 10 (or to the rubric's own total); free: points, levels or a scale, normalised; binary:
+    each criterion met or not.
+    """
+    source = source_of(locals())
+    from adjudge.commands.rubrics import compare_file
+
+    compare_file(
+        items,
+        output or items.with_suffix(".schemes.jsonl"),
+        rubric=rubric,
+        schemes=[name.strip() for name in schemes.split(",") if name.strip()],
+        label=label,
+        form=form,
+        min_mass=min_mass,
+        source=source,
+        earlier=earlier_of(resume, overwrite),
+        journal=journal,
+    )

@@ -1,0 +1,220 @@
+"""`adjudge rubrics`: questions in, their rubrics out; and rows scored by each scheme of rubrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.commands.output import make_folder_of
+from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
+from adjudge.commands.source import Source
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.published_rubrics import open_rubric
+from adjudge.rewards.retrieval import EngineEmbedder
+from adjudge.rewards.wire import ITEM_COLUMNS, Row, rubric_item_of
+from adjudge.training.attrition import show_attrition
+from adjudge.training.rubrics.corpus import Page, read_corpus
+from adjudge.training.rubrics.filtering import Form
+from adjudge.training.rubrics.mining import Mined, Miner, Mining, check_sampling, fixed_rows, given_answers, item_rows
+from adjudge.training.rubrics.questions import Question, read_questions
+from adjudge.training.rubrics.schemes import SchemeRow, check_schemes, compare_schemes, judge_schemes
+from adjudge.training.rubrics.search import MeaningSearch, Search, WordSearch
+from adjudge.training.stages import read_stage, write_stage
+
+
+def mine_file(
+    path: Path,
+    output: Path,
+    *,
+    mining: Mining,
+    sampling: Sampling,
+    corpus: Path | None,
+    search: str,
+    items: Path | None,
+    source: Source,
+    writers: Sequence[str],
+    earlier: Earlier,
+    journal: Path | None,
+) -> None:
+    """Mine a rubric for every question of `path`; mistakes in the files are found before the model is loaded."""
+    check_sampling(sampling)
+    questions = read_questions(path)
+    pages = _pages(questions, mining, corpus)
+    if items is not None and mining.without & {"rubrics", "filter"} and not given_answers(questions):
+        raise AdjudgeError("no answers are written without the filter: give the questions some, or leave --items out")
+    journal = journal or output.with_name(output.name + ".journal")
+    stages, dropped = (
+        output.with_name(f"{output.stem}.stages"),
+        output.with_name(f"{output.stem}.dropped{output.suffix}"),
+    )
+    check_paths("the questions", path, output, journal)
+    if items is not None:
+        check_paths("the questions", path, items, journal)
+        check_paths("the rubrics", output, items, journal)
+    with alone(journal), Journal(journal) as book, ExitStack() as closing:
+        check_earlier(output, book, earlier)
+        if "rubrics" in mining.without:
+            with keeping(output, lambda: "nothing was asked"):
+                rows = fixed_rows(questions)
+                write_stage(output, rows)
+                if items is not None:
+                    write_stage(items, item_rows(rows, given_answers(questions)))
+            print(f"rubrics: {output} (the six fixed dimensions for each of {len(rows)} questions)")
+            return
+        engine = closing.enter_context(source.open())
+        miner = Miner(
+            engine,
+            mining,
+            search=_search(pages, search, engine, mining.language),
+            sampling=sampling,
+            journal=book,
+            writers=[partial(_writer, source, name) for name in writers],
+        )
+        if earlier == "overwrite":
+            book.clear()
+        make_folder_of(stages / "any")
+        with keeping(output, lambda: f"{len(book)} texts and verdicts are kept"):
+            mined = miner.mine(questions, lambda stage, rows: write_stage(stages / f"{stage}.jsonl", rows))
+            write_stage(dropped, (drop.record for drop in mined.dropped))
+            _show(mined)
+            if not mined.rows:
+                raise AdjudgeError(
+                    f"not one question is left with a rubric: {dropped} says why (sets of low_variance pass with a"
+                    " lower --alpha; a model that writes nothing usable needs more --max-tokens, or is too small)"
+                )
+            write_stage(output, mined.rows)
+            if items is not None:
+                write_stage(items, item_rows(mined.rows, mined.answers))
+    print(f"rubrics: {output} ({len(mined.rows)} of {len(questions)} questions)\ndropped: {dropped}")
+
+
+def compare_file(
+    path: Path,
+    output: Path,
+    *,
+    rubric: Path | None,
+    schemes: Sequence[str],
+    label: str,
+    form: Form,
+    min_mass: float,
+    source: Source,
+    earlier: Earlier,
+    journal: Path | None,
+) -> None:
+    """Score every row of `path` by each scheme; mistakes in the file are found before the model is loaded."""
+    rows = read_stage(path)
+    general = None if rubric is None else open_rubric(rubric)
+    items = {row.place: rubric_item_of(row, number) for number, row in enumerate(rows, 1)}
+    labels = [_label(row, label) for row in rows]
+    check_schemes(schemes, items, general, form)
+    journal = journal or output.with_name(output.name + ".journal")
+    check_paths("the items", path, output, journal)
+    with alone(journal), Journal(journal) as book, ExitStack() as closing:
+        check_earlier(output, book, earlier)
+        engine = closing.enter_context(source.open())
+        if earlier == "overwrite":
+            book.clear()
+        with keeping(output, lambda: f"{len(book)} verdicts are kept"):
+            verdicts = judge_schemes(
+                engine,
+                list(items.values()),
+                schemes,  # type: ignore[arg-type]
+                rubric=general,
+                form=form,
+                min_mass=min_mass,
+                journal=book,
+            )
+            write_stage(output, (_scored(row, number, verdicts) for number, row in enumerate(rows)))
+    _show_schemes(compare_schemes(verdicts, labels), f"Schemes of {path.name}")
+    print(f"scores: {output}")
+
+
+def _pages(questions: Sequence[Question], mining: Mining, corpus: Path | None) -> list[Page]:
+    """The pages to search; none where there is nothing to be searched for."""
+    if mining.without & {"texts", "rubrics"} or all(question.pages for question in questions):
+        return []
+    if corpus is None:
+        raise AdjudgeError("nothing to mine from: name a folder of texts with --corpus, or add --without texts")
+    return read_corpus(corpus)
+
+
+def _search(pages: Sequence[Page], how: str, engine: EngineFace, language: str) -> Search | None:
+    if not pages:
+        return None
+    return WordSearch(pages) if how == "words" else MeaningSearch(pages, EngineEmbedder(engine, language))
+
+
+@contextmanager
+def _writer(source: Source, model: str) -> Iterator[EngineFace]:
+    """Another model, where that of the run is."""
+    opened: AbstractContextManager[EngineFace] = msgspec.structs.replace(source, model=model, adapter=None).open()
+    with opened as engine:
+        yield engine
+
+
+def _label(row: Row, name: str) -> float | None:
+    value = row.columns.get(name)
+    if value in (None, ""):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise AdjudgeError(f'{row.place}: "{name}" is {str(value)[:40]!r}, not a number: mend it, or name --label')
+    return number
+
+
+def _scored(row: Row, number: int, verdicts: Any) -> dict[str, Any]:
+    own = {scheme: found[number] for scheme, found in verdicts.items()}
+    return {
+        **{name: value for name, value in row.columns.items() if name not in ITEM_COLUMNS},
+        "id": next(iter(own.values())).id,
+        "scores": {scheme: verdict.score for scheme, verdict in own.items()},
+        "abstained": {scheme: verdict.abstained for scheme, verdict in own.items()},
+        "parts": {
+            scheme: {name: part.score for name, part in verdict.breakdown.items()} for scheme, verdict in own.items()
+        },
+    }
+
+
+def _show(mined: Mined) -> None:
+    console = Console()
+    for unit, counts in mined.counts.items():
+        if counts:
+            show_attrition(counts, unit.capitalize(), console)
+            console.print()
+
+
+def _show_schemes(rows: Sequence[SchemeRow], title: str) -> None:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name in ("scheme", "Spearman", "p", "labelled", "mean", "variance", "scored by all", "abstained"):
+        table.add_column(name, justify="left" if name in ("scheme", "abstained") else "right")
+    for row in rows:
+        why = ", ".join(f"{reason} {number}" for reason, number in row.abstained.items())
+        table.add_row(
+            row.scheme,
+            _number(row.spearman, ".3f"),
+            _number(row.p, ".2g"),
+            str(row.labelled),
+            _number(row.mean, ".3f"),
+            _number(row.variance, ".4f"),
+            f"{row.shared} of {row.rows}",
+            why or "0",
+        )
+    Console().print(table)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

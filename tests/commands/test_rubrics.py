@@ -1,0 +1,177 @@
+"""`adjudge rubrics` as a user meets it, in this process, with an engine that writes and grades what the test says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.commands.source import Source
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal
+from tests.training.rubrics.examiner import Examiner, simple
+
+Run = Callable[..., Result]
+
+MINE = ("rubrics", "mine", "q.jsonl", "--corpus", "texts", "--sets", "3", "--max-tokens", "64", "-o", "r.jsonl")
+QUESTIONS = [
+    {"id": "bees", "prompt": "How do bees dance?", "topic": "nature"},
+    {"prompt": "What is rain?", "answers": ["good rain", "bad rain", "rain"]},
+]
+
+
+def script(shown: str, before: int) -> str:
+    if "[Page begins]" in shown:
+        return '["A passage."]'
+    return simple("Marked", (7, 4)) if '"content"' in shown else f"a {'good' if before % 2 else 'bad'} answer {before}"
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+
+
+@pytest.fixture
+def engine(tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Examiner:
+    examiner = Examiner(tiny, script, lambda shown: float("good" in shown.split("[Answer begins]")[1]))
+
+    @contextmanager
+    def opened(self: Source) -> Iterator[Examiner]:
+        yield examiner
+
+    monkeypatch.setattr(Source, "open", opened)
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    Path("texts", "bees.md").write_text("Bees dance in the hive.\n\nRain falls.")
+    write("q.jsonl", QUESTIONS)
+    return examiner
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def write(path: str, rows: list[dict[str, Any]]) -> None:
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_mined_rubrics_judge_the_answers_and_are_compared_by_scheme(engine: Examiner) -> None:
+    result = run(*MINE, "--items", "i.jsonl")
+    assert result.exit_code == 0, result.output
+    assert "low_variance" not in result.stdout and "(2 of 2 questions" in result.stdout
+    bees, rain = lines("r.jsonl")
+    assert (bees["id"], bees["topic"], rain["id"]) == ("bees", "nature", "2") and "answers" not in rain
+    assert [one["points"] for one in bees["rubric"]["criteria"]] == [6.5, 3.5] and bees["mended"]
+    names = ["answers.jsonl", "passages.jsonl", "sets.jsonl"]
+    assert sorted(path.name for path in Path("r.stages").iterdir()) == names and lines("r.dropped.jsonl") == []
+
+    assert run("judge", "i.jsonl", "--judge", "rubric", "-o", "v.jsonl").exit_code == 0
+    assert [verdict["score"] for verdict in lines("v.jsonl")] == pytest.approx([0, 1, 0, 1, 0, 1, 0, 0])
+
+    write("l.jsonl", [row | {"label": float("good" in row["response"])} for row in lines("i.jsonl")])
+    result = run("rubrics", "compare", "l.jsonl", "-o", "c.jsonl")
+    assert result.exit_code == 0, result.output
+    assert [line.split()[:2] for line in result.stdout.splitlines()[2:5]] == [
+        ["fixed", "1.000"],
+        ["free", "1.000"],
+        ["binary", "1.000"],
+    ]
+    assert lines("c.jsonl")[1]["scores"] == pytest.approx({"fixed": 1, "free": 1, "binary": 1})
+    assert lines("c.jsonl")[1]["id"] == "bees/2"
+
+
+def test_a_stopped_run_goes_on_with_resume_and_asks_nothing_twice(
+    engine: Examiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, left = Journal.put, iter(range(7))
+
+    def stop(self: Journal, key: str, verdict: bytes) -> None:
+        put(self, key, verdict)
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("adjudge.training.stages.WINDOW", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "put", stop)
+        result = run(*MINE)
+    assert result.exit_code == 130 and "8 texts and verdicts are kept; run again with --resume" in result.stderr
+    assert Path("r.jsonl").read_bytes() == b""
+    assert isinstance(refused := run(*MINE).exception, AdjudgeError) and "--resume continues" in str(refused)
+    assert run(*MINE, "--resume").exit_code == 0
+    asked, rubrics = len(engine.asked), Path("r.jsonl").read_bytes()
+    # 1 page for each question, 3 sets for each, 5 answers, 2 rubrics at the end
+    assert asked == 2 + 6 + 5 + 2
+    assert run(*MINE, "--resume").exit_code == 0
+    assert len(engine.asked) == asked and Path("r.jsonl").read_bytes() == rubrics
+    assert run(*MINE, "--overwrite").exit_code == 0 and len(engine.asked) == 2 * asked
+
+
+def test_without_rubrics_every_question_gets_the_six_dimensions_and_nothing_is_asked(engine: Examiner) -> None:
+    assert run("rubrics", "mine", "q.jsonl", "--without", "rubrics", "--items", "i.jsonl").exit_code == 0
+    assert len(lines("q.rubrics.jsonl")[1]["rubric"]["criteria"]) == 6 and not engine.asked
+    assert [item["response"] for item in lines("i.jsonl")] == ["good rain", "bad rain", "rain"]
+
+
+def test_a_run_that_leaves_no_question_says_where_they_went(engine: Examiner) -> None:
+    engine.script = lambda shown, before: "words"
+    result = run(*MINE)
+    assert isinstance(result.exception, AdjudgeError) and "not one question is left" in str(result.exception)
+    assert "unparsable 2" in result.stdout and Path("r.jsonl").read_bytes() == b""
+    dropped = lines("r.dropped.jsonl")
+    assert [row["dropped"]["reason"] for row in dropped] == ["unparsable"] * 2 + ["no_passage"] * 2
+    assert dropped[0]["source"] == "bees.md"
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{"prompt": "a?"}], [], "nothing to mine from: name a folder of texts with --corpus"),
+        ([{"prompt": "a?"}], ["--corpus", "empty"], "empty has no .txt, .md, .jsonl files"),
+        ([{"prompt": " "}], [], 'line 1 of q.jsonl: "prompt" is blank'),
+        ([{"id": "2", "prompt": "a"}, {"prompt": "b"}], [], 'line 2 of q.jsonl: its id "2" is that of another row'),
+        ([{"prompt": "a?", "answers": ["one"]}], [], '"answers" has one text, which cannot vary'),
+        ([{"prompt": "a?", "answers": "one"}], [], '"answers" cannot be read'),
+        ([{"prompt": "a?", "pages": [3]}], [], '"pages" cannot be read'),
+        ([{"prompt": "a?"}], ["--without", "judge"], '"judge" cannot be left out'),
+        ([{"prompt": "a?"}], ["--without", "texts", "--temperature", "0"], "at temperature 0"),
+        ([{"prompt": "a?"}], ["--without", "texts", "--items", "q.jsonl"], "both the questions and the output"),
+        ([{"prompt": "a?"}], ["--without", "texts,filter", "--items", "i.jsonl"], "no answers are written without"),
+    ],
+)
+def test_mistakes_are_one_sentence_before_anything_is_asked(
+    engine: Examiner, rows: Any, options: list[str], message: str
+) -> None:
+    Path("empty").mkdir()
+    write("q.jsonl", rows)
+    result = run("rubrics", "mine", "q.jsonl", "-o", "r.jsonl", *options)
+    assert isinstance(result.exception, AdjudgeError), result.output
+    assert message in str(result.exception) and not engine.asked
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([{"prompt": "a", "response": "b"}], [], "line 1 of i.jsonl has no rubric of its own"),
+        ([{"prompt": "a", "response": "b"}], ["--rubric", "six"], "line 1 of i.jsonl, scheme fixed"),
+        ([{"prompt": "a", "response": "b", "label": "x"}], ["--rubric", "six"], "\"label\" is 'x', not a number"),
+    ],
+)
+def test_rows_that_cannot_be_compared_are_refused(
+    engine: Examiner, rows: Any, options: list[str], message: str
+) -> None:
+    write("i.jsonl", rows)
+    result = run("rubrics", "compare", "i.jsonl", *options)
+    assert isinstance(result.exception, AdjudgeError), result.output
+    assert message in str(result.exception) and not engine.graded
