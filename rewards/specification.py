@@ -17,7 +17,6 @@ from adjudge.rewards.kinds import KINDS, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
-    from adjudge.engine.absent import Card
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.judge import Judge
 
@@ -51,21 +50,16 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
     def open(self) -> EngineFace:
         """The engine; equal specifications share one for as long as anybody in the process holds it."""
-        if (cards := _CARDS.get()) is not None:
-            return self._absent(cards)
+        if (stand_ins := _STAND_INS.get()) is not None:
+            if self not in stand_ins:
+                raise AdjudgeError(f"no judge was {self.model or self.url} in this run: name the models that it used")
+            return stand_ins[self]
         with _OPENING:
             engine = policy_engine(self) if self.of_policy else _ENGINES.get(self)
             if engine is None:
                 engine = _ENGINES[self] = self._opened()
             _SPECS[engine] = self
             return engine
-
-    def _absent(self, cards: Mapping[EngineSpec, Card]) -> EngineFace:
-        from adjudge.engine.absent import AbsentEngine
-
-        if self not in cards:
-            raise AdjudgeError(f"no judge was {self.model or self.url} in this run: name the models that it used")
-        return AbsentEngine(cards[self])
 
     def _opened(self) -> EngineFace:
         if self.url is not None:
@@ -89,20 +83,20 @@ _ENGINES: WeakValueDictionary[EngineSpec, EngineFace] = WeakValueDictionary()
 _SPECS: WeakKeyDictionary[EngineFace, EngineSpec] = WeakKeyDictionary()
 _OPENING = RLock()
 """Held while something is opened: two threads must not load a model twice."""
-_CARDS: ContextVar[Mapping[EngineSpec, Card] | None] = ContextVar("adjudge_cards", default=None)
+_STAND_INS: ContextVar[Mapping[EngineSpec, EngineFace] | None] = ContextVar("adjudge_stand_ins", default=None)
 
 
 @contextmanager
-def without_models(cards: Mapping[EngineSpec, Card]) -> Iterator[None]:
-    """Within the block (of this thread or task) specifications open no model, but what stands for it by its card.
+def without_models(stand_ins: Mapping[EngineSpec, EngineFace]) -> Iterator[None]:
+    """Within the block (of this thread or task) specifications open no model, but what stands in for it.
 
-    Verdicts then come from a journal, or ModelNeeded is raised.
+    With an `AbsentEngine` by the model's card verdicts then come from a journal, or ModelNeeded is raised.
     """
-    token = _CARDS.set(cards)
+    token = _STAND_INS.set(stand_ins)
     try:
         yield
     finally:
-        _CARDS.reset(token)
+        _STAND_INS.reset(token)
 
 
 def engines_open(engines: Iterable[EngineFace]) -> dict[EngineSpec, EngineFace]:
