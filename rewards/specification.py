@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 class EngineSpec(msgspec.Struct, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
-    For a server `model` may be None: the one it serves; its key is read from the variable ADJUDGE_API_KEY. The model
-    "policy" is the one in training, its base weights without the adapter and no copy of them: see
-    `Reward.during_training`.
+    For a server `model` may be None: the one it serves; `tokenizer` names whose tokenizer that has, where it is not
+    found under the model's own name; its key is read from the variable ADJUDGE_API_KEY. The model "policy" is the one
+    in training, its base weights without the adapter and no copy of them: see `Reward.during_training`. Raises
+    AdjudgeError for what does not go together.
     """
 
     model: str | None = "smollm2-135m"
@@ -36,10 +37,22 @@ class EngineSpec(msgspec.Struct, frozen=True):
     max_batch_tokens: int | None = None
     kv_cache_gb: float | None = None
     url: str | None = None
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         if self.url is None and self.model is None:
             raise AdjudgeError("the specification of an engine names neither a model nor the url of a server")
+        own = (self.adapter, self.device, self.dtype, self.max_batch_tokens, self.kv_cache_gb)
+        if self.url is not None and own != (None, "auto", "auto", None, None):
+            raise AdjudgeError(
+                f"the engine is a server, {self.url}: adapter, device, dtype, max_batch_tokens and kv_cache_gb are its"
+                " own matter, leave them out"
+            )
+        if self.url is None and self.tokenizer is not None:
+            raise AdjudgeError(
+                f'tokenizer "{self.tokenizer}" is for a server at a url: a model that is opened here has its own, leave'
+                " it out"
+            )
         if self.of_policy and (self.adapter, self.device, self.dtype) != (None, "auto", "auto"):
             raise AdjudgeError('the model "policy" is where the policy is, bare: leave out adapter, device and dtype')
 
@@ -65,7 +78,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
         if self.url is not None:
             from adjudge.engine.remote.remote_engine import RemoteEngine
 
-            return RemoteEngine(self.url, self.model, api_key=os.environ.get("ADJUDGE_API_KEY"))
+            key = os.environ.get("ADJUDGE_API_KEY")
+            return RemoteEngine(self.url, self.model, tokenizer=self.tokenizer, api_key=key)
         from adjudge.engine.engine import Engine
 
         assert self.model is not None

@@ -7,7 +7,6 @@ import errno
 import math
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -22,19 +21,9 @@ from adjudge.training.prompts import Prompts
 from adjudge.training.reward_log import Recorded, Rewarded, check_columns, cut_rewards, kept, read_rewards
 from adjudge.training.run import cut
 from adjudge.training.run_folder import RunFolder
-from tests.training.runs import Vowels
+from tests.training.runs import Trainer, Vowels
 
 BREAKS = "a\u2028b\u2029c\x85d\x0be\x1cf\rg\nh"
-
-
-class Trainer:
-    """As much of TRL's trainer as a reward function sees."""
-
-    def __init__(self) -> None:
-        self.model, self.num_generations, self.num_generations_eval = SimpleNamespace(training=True), 2, 2
-        self.state = SimpleNamespace(global_step=0)
-
-    def log_metric(self, name: str, value: float) -> None: ...
 
 
 def record(path: Path, *, step: int = 0, training: bool = True, text: str = "aeb", **columns: Any) -> None:
