@@ -77,4 +77,4 @@ def _names(labels: AnyLabels | Sequence[AnyLabels], place: int) -> tuple[str, ..
         return labels.labels
     if all(isinstance(label, str) for label in labels):
         return tuple(map(str, labels))
-    return _names(labels[place], 0)  # type: ignore[arg-type]
+    return _names(labels[place], 0)

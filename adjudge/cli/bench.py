@@ -197,7 +197,7 @@ def bench_policy(
     model = judge_model or (DEFAULT_MODEL if url is None else None)
     adapter = None if judge_adapter is None else str(judge_adapter)
     # With a server --device and --dtype are those of the policies alone.
-    where: dict[str, Any] = {"device": device, "dtype": dtype} if url is None else {"url": url, "tokenizer": tokenizer}
+    where: dict[str, Any] = {"device": device, "dtype": dtype} if url is None else {"url": url}
     evaluate_policies(
         checkpoints,
         prompts,
@@ -205,7 +205,7 @@ def bench_policy(
         base=base,
         judge=judge,
         options=options,
-        spec=EngineSpec(model, adapter=adapter, **where),
+        spec=EngineSpec(model, adapter=adapter, tokenizer=tokenizer, **where),
         samples=samples,
         sampling=Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p),
         chat=chat,
