@@ -17,7 +17,6 @@ from adjudge.rewards.kinds import KINDS, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
-    from adjudge.engine.absent import Card
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.judge import Judge
 
@@ -25,9 +24,10 @@ if TYPE_CHECKING:
 class EngineSpec(msgspec.Struct, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
-    For a server `model` may be None: the one it serves; its key is read from the variable ADJUDGE_API_KEY. The model
-    "policy" is the one in training, its base weights without the adapter and no copy of them: see
-    `Reward.during_training`.
+    For a server `model` may be None: the one it serves; `tokenizer` names whose tokenizer that has, where it is not
+    found under the model's own name; its key is read from the variable ADJUDGE_API_KEY. The model "policy" is the one
+    in training, its base weights without the adapter and no copy of them: see `Reward.during_training`. Raises
+    AdjudgeError for what does not go together.
     """
 
     model: str | None = "smollm2-135m"
@@ -37,10 +37,22 @@ class EngineSpec(msgspec.Struct, frozen=True):
     max_batch_tokens: int | None = None
     kv_cache_gb: float | None = None
     url: str | None = None
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         if self.url is None and self.model is None:
             raise AdjudgeError("the specification of an engine names neither a model nor the url of a server")
+        own = (self.adapter, self.device, self.dtype, self.max_batch_tokens, self.kv_cache_gb)
+        if self.url is not None and own != (None, "auto", "auto", None, None):
+            raise AdjudgeError(
+                f"the engine is a server, {self.url}: adapter, device, dtype, max_batch_tokens and kv_cache_gb are its"
+                " own matter, leave them out"
+            )
+        if self.url is None and self.tokenizer is not None:
+            raise AdjudgeError(
+                f'tokenizer "{self.tokenizer}" is for a server at a url: a model that is opened here has its own, leave'
+                " it out"
+            )
         if self.of_policy and (self.adapter, self.device, self.dtype) != (None, "auto", "auto"):
             raise AdjudgeError('the model "policy" is where the policy is, bare: leave out adapter, device and dtype')
 
@@ -51,8 +63,10 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
     def open(self) -> EngineFace:
         """The engine; equal specifications share one for as long as anybody in the process holds it."""
-        if (cards := _CARDS.get()) is not None:
-            return self._absent(cards)
+        if (stand_ins := _STAND_INS.get()) is not None:
+            if self not in stand_ins:
+                raise AdjudgeError(f"no judge was {self.model or self.url} in this run: name the models that it used")
+            return stand_ins[self]
         with _OPENING:
             engine = policy_engine(self) if self.of_policy else _ENGINES.get(self)
             if engine is None:
@@ -60,18 +74,12 @@ class EngineSpec(msgspec.Struct, frozen=True):
             _SPECS[engine] = self
             return engine
 
-    def _absent(self, cards: Mapping[EngineSpec, Card]) -> EngineFace:
-        from adjudge.engine.absent import AbsentEngine
-
-        if self not in cards:
-            raise AdjudgeError(f"no judge was {self.model or self.url} in this run: name the models that it used")
-        return AbsentEngine(cards[self])
-
     def _opened(self) -> EngineFace:
         if self.url is not None:
             from adjudge.engine.remote.remote_engine import RemoteEngine
 
-            return RemoteEngine(self.url, self.model, api_key=os.environ.get("ADJUDGE_API_KEY"))
+            key = os.environ.get("ADJUDGE_API_KEY")
+            return RemoteEngine(self.url, self.model, tokenizer=self.tokenizer, api_key=key)
         from adjudge.engine.engine import Engine
 
         assert self.model is not None
@@ -89,20 +97,20 @@ _ENGINES: WeakValueDictionary[EngineSpec, EngineFace] = WeakValueDictionary()
 _SPECS: WeakKeyDictionary[EngineFace, EngineSpec] = WeakKeyDictionary()
 _OPENING = RLock()
 """Held while something is opened: two threads must not load a model twice."""
-_CARDS: ContextVar[Mapping[EngineSpec, Card] | None] = ContextVar("adjudge_cards", default=None)
+_STAND_INS: ContextVar[Mapping[EngineSpec, EngineFace] | None] = ContextVar("adjudge_stand_ins", default=None)
 
 
 @contextmanager
-def without_models(cards: Mapping[EngineSpec, Card]) -> Iterator[None]:
-    """Within the block (of this thread or task) specifications open no model, but what stands for it by its card.
+def without_models(stand_ins: Mapping[EngineSpec, EngineFace]) -> Iterator[None]:
+    """Within the block (of this thread or task) specifications open no model, but what stands in for it.
 
-    Verdicts then come from a journal, or ModelNeeded is raised.
+    With an `AbsentEngine` by the model's card verdicts then come from a journal, or ModelNeeded is raised.
     """
-    token = _CARDS.set(cards)
+    token = _STAND_INS.set(stand_ins)
     try:
         yield
     finally:
-        _CARDS.reset(token)
+        _STAND_INS.reset(token)
 
 
 def engines_open(engines: Iterable[EngineFace]) -> dict[EngineSpec, EngineFace]:

@@ -31,7 +31,7 @@ from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
-from adjudge.training.reward_log import Recorded
+from adjudge.training.reward_log import Recorded, check_columns
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 
@@ -76,6 +76,8 @@ def train_grpo(
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
+    if recipe.reward.journal:
+        check_columns(prompts)
     state = processes()
     paid = _during_training(recipe, folder, state) if reward is None else reward
     watched = recipe.guards.watching(paid)

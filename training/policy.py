@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import ModelSource, OpenModel, open_source, resolve
 from adjudge.training.recipe import Lora, Policy
-
-if TYPE_CHECKING:
-    pass
 
 
 def open_policy(policy: Policy, folder: Path, *, gpu: bool) -> OpenModel:

@@ -3,56 +3,65 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.score import Reason
 from adjudge.rewards.judge import PASSING
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.specification import without_models
+from adjudge.rewards.specification import EngineSpec, without_models
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.reward_log import Rewarded, read_engines, read_rewards
 from adjudge.training.reward_recipe import RewardRecipe
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.unanswered import UnansweredEngine
 
 BESIDE = ("prompts", "files")
 """What recipe.json has besides the recipe."""
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """A completion as it was `rewarded`, and its reward now, from the verdicts that the journal has.
+    """A completion as it was `rewarded`, and its `reward` now, from the verdicts that the journal has.
 
-    None of both where a judge `abstained`; `kept` is false for a group on which it did so for lack of time or a server,
-    as no verdict was kept of it.
+    None of both where a judge abstained. With `lost` there is nothing to compare, and the reward is None: "time", it
+    was never judged, for there was no time or no server, or in a group that has been judged since; "verdict", it rests
+    on one that the journal does not hold.
     """
 
     rewarded: Rewarded
     reward: float | None
-    kept: bool = True
+    lost: Literal["time", "verdict"] | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the journal has what it rests on."""
+        return self.lost is None
 
     @property
     def equal(self) -> bool:
         """Whether it is the same, to the last bit."""
-        return self.reward == self.rewarded.reward
+        return self.kept and self.reward == self.rewarded.reward
 
 
 def replay_rewards(folder: Path, rewards: RewardRecipe | None = None) -> Iterator[Replayed]:
     """Every reward of the run in `folder` again, in order, with no model: only prompts and completions are read.
 
     `rewards` stands in for the run's own [reward]: other weights, parts, gates, of the same judges. Raises AdjudgeError
-    for a run without a journal, and where a verdict is wanted that it does not hold.
+    for a run without a journal, and for a judge whose model the run did not use.
     """
     run = RunFolder(folder)
     recipe, rewarded = read_run(run), read_rewards(run.rewards)
-    with without_models(read_engines(run.engines)):
-        opened = (rewards or recipe.reward).open(recipe.policy.model, str(run.journal), chat=recipe.data.chat)
-        for _, lines in groupby(rewarded, key=lambda one: (one.step, one.split, one.call)):
-            yield from _replayed(opened, list(lines))
+    paid = msgspec.structs.replace(rewards or recipe.reward, journal=True)
+    opened = paid.open(recipe.policy.model, str(run.journal), chat=recipe.data.chat)
+    engines = {spec: UnansweredEngine(card) for spec, card in read_engines(run.engines).items()}
+    for _, lines in groupby(rewarded, key=lambda one: (one.step, one.split, one.call)):
+        yield from _call(opened, engines, list(lines), own=rewards is None)
 
 
 def read_run(run: RunFolder) -> GrpoRecipe:
@@ -66,20 +75,73 @@ def read_run(run: RunFolder) -> GrpoRecipe:
         raise AdjudgeError(f"{run.recipe} is not of a GRPO run ({reason(error)}): name the folder of one") from error
 
 
-def _replayed(reward: Reward, lines: Sequence[Rewarded]) -> Iterator[Replayed]:
-    """The completions of one call of the trainer."""
+def _call(
+    reward: Reward, engines: Mapping[EngineSpec, UnansweredEngine], lines: Sequence[Rewarded], *, own: bool
+) -> Iterator[Replayed]:
+    """The completions of one call of the trainer, rewarded all at once, and group by group where a verdict is wanting.
+
+    A group may rest on fewer verdicts than it asks for, as a tournament does: then it is right if it is as it was.
+    """
     size = lines[0].group
     groups = [lines[start : start + size] for start in range(0, len(lines), size)]
-    asked = [line for group in groups if _is_kept(group) for line in group]
-    names = dict.fromkeys(name for line in asked for name in line.columns)
-    columns: dict[str, Any] = {name: [line.columns.get(name) for line in asked] for name in names}
-    function = for_trl(reward, size)
-    assert isinstance(function, TrlReward)
-    values = iter(function([one.prompt for one in asked], [one.completion for one in asked], **columns))
+    judged = [line for group in groups if not _never_judged(group) for line in group]
+    found, whole = _found(reward, engines, judged)
     for group in groups:
-        for line in group:
-            yield Replayed(line, next(values)) if _is_kept(group) else Replayed(line, None, kept=False)
+        if _never_judged(group):
+            yield from (Replayed(line, None, "time") for line in group)
+        elif whole:
+            now, found = found[:size], found[size:]
+            yield from _compared(group, now, whole=True, own=own)
+        else:
+            now, held = _found(reward, engines, group)
+            yield from _compared(group, now, whole=held, own=own)
 
 
-def _is_kept(group: Sequence[Rewarded]) -> bool:
-    return not any(line.abstained in PASSING for line in group)
+def _found(
+    reward: Reward, engines: Mapping[EngineSpec, UnansweredEngine], lines: Sequence[Rewarded]
+) -> tuple[list[tuple[float | None, Reason | None]], bool]:
+    """The rewards of some groups or why there is none, and whether the journal held every verdict asked for."""
+    if not lines:
+        return [], True
+    names = dict.fromkeys(name for line in lines for name in line.columns)
+    columns: dict[str, Any] = {name: [line.columns.get(name) for line in lines] for name in names}
+    function = for_trl(reward, lines[0].group)
+    assert isinstance(function, TrlReward)
+    before, told = _asked(engines), dict[str, list[Any]]()
+    texts = [one.prompt for one in lines], [one.completion for one in lines]
+    with without_models(engines):
+        try:
+            values = function(*texts, log_extra=told.__setitem__, **columns)
+        except AdjudgeError:
+            if _asked(engines) == before:
+                raise
+            return [(None, "timeout")] * len(lines), False  # some judges cannot even begin without an answer
+    return list(zip(values, told[f"{function.__name__}/abstained"], strict=True)), _asked(engines) == before
+
+
+def _asked(engines: Mapping[EngineSpec, UnansweredEngine]) -> int:
+    return sum(engine.asked for engine in engines.values())
+
+
+def _compared(
+    group: Sequence[Rewarded], now: Sequence[tuple[float | None, Reason | None]], *, whole: bool, own: bool
+) -> Iterator[Replayed]:
+    """A group's completions beside what they come to now; with its `own` reward an equal one needs no more proof."""
+    since = any(_passed(line) and value is not None for line, (value, _) in zip(group, now, strict=True))
+    for line, (value, why) in zip(group, now, strict=True):
+        same = own and value == line.reward and why not in PASSING
+        if _passed(line):
+            yield Replayed(line, None, "time")
+        elif same or (whole and not since):
+            yield Replayed(line, value)
+        else:
+            yield Replayed(line, None, "time" if whole else "verdict")
+
+
+def _never_judged(group: Sequence[Rewarded]) -> bool:
+    return all(map(_passed, group))
+
+
+def _passed(line: Rewarded) -> bool:
+    """Whether it abstained for a reason that lay in the moment."""
+    return line.abstained in PASSING

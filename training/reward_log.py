@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +13,11 @@ import msgspec
 
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.specification import EngineSpec, engines_open
 from adjudge.rewards.trainers.processes import place_among_processes
-from adjudge.rewards.trainers.trl import TrlReward
+from adjudge.rewards.trainers.trl import NO_COLUMNS, TrlReward
+from adjudge.training.prompts import Prompts
 from adjudge.training.run_folder import RunFolder, write_whole
 
 
@@ -22,7 +26,7 @@ class Rewarded(msgspec.Struct, frozen=True):
 
     `call` counts the trainer's calls since the run began or was resumed, `place` the completions of a call over all
     processes; `group` of them in a row answer one prompt. `parts` is what the reward is made of, `columns` what the
-    data says about the prompt.
+    data says about the prompt, as JSON has it: see `kept`.
     """
 
     step: int
@@ -65,7 +69,9 @@ class Recorded:
         log_metric: Any,
         **columns: Any,
     ) -> list[float | None]:
-        """The rewards of this process's completions."""
+        """The rewards of this process's completions; raises AdjudgeError for a column that cannot be kept."""
+        texts, answers = kept("prompt", list(prompts)), kept("completion", list(completions))
+        told = {name: kept(name, list(values)) for name, values in columns.items() if name not in NO_COLUMNS}
         table: dict[str, Sequence[Any]] = {}
 
         def note(column: str, values: list[Any]) -> None:
@@ -84,9 +90,9 @@ class Recorded:
                 call=self.calls,
                 place=first + place,
                 group=trainer.num_generations if training else trainer.num_generations_eval,
-                prompt=prompts[place],
-                completion=completions[place],
-                columns={name: values[place] for name, values in columns.items()},
+                prompt=texts[place],
+                completion=answers[place],
+                columns={name: values[place] for name, values in told.items()},
                 reward=rewards[place],
                 abstained=abstained[place],
                 parts={name: values[place] for name, values in table.items()},
@@ -98,14 +104,9 @@ class Recorded:
         return rewards
 
     def _append(self, lines: Sequence[Rewarded]) -> None:
-        """Write all at once, as several processes write; the engines that were opened by now are noted beside."""
-        content = b"".join(msgspec.json.encode(line, enc_hook=str) + b"\n" for line in lines)
+        """Write the lines; the engines that were opened by now are noted beside."""
         try:
-            file = os.open(self.folder.rewards, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            try:
-                os.write(file, content)
-            finally:
-                os.close(file)
+            _append(self.folder.rewards, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
             opened = engines_open(self.function.scorer.reward.engines)
             if place_among_processes()[0] == 0 and opened.keys() - self._engines:
                 cards = [Opened(spec, Card.of(engine)) for spec, engine in opened.items()]
@@ -116,13 +117,82 @@ class Recorded:
             raise AdjudgeError(f"cannot write {where} ({error.strerror}): make room, then --resume") from error
 
 
+def kept(name: str, value: Any) -> Any:
+    """A value of the column `name` as the file keeps it, and a replay hands it to a judge again.
+
+    Arrays, tensors and tuples become lists, lone surrogates U+FFFD. Raises AdjudgeError for what JSON has no form for:
+    dates, bytes, numbers that are not finite.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [kept(name, one) for one in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {well_formed(key): kept(name, one) for key, one in value.items()}
+    if hasattr(value, "tolist") and not isinstance(plain := value.tolist(), type(value)):
+        return kept(name, plain)
+    what = value if isinstance(value, int | float) else type(value).__name__
+    raise AdjudgeError(
+        f'column "{name}" holds {what}, which the journal of a run cannot keep: make it text, a finite number, a truth'
+        " value, or a list or table of these"
+    )
+
+
+def check_columns(prompts: Prompts) -> None:
+    """Raise AdjudgeError naming the first row with a column that cannot be kept, and the column."""
+    for row in (*prompts.train, *prompts.held_out):
+        for name, value in row.columns.items():
+            try:
+                kept(name, value)
+            except AdjudgeError as error:
+                raise AdjudgeError(f"{row.place}: {error}") from error
+
+
+def _append(path: Path, content: bytes) -> None:
+    """Add to the file all of it or nothing, whichever of several processes writes; raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        end, left = os.lseek(file, 0, os.SEEK_END), memoryview(content)
+        try:
+            while left:
+                left = left[os.write(file, left) :]
+        except OSError:
+            os.ftruncate(file, end)
+            raise
+    finally:
+        os.close(file)
+
+
 def read_rewards(path: Path) -> list[Rewarded]:
     """The rewards of a run, in order; a last line that a crash has cut is left out.
 
     Raises AdjudgeError for a file that is not there, and for a line that is none.
     """
+    found = [one for one, _ in _read(path)]
+    return sorted(found, key=lambda one: (one.step, one.split != "train", one.call, one.place))
+
+
+def cut_rewards(path: Path, step: int, answered: int | None) -> None:
+    """Forget what was rewarded after a step, from which a run goes on, and held-out prompts of steps after `answered`.
+
+    Held-out prompts whose answers are not all there, for the run ended meanwhile, are answered again.
+    """
+    if path.exists():
+        last = {"train": step, "held_out": -1 if answered is None else min(step, answered)}
+        write_whole(path, b"".join(line for one, line in _read(path) if one.step <= last[one.split]))
+
+
+def _read(path: Path) -> list[tuple[Rewarded, bytes]]:
+    """The rewards with the lines that they stand in, each with its end; texts hold U+2028 and the like as they are."""
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise AdjudgeError(
             f"cannot read {path} ({error.strerror}): name a run whose recipe has journal = true in [reward]"
@@ -130,11 +200,11 @@ def read_rewards(path: Path) -> list[Rewarded]:
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(msgspec.json.decode(line, type=Rewarded))
+            found.append((msgspec.json.decode(line, type=Rewarded), line + b"\n"))
         except msgspec.MsgspecError as error:
-            if number < len(lines) or line.endswith(b"\n"):
+            if number < len(lines):
                 raise AdjudgeError(f"line {number} of {path} is no reward ({reason(error)}): remove it") from error
-    return sorted(found, key=lambda one: (one.step, one.split != "train", one.call, one.place))
+    return found
 
 
 def read_engines(path: Path) -> dict[EngineSpec, Card]:

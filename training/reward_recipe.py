@@ -34,6 +34,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The judge's model: as in `adjudge models`, or behind the server at `url`; see `EngineSpec`.
 
     `model` "policy" is the policy's own first weights, where it trains an adapter: they are in memory once.
+    `tokenizer` is a server's, where it is not found under the name of its model.
     """
 
     model: str | None = "smollm2-135m"
@@ -43,6 +44,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_batch_tokens: Annotated[int, Meta(ge=1)] | None = None
     kv_cache_gb: Annotated[float, Meta(gt=0)] | None = None
     url: str | None = None
+    tokenizer: str | None = None
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""
@@ -55,8 +57,11 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def placed(self, place: Place) -> Engine:
         """The same with its paths made absolute."""
-        model = place(self.model) if self.model and self.model.startswith(".") else self.model
-        return msgspec.structs.replace(self, model=model, adapter=self.adapter and place(self.adapter))
+        model, tokenizer = (
+            place(name) if name and name.startswith(".") else name for name in (self.model, self.tokenizer)
+        )
+        adapter = self.adapter and place(self.adapter)
+        return msgspec.structs.replace(self, model=model, tokenizer=tokenizer, adapter=adapter)
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):

@@ -18,6 +18,7 @@ from adjudge.engine.quiet import quiet
 from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import cut_metrics, last_answered, read_metrics
 from adjudge.training.recipe import Recipe
+from adjudge.training.reward_log import cut_rewards
 from adjudge.training.run_folder import RunFolder
 
 
@@ -78,10 +79,20 @@ def begin(state: PartialState, folder: RunFolder, record: Mapping[str, Any], *, 
     state.wait_for_everyone()  # all have looked before the first changes anything
     if state.is_main_process:
         folder.begin(record, resume=resume)
-        cut_metrics(folder.metrics, step_of(checkpoint))
-        cut_metrics(folder.rewards, step_of(checkpoint))
+        cut(folder, checkpoint)
     state.wait_for_everyone()
     return Begun(folder, state, checkpoint, last_answered(folder.metrics))
+
+
+def cut(folder: RunFolder, checkpoint: Path | None) -> None:
+    """Forget what was logged after the checkpoint; without one the run begins anew, held-out prompts before it too."""
+    if checkpoint is None:
+        folder.metrics.unlink(missing_ok=True)
+        folder.rewards.unlink(missing_ok=True)
+        return
+    step = step_of(checkpoint)
+    cut_metrics(folder.metrics, step)
+    cut_rewards(folder.rewards, step, last_answered(folder.metrics))
 
 
 def trained(trainer: Any, watch: Watch, begun: Begun, recipe: Recipe, *, metric: str) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,6 +24,7 @@ from adjudge.cli.options import (
     Resume,
     Rubric,
     Scheme,
+    TokenizerName,
     earlier_of,
     judge_options,
 )
@@ -169,6 +170,7 @@ def bench_policy(
     url: Annotated[
         str | None, typer.Option(help="The judge is on the server there; its key is $ADJUDGE_API_KEY.")
     ] = None,
+    tokenizer: TokenizerName = None,
     aspects: JudgeAspects = None,
     rubric: Rubric = None,
     scheme: Scheme = None,
@@ -196,6 +198,8 @@ def bench_policy(
     options = judge_options({**given, "language": language, "min_mass": min_mass})
     model = judge_model or (DEFAULT_MODEL if url is None else None)
     adapter = None if judge_adapter is None else str(judge_adapter)
+    # With a server --device and --dtype are those of the policies alone.
+    where: dict[str, Any] = {"device": device, "dtype": dtype} if url is None else {"url": url}
     evaluate_policies(
         checkpoints,
         prompts,
@@ -203,7 +207,7 @@ def bench_policy(
         base=base,
         judge=judge,
         options=options,
-        spec=EngineSpec(model, adapter=adapter, device=device, dtype=dtype, url=url),
+        spec=EngineSpec(model, adapter=adapter, tokenizer=tokenizer, **where),
         samples=samples,
         sampling=Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p),
         chat=chat,

@@ -40,6 +40,9 @@ def replay(
     ranking: Annotated[
         Literal["bradley_terry", "borda"] | None, typer.Option(help="How preferences become strengths (rank).")
     ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Reward as this recipe does, from the same verdicts (a training run).")
+    ] = None,
     report: Report = None,
 ) -> None:
     """Give the verdicts of an earlier run again, from its journal alone: the same lines, byte for byte, and no model.
@@ -48,6 +51,9 @@ def replay(
     (`--aspects "coherence*3,surprise"`), fewer aspects, one order, a rubric with other weights, another `--min-mass`.
     What was never asked cannot be scored: for another wording or new criteria judge the texts again, which the journal
     holds (`adjudge judge JOURNAL`). Rankings (`adjudge rank`) are replayed alike.
+
+    Of a training run whose recipe has `journal = true` in [reward], every reward is computed again and compared with
+    what the trainer was given; with `--recipe` it is what another [reward] of the same judges would have paid.
     """
     from adjudge.commands.replay import list_runs, replay_file
 
@@ -55,4 +61,4 @@ def replay(
         list_runs(source)
         return
     changes = judge_options(locals()) | ({} if ranking is None else {"ranking": ranking})
-    replay_file(source, output, rows=rows, number=run, changes=changes, report=report)
+    replay_file(source, output, rows=rows, number=run, changes=changes, report=report, recipe=recipe)

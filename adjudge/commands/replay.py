@@ -59,18 +59,24 @@ def replay_file(
     number: int | None,
     changes: Options,
     report: Path | None,
+    recipe: Path | None = None,
 ) -> None:
     """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew.
 
-    Of the folder of a training run, its rewards are recomputed and compared with what the trainer was given.
+    Of the folder of a training run, its rewards are recomputed and compared with what the trainer was given; with a
+    `recipe` they are what that one pays for.
     """
     if source.is_dir():
         from adjudge.commands.replay_training import replay_training
 
         if rows is not None or number is not None or changes or report is not None:
-            raise AdjudgeError("a training run is replayed as a whole: leave out all options but --output and --list")
-        replay_training(source, output)
+            raise AdjudgeError(
+                "a training run is replayed as a whole: leave out all options but --output, --recipe and --list"
+            )
+        replay_training(source, output, recipe)
         return
+    if recipe is not None:
+        raise AdjudgeError("--recipe is for the folder of a training run: name one, or leave it out")
     given = None if rows is None else read_rows(rows)
     journal = _journal_of(source)
     read_places = {path.resolve() for path in (source, journal, rows) if path is not None}
@@ -86,7 +92,7 @@ def replay_file(
         options = run.read_options(book, Path(folder))
         if given is not None and run.what != "groups" and kind_of(run.judge).gather is not None:
             raise AdjudgeError(f"each verdict of {run.judge} rests on other rows of its run too: leave out --rows")
-        read = given or run.read_rows(book)
+        read = run.read_rows(book) if given is None else given
         results = Results(output, report, f"Replay of {run.source}", Work(run.card.name, remembered=len(read)))
         if run.what == "groups":
             _replay_groups(book, run, options, changes, read, results)

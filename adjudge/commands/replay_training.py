@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +15,7 @@ from rich.table import Table
 
 from adjudge.commands.output import check_writable, make_folder_of, open_output
 from adjudge.engine.errors import AdjudgeError
+from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.replay import Replayed, replay_rewards
 from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
@@ -31,11 +32,13 @@ def list_steps(source: Path) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def replay_training(source: Path, output: Path | None) -> None:
+def replay_training(source: Path, output: Path | None, recipe: Path | None = None) -> None:
     """Recompute the rewards of a run from its journal, write each beside the trainer's, and say whether all are equal.
 
-    Exits with 1 where one is not.
+    With a `recipe` they are those of its [reward], from the same verdicts. Exits with 1 where one is another than the
+    run's own, or rests on a verdict that the journal does not hold.
     """
+    rewards = None if recipe is None else read_grpo_recipe(recipe).reward
     if output is not None:
         if output.resolve().parent == source.resolve():
             raise AdjudgeError(f"{output} is in the folder that is read: name a file elsewhere")
@@ -43,30 +46,53 @@ def replay_training(source: Path, output: Path | None) -> None:
         check_writable(output)
     replayed = []
     with open_output(output) as write:
-        for one in replay_rewards(source):
+        for one in replay_rewards(source, rewards):
             replayed.append(one)
             write(_line(one))
-    other = [one for one in replayed if one.kept and not one.equal]
-    _say(replayed, other)
-    if other:
+    told = [_equals(replayed) if recipe is None else _means(replayed, recipe), *_lost(replayed)]
+    print(f"adjudge: {'; '.join(told)}", file=sys.stderr)
+    if any(one.lost == "verdict" or (recipe is None and one.kept and not one.equal) for one in replayed):
         raise SystemExit(1)
 
 
 def _line(one: Replayed) -> bytes:
     line = msgspec.to_builtins(one.rewarded)
-    return msgspec.json.encode({**line, "replayed": one.reward, "kept": one.kept, "equal": one.equal}) + b"\n"
+    now = {"replayed": one.reward, "kept": one.kept, "lost": one.lost, "equal": one.equal}
+    return msgspec.json.encode({**line, **now}) + b"\n"
 
 
-def _say(replayed: Sequence[Replayed], other: Sequence[Replayed]) -> None:
+def _count(replayed: Sequence[Replayed]) -> str:
     steps = len({(one.rewarded.step, one.rewarded.split) for one in replayed})
-    lost = sum(not one.kept for one in replayed)
-    told = [f"{len(replayed)} rewards of {steps} steps: {len(replayed) - lost - len(other)} are the same, bit for bit"]
-    if lost:
-        told.append(f"{lost} were never judged (no time, or no server)")
-    if other:
-        first = other[0]
-        told.append(
-            f"{len(other)} are others, the first in step {first.rewarded.step}: {first.rewarded.reward} then,"
-            f" {first.reward} now"
-        )
-    print(f"adjudge: {'; '.join(told)}", file=sys.stderr)
+    return f"{len(replayed)} rewards of {steps} steps"
+
+
+def _equals(replayed: Sequence[Replayed]) -> str:
+    """How many are what they were."""
+    other = [one for one in replayed if one.kept and not one.equal]
+    told = f"{_count(replayed)}: {sum(one.equal for one in replayed)} are the same, bit for bit"
+    if not other:
+        return told
+    first = other[0]
+    return (
+        f"{told}; {len(other)} are others, the first in step {first.rewarded.step}: {first.rewarded.reward} then,"
+        f" {first.reward} now"
+    )
+
+
+def _means(replayed: Sequence[Replayed], recipe: Path) -> str:
+    """What they were and are on average, where both are known."""
+    pairs = ((one.rewarded.reward, one.reward) for one in replayed)
+    known = [(then, now) for then, now in pairs if then is not None and now is not None]
+    told = f"{_count(replayed)} under {recipe}"
+    if not known:
+        return f"{told}: none to compare"
+    then, now = map(fmean, zip(*known, strict=True))
+    return f"{told}: {then:.4f} then, {now:.4f} now on average"
+
+
+def _lost(replayed: Sequence[Replayed]) -> Iterator[str]:
+    """What could not be compared, and why."""
+    if count := sum(one.lost == "time" for one in replayed):
+        yield f"{count} were never judged (no time, or no server)"
+    if count := sum(one.lost == "verdict" for one in replayed):
+        yield f"{count} rest on verdicts that the journal does not hold"

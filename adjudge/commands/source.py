@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Where answers come from; `model` may be None only of a server (`url`), for the one it has.
 
-    Raises AdjudgeError for what is a server's own matter.
+    `tokenizer` names a server's. Raises AdjudgeError for what is a server's own matter, or a server's alone.
     """
 
     model: str | None
@@ -28,10 +28,16 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     device: str
     dtype: str
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
-        if self.url is not None and (self.adapter is not None or self.replicas > 1):
-            raise AdjudgeError("--url asks a server: --adapter and --replicas are its own matter, leave them out")
+        if self.url is None:
+            if self.tokenizer is not None:
+                raise AdjudgeError("--tokenizer is for a server (--url): a model here has its own, leave it out")
+        elif (self.adapter, self.replicas, self.device, self.dtype) != (None, 1, "auto", "auto"):
+            raise AdjudgeError(
+                "--url asks a server: --adapter, --replicas, --device and --dtype are its own matter, leave them out"
+            )
 
     @contextmanager
     def open(self) -> Iterator[EngineFace]:
@@ -39,7 +45,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         if self.url is not None:
             from adjudge.engine.remote.remote_engine import RemoteEngine
 
-            with RemoteEngine(self.url, self.model, api_key=os.environ.get("ADJUDGE_API_KEY")) as remote:
+            key = os.environ.get("ADJUDGE_API_KEY")
+            with RemoteEngine(self.url, self.model, tokenizer=self.tokenizer, api_key=key) as remote:
                 yield remote
             return
         assert self.model is not None

@@ -65,8 +65,8 @@ def train_sft_file(
 
 def _changed(recipe: AnyRecipe, seed: int | None, output: Path | None) -> AnyRecipe:
     """The recipe with what the command line says in the place of its own."""
-    changes = {"seed": seed, "output": None if output is None else str(output.absolute())}
-    return msgspec.structs.replace(recipe, **{name: value for name, value in changes.items() if value is not None})
+    given = {"seed": seed, "output": None if output is None else str(output.absolute())}
+    return msgspec.structs.replace(recipe, **{name: value for name, value in given.items() if value is not None})
 
 
 def say(line: str) -> None:

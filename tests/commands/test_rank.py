@@ -152,5 +152,5 @@ def test_an_engine_behind_a_server_ranks_as_the_same_engine_here(run: Run) -> No
     assert result.exit_code == 0 and peer.bodies, result.output
     for near, far in zip(lines("g.ranks.jsonl"), lines("far.jsonl"), strict=True):
         assert near["strengths"] == far["strengths"]
-    with pytest.raises(AdjudgeError, match="--adapter and --replicas are its own matter"):
+    with pytest.raises(AdjudgeError, match="--adapter, --replicas, --device and --dtype are its own matter"):
         raise run("g.jsonl", "--url", peer.url, "--replicas", "2").exception  # type: ignore[misc]

@@ -101,8 +101,8 @@ def test_references_come_again_from_the_journal_without_a_model(tmp_path: Path) 
     with Journal(tmp_path / "j") as journal:
         reference = DynamicReference(spec, SHORT)
         texts = reference.of(groups, journal)
-        cards = {known: Card.of(engine) for known, engine in engines_open(reference.engines).items()}
-        with without_models(cards):
+        opened = engines_open(reference.engines)
+        with without_models({known: AbsentEngine(Card.of(engine)) for known, engine in opened.items()}):
             again = DynamicReference(spec, SHORT)
             assert again.of(groups, journal) == texts and isinstance(again.engine, AbsentEngine)
             with pytest.raises(ModelNeeded):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from adjudge.rewards.group import Group
@@ -32,6 +33,16 @@ class Vowels(Reward):
             return GroupReward((None,) * count, ("timeout",) * count)
         values = tuple(sum(letter in "aeiou" for letter in text) / max(1, len(text)) for text in group.responses)
         return GroupReward(values, (None,) * count)
+
+
+class Trainer:
+    """As much of TRL's trainer as a reward function sees."""
+
+    def __init__(self, group: int = 2) -> None:
+        self.model, self.num_generations, self.num_generations_eval = SimpleNamespace(training=True), group, group
+        self.state = SimpleNamespace(global_step=0)
+
+    def log_metric(self, name: str, value: float) -> None: ...
 
 
 def tiny_recipe(folder: Path, **tables: Any) -> GrpoRecipe:

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine import engine as engine_module
-from adjudge.engine.absent import ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
@@ -95,7 +94,7 @@ def read_rewards_raw(run: RunFolder) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(line) for line in read_rewards(run.rewards)]
 
 
-def test_another_verdict_in_the_journal_is_another_reward_and_a_missing_one_is_an_error(run: RunFolder) -> None:
+def test_another_verdict_in_the_journal_is_another_reward_and_a_missing_one_is_told(run: RunFolder) -> None:
     with sqlite3.connect(run.journal) as book:
         for key, verdict in book.execute("SELECT key, verdict FROM verdicts").fetchall():
             told = json.loads(verdict)
@@ -107,8 +106,11 @@ def test_another_verdict_in_the_journal_is_another_reward_and_a_missing_one_is_a
     with sqlite3.connect(run.journal) as book:
         book.execute("DELETE FROM verdicts")
     book.close()
-    with pytest.raises(ModelNeeded, match="no model is loaded here"):
-        list(replay_rewards(run.path))
+    assert all(one.lost == "verdict" and one.reward is None and not one.equal for one in replay_rewards(run.path))
+    result = CliRunner().invoke(app, ["replay", str(run.path)])
+    assert (
+        result.exit_code == 1 and "0 are the same, bit for bit; 16 rest on verdicts that the journal" in result.stderr
+    )
 
 
 def test_the_same_verdicts_make_other_rewards_under_other_weights(run: RunFolder) -> None:
@@ -166,12 +168,14 @@ def test_a_line_that_a_crash_has_cut_is_left_out_and_one_that_is_wrong_is_named(
 
 def test_a_resumed_run_has_written_every_reward_once(tmp_path: Path) -> None:
     checked = {"parts": {"ends": PARTS["ends"]}, "journal": True}
-    killed = recipe(tmp_path, reward=checked, optimiser={"steps": 4})
+    data = {"prompts": ["one\u2028two", "three\x85four", "five"], "held_out": 1}
+    killed = recipe(tmp_path, reward=checked, data=data, optimiser={"steps": 4})
     with pytest.raises(Killed):
         train_grpo(killed, callbacks=[KillAfter(3)])
     folder = train_grpo(killed, resume=True).folder
     found = [(line.step, line.split, line.place) for line in read_rewards(folder.rewards)]
-    assert len(set(found)) == len(found) == 6 * 4
+    assert len(set(found)) == len(found) == 4 * 4 + 2 * 2
+    assert [line["step"] for line in read_metrics(folder.metrics) if line["split"] == "held_out"] == [0, 4]
     assert all(one.equal for one in replay_rewards(folder.path))
     folder.engines.write_text("[]")
     folder.begin({}, resume=False)

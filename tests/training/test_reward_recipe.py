@@ -125,3 +125,11 @@ def test_the_policys_weights_judge_only_where_they_stay_as_they_are() -> None:
         moved = {"parts": {"x": POINTWISE}, "engine": {"model": "policy", "device": "cpu"}}
         tiny_recipe(Path(), reward=moved, policy=lora).reward.open("dummy:tiny-llama", "journal")
     assert not tiny_recipe(Path(), reward=reward | {"parts": {"x": ENDS}}).reward.on_policy
+
+
+def test_a_server_has_the_tokenizer_that_the_recipe_names_and_nothing_of_this_machine() -> None:
+    server = {"model": "m", "url": "http://localhost:1", "tokenizer": "./t"}
+    recipe = tiny_recipe(Path("/data"), reward={"parts": {"x": POINTWISE}, "engine": server}).reward
+    assert recipe.placed(lambda file: "/data" + file[1:]).engine.spec().tokenizer == "/data/t"
+    with pytest.raises(AdjudgeError, match=r"\[reward.parts.x\] the engine is a server, .* leave them out"):
+        opened(parts={"x": POINTWISE}, engine={**server, "device": "cpu"})

@@ -1,0 +1,37 @@
+"""What engines are made of: what a server is told, and what it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.remote import remote_engine
+from adjudge.rewards.specification import EngineSpec
+
+URL = "http://localhost:1"
+
+
+def test_a_server_is_opened_with_the_tokenizer_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    class Remote:
+        def __init__(self, *server: Any, **how: Any) -> None:
+            opened.append((*server, how["tokenizer"]))
+
+    monkeypatch.setattr(remote_engine, "RemoteEngine", Remote)
+    for tokenizer in (None, "dummy:tiny-llama"):
+        EngineSpec("m", url=URL, tokenizer=tokenizer).open()
+    assert opened == [(URL, "m", None), (URL, "m", "dummy:tiny-llama")]
+
+
+@pytest.mark.parametrize("own", [{"device": "cpu"}, {"dtype": "float32"}, {"adapter": "a"}, {"kv_cache_gb": 1.0}])
+def test_what_is_a_servers_own_matter_is_refused(own: dict[str, Any]) -> None:
+    with pytest.raises(AdjudgeError, match="the engine is a server, http://localhost:1: adapter, device, .*leave them"):
+        EngineSpec("m", url=URL, **own)
+
+
+def test_a_model_that_is_opened_here_has_its_own_tokenizer() -> None:
+    with pytest.raises(AdjudgeError, match='tokenizer "t" is for a server at a url'):
+        EngineSpec("m", tokenizer="t")
