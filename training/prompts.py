@@ -111,11 +111,11 @@ def _renamed(row: Row, columns: Mapping[str, str]) -> Row:
 
 
 def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
-    """A prompt as the trainer takes it; a row's own column `system` comes before the recipe's."""
+    """A prompt as the trainer takes it."""
     text = row.text("prompt", NEEDED_BY)
     if not data.chat:
         return text
-    said = row.optional_text("system", NEEDED_BY) or data.system
+    said = data.system if data.system is not None else row.optional_text("system", NEEDED_BY)
     system = [] if said is None else [{"role": "system", "content": said}]
     return [*system, {"role": "user", "content": text}]
 
