@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from adjudge.bench.agreement.comparison import (
 )
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, drawn, line_of
 from adjudge.bench.agreement.formats import load
+from adjudge.bench.agreement.perplexity import BareModel, likelihood_choices, likelihood_scores
 from adjudge.bench.agreement.plots import plot_reliability, plot_scores
 from adjudge.bench.agreement.preferring import choices_between, choices_of, preference_lines, sureness
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, Bootstrap
@@ -163,6 +165,8 @@ def _texts(study: Study) -> Found:
     raters = [scores, length_scores(dataset, aspects)]
     if study.baselines:
         raters.append(word_scores(dataset, aspects, study.seed))
+        with _bare_model(study) as (model, kept):
+            raters += [] if model is None else [likelihood_scores(dataset, aspects, model, kept)]
     lines = [line for rater in raters for line in lines_of(dataset, rater, aspects, how)]
     if study.judge == "ensemble":
         verdicts = protocols.fitting(dataset, _ensembles(study, judged, [study.options.get("partners", 4)])[0])
@@ -194,6 +198,8 @@ def _pairs(study: Study) -> Found:
     deciders = [choices, length_choices(dataset)]
     if study.baselines:
         deciders.append(word_choices(dataset, study.seed))
+        with _bare_model(study) as (model, kept):
+            deciders += [] if model is None else [likelihood_choices(dataset, model, kept)]
     lines = [line for decider in deciders for line in preference_lines(dataset, decider, how)]
     kept = [(one, row) for one, row in zip(choices.overall, dataset.rows, strict=True) if one.preference is not None]
     sure = sureness([one for one, _ in kept], [row.preferred for _, row in kept])
@@ -213,6 +219,15 @@ def _sides(row: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for side in "ab"
     ]
+
+
+@contextmanager
+def _bare_model(study: Study) -> Iterator[tuple[BareModel | None, Journal]]:
+    """The judge's model without its adapter, and what it was asked before; None of a server's and of a reward model."""
+    with Journal(study.folder / "likelihoods.journal") as kept:
+        bare = study.source.url is None and study.judge != "scalar"
+        source = study.source
+        yield BareModel(source.model or "", source.device, source.dtype) if bare else None, kept
 
 
 # Protocols
