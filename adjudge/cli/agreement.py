@@ -64,7 +64,7 @@ def bench_agreement(
         bool,
         typer.Option(
             "--baselines",
-            help="Also a regression on words, fitted on other prompts, and the texts' likelihood under the bare model.",
+            help="Also a regression on words, fitted on other prompts, and how likely the bare model finds the texts.",
         ),
     ] = False,
     format: Annotated[

@@ -36,7 +36,7 @@ class BareModel:
         self.name = name
 
     def likelihood(self, prompt: str, text: str) -> float | None:
-        """The mean log-probability, in nats, of a text's tokens after its prompt and a blank line; None of no tokens."""
+        """The mean log-probability, in nats, of a text's tokens after its prompt and a blank line; None without any."""
         import torch
         from torch.nn.functional import cross_entropy
 
