@@ -24,7 +24,7 @@ from adjudge.bench.agreement.tables import (
 )
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.words import counted
-from adjudge.commands.agreement_protocols import JUDGES, PROTOCOLS, Protocol
+from adjudge.commands.agreement_protocols import JUDGES, PROTOCOLS, VARIED, Protocol
 from adjudge.commands.agreement_study import Found, Study, plain
 from adjudge.commands.output import make_folder_of
 from adjudge.commands.resumable import Earlier
@@ -53,6 +53,10 @@ def measure_agreement(
     """Judge a sample of the files, print the tables, and write them into the folder `output`."""
     if protocol is not None and judge not in (None, JUDGES[protocol]):
         raise AdjudgeError(f"--protocol {protocol} is for --judge {JUDGES[protocol]}: leave out --judge {judge}")
+    if protocol is not None and VARIED[protocol] in options:
+        raise AdjudgeError(f"--protocol {protocol} varies --{VARIED[protocol]} by itself: leave it out")
+    if protocol is not None and baselines:
+        raise AdjudgeError("--baselines do not stand in a paper's table: leave out --protocol, or measure them apart")
     whole = load(files, named=format, scale=scale, characters=characters)
     dataset = drawn(whole, limit, draw_seed)
     judge = judge or (JUDGES[protocol] if protocol else "pairwise" if dataset.what == "pairs" else "pointwise")

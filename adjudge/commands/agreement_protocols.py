@@ -43,13 +43,8 @@ def evolvr(study: Study) -> Found:
 
 
 def tree(study: Study) -> Found:
-    """The whole tree is judged once; without nodes the old answers are scored anew.
-
-    Raises AdjudgeError, before anything is judged, where the options leave out nodes already.
-    """
+    """The whole tree is judged once; without nodes the old answers are scored anew."""
     dataset = _of_texts(study, "tree")
-    if "without" in study.options:
-        raise AdjudgeError("--protocol tree leaves out each node in turn: leave out --without")
     judged = judge_texts(study, [line_of(row) for row in dataset.rows])
     with Journal(study.journal) as book:
         card = run_of(book).card
@@ -95,6 +90,8 @@ def qurl(study: Study) -> Found:
 PROTOCOLS: dict[Protocol, Callable[[Study], Found]] = {"evolvr": evolvr, "tree": tree, "qurl": qurl}
 JUDGES: dict[Protocol, str] = {"evolvr": "ensemble", "tree": "tree", "qurl": "rubric"}
 """The judge of each."""
+VARIED: dict[Protocol, str] = {"evolvr": "partners", "tree": "without", "qurl": "scheme"}
+"""The option that each varies by itself."""
 
 
 def _of_texts(study: Study, protocol: str) -> DataSet:
