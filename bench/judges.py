@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from rich.table import Table
 from scipy import stats
 
 from adjudge.bench import samples
+from adjudge.bench.agreement.statistics import coefficients
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.samples import Sample, draw
 from adjudge.engine.errors import AdjudgeError
@@ -141,9 +141,7 @@ def agreement_of(verdicts: Sequence[Any], truth: Sequence[Any]) -> tuple[str, fl
         taus = [tau for tau in taus if tau == tau]  # people who rate all alike rank nothing
         return "mean Kendall", fmean(taus) if taus else None, len(taus)
     scores, said = [v.score for v, _ in couples], [t for _, t in couples]
-    if not (_varies(scores) and _varies(said)):
-        return "Spearman", None, len(couples)
-    return "Spearman", float(stats.spearmanr(scores, said).statistic), len(couples)
+    return "Spearman", coefficients(scores, said)[1], len(couples)
 
 
 def table_of(outcomes: Sequence[Outcome]) -> Table:
@@ -186,10 +184,6 @@ def write_outcomes(path: Path, outcomes: Sequence[Outcome], model: str) -> None:
                 writer.writerow([*(fields[name] for name in names), model, describe_machine()])
     except OSError as error:
         raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file with -o") from error
-
-
-def _varies(values: Sequence[float]) -> bool:
-    return any(left != right for left, right in pairwise(values))
 
 
 def _pairwise(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:

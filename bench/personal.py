@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
@@ -12,8 +11,8 @@ import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
-from scipy import stats
 
+from adjudge.bench.agreement.statistics import coefficients
 from adjudge.bench.perse import Chosen, Rated
 from adjudge.bench.visible import visible
 from adjudge.rewards.personal import PersonalJudge, last_reviews
@@ -37,7 +36,7 @@ class Chooser(Protocol):
 class Agreement(msgspec.Struct, frozen=True):
     """How scores go with the readers' own, over the `count` that were not abstained from.
 
-    A correlation is None where it is not defined: with fewer than two scores, or where all on one side are equal.
+    A correlation is None where it is not defined: with fewer than three scores, or where all on one side are equal.
     """
 
     name: str
@@ -78,12 +77,7 @@ def agreement(name: str, scores: Sequence[float | None], human: Sequence[float])
     """Pearson, Spearman and Kendall (tau-b) of scores with the readers' own; None is an abstention."""
     known = [(score, own) for score, own in zip(scores, human, strict=True) if score is not None]
     given, own = [score for score, _ in known], [score for _, score in known]
-    correlations: list[float | None] = [None] * 3
-    if len(set(given)) > 1 and len(set(own)) > 1:
-        measures = (stats.pearsonr, stats.spearmanr, stats.kendalltau)
-        values = [float(measure(given, own).statistic) for measure in measures]
-        correlations = [value if math.isfinite(value) else None for value in values]
-    return Agreement(name, len(known), len(scores) - len(known), *correlations)
+    return Agreement(name, len(known), len(scores) - len(known), *coefficients(given, own))
 
 
 def compare_raters(raters: Mapping[str, Rater], rated: Sequence[Rated]) -> list[Agreement]:

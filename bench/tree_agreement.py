@@ -22,6 +22,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from adjudge.bench.agreement.statistics import coefficients
 from adjudge.bench.howtobench import TABLE_4, items_of
 from adjudge.bench.words import counted
 from adjudge.engine.errors import AdjudgeError
@@ -63,14 +64,9 @@ def system_means(verdicts: Sequence[Mapping[str, Any]]) -> Means:
 
 def agreement(ours: Mapping[str, float], published: Mapping[str, float]) -> Agreement:
     """Correlations of two scores of systems, over the systems that have both."""
-    from scipy.stats import kendalltau, pearsonr, spearmanr
-
     systems = [system for system in ours if system in published]
     a, b = [ours[system] for system in systems], [published[system] for system in systems]
-    if len(set(a)) < 2 or len(set(b)) < 2:
-        return Agreement(len(systems), None, None, None)
-    pearson, spearman, kendall = (float(measure(a, b).statistic) for measure in (pearsonr, spearmanr, kendalltau))
-    return Agreement(len(systems), pearson, spearman, kendall)
+    return Agreement(len(systems), *coefficients(a, b))
 
 
 def fluctuation(trials: Sequence[float]) -> tuple[float, float]:

@@ -61,7 +61,11 @@ def bench_agreement(
         int | None, typer.Option(help="Prompts to judge, with all their texts (default: all).", min=1)
     ] = None,
     baselines: Annotated[
-        bool, typer.Option("--baselines", help="Also a regression on words, fitted on the other prompts.")
+        bool,
+        typer.Option(
+            "--baselines",
+            help="Also a regression on words, fitted on other prompts, and how likely the bare model finds the texts.",
+        ),
     ] = False,
     format: Annotated[
         str | None, typer.Option(help="Which public format (default: told by the columns); a wrong name lists them.")

@@ -51,6 +51,12 @@ def correlations(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap
     return Correlations(*(measure(judge, human, clusters, how) for measure in (pearson, spearman, kendall)))
 
 
+def coefficients(judge: Numbers, human: Numbers) -> tuple[float | None, float | None, float | None]:
+    """Pearson, Spearman and Kendall alone, without intervals; None where they do not exist."""
+    found = correlations(judge, human, [0] * len(judge))
+    return found.pearson.value, found.spearman.value, found.kendall.value
+
+
 def pearson(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
     """Pearson's r."""
     grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)

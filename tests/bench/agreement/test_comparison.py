@@ -186,6 +186,9 @@ def test_words_foretell_what_words_decide_and_never_see_their_own_prompt() -> No
     noise = DataSet("own", "items", tuple(_with(row, 1.0 + crc32(row.id.encode()) % 5) for row in dataset.rows))
     (line,) = lines_of(noise, word_scores(noise, []), [], FEW)
     assert line.figures["pearson"].value is None or abs(line.figures["pearson"].value) < 0.4
+    changed = DataSet("own", "items", (dataset.rows[0], _with(dataset.rows[1], 5.0), *dataset.rows[2:]))
+    before, after = (word_scores(one, []).by_target[OVERALL][1] or 0.0 for one in (dataset, changed))
+    assert after - before == pytest.approx((5 - 3) / 60)  # the mean about which all stand has moved, and nothing else
     folds = folds_of(["p", "q", "p", "r"], 0)
     assert folds[0] == folds[2]
 

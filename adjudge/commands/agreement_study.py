@@ -1,0 +1,182 @@
+"""A judge's study of rated texts or pairs: judged through the journal, and compared with people and with baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.bench.agreement import protocols
+from adjudge.bench.agreement.baselines import length_choices, length_scores, word_choices, word_scores
+from adjudge.bench.agreement.comparison import (
+    Line,
+    confusion_of,
+    lines_of,
+    listed_of,
+    pooled_line,
+    raters_line,
+    scores_of,
+    targets_of,
+    whole_labels,
+)
+from adjudge.bench.agreement.dataset import OVERALL, DataSet, line_of
+from adjudge.bench.agreement.perplexity import BareModel, likelihood_choices, likelihood_scores
+from adjudge.bench.agreement.preferring import choices_between, choices_of, preference_lines, sureness
+from adjudge.bench.agreement.resampling import Bootstrap
+from adjudge.bench.agreement.statistics import Cell
+from adjudge.commands.judge import Judged, judge_rows
+from adjudge.commands.output import open_output
+from adjudge.commands.resumable import Earlier
+from adjudge.commands.source import Source
+from adjudge.engine.absent import AbsentEngine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.ensemble import EnsembleVerdict, ensemble
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.kinds import KINDS, Options, named, prepare
+from adjudge.rewards.run import run_of
+from adjudge.rewards.wire import Row, item_of, json_line
+
+
+class Study(msgspec.Struct, frozen=True):
+    """What is to be judged, by whom, and where it goes; `folder` holds the texts, the verdicts and their journal."""
+
+    dataset: DataSet
+    judge: str
+    options: Options
+    source: Source
+    earlier: Earlier
+    folder: Path
+    how: Bootstrap
+    baselines: bool
+    seed: int
+
+    @property
+    def journal(self) -> Path:
+        """Of all its runs."""
+        return self.folder / "verdicts.jsonl.journal"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What came of a study; the points are for plots, empty where there is nothing to draw, `labels` people's."""
+
+    lines: list[Line]
+    verdicts: list[Any]
+    model: str
+    cells: list[Cell] = []
+    labels: Sequence[float] = ()
+    scored: tuple[Sequence[float], Sequence[float]] = ((), ())
+    sure: tuple[Sequence[float], Sequence[float]] = ((), ())
+
+
+def plain(study: Study) -> Found:
+    """The judge beside people and baselines, on single texts or on pairs."""
+    return _pairs(study) if study.dataset.what == "pairs" else _texts(study)
+
+
+def _texts(study: Study) -> Found:
+    dataset, how = study.dataset, study.how
+    if KINDS[study.judge].what == "pairs":
+        raise AdjudgeError(f"--judge {study.judge} compares pairs, and {dataset.name} has single texts: try ensemble")
+    judged = judge_texts(study, [line_of(row) for row in dataset.rows])
+    scores = scores_of(study.judge, dataset, judged.verdicts)
+    aspects = targets_of(dataset, scores)
+    raters = [scores, length_scores(dataset, aspects)]
+    if study.baselines:
+        raters.append(word_scores(dataset, aspects, study.seed))
+        with _bare_model(study) as (bare, book):
+            raters += [] if bare is None else [likelihood_scores(dataset, aspects, bare, book)]
+    lines = [line for rater in raters for line in lines_of(dataset, rater, aspects, how)]
+    if study.judge == "ensemble":
+        verdicts = protocols.fitting(dataset, all_scores(study, judged, [study.options.get("partners", 4)])[0])
+        lines.append(pooled_line(dataset, verdicts, study.judge, scores.scale or dataset.scale, how))
+    if among := raters_line(dataset, aspects or [OVERALL], how):
+        lines.append(among)
+    listed = listed_of(dataset, scores, aspects or [OVERALL])
+    return Found(
+        _by_target(lines),
+        judged.verdicts,
+        judged.work.model,
+        confusion_of(dataset, scores, aspects or [OVERALL], how),
+        whole_labels(dataset.scale),
+        (listed.judge, listed.human),
+        (listed.confidence, listed.correct),
+    )
+
+
+def _pairs(study: Study) -> Found:
+    dataset, how = study.dataset, study.how
+    rows = [line_of(row) for row in dataset.rows]
+    if KINDS[named(study.judge, [Row("", rows[0])])].what == "pairs":
+        judged = judge_texts(study, rows)
+        choices = choices_of(study.judge, dataset, judged.verdicts)
+    else:
+        judged = judge_texts(study, [side for row in rows for side in _sides(row)])
+        both = list(zip(judged.verdicts[::2], judged.verdicts[1::2], strict=True))
+        choices = choices_between(study.judge, both, logits=study.judge == "scalar")
+    deciders = [choices, length_choices(dataset)]
+    if study.baselines:
+        deciders.append(word_choices(dataset, study.seed))
+        with _bare_model(study) as (bare, book):
+            deciders += [] if bare is None else [likelihood_choices(dataset, bare, book)]
+    lines = [line for decider in deciders for line in preference_lines(dataset, decider, how)]
+    kept = [(one, row) for one, row in zip(choices.overall, dataset.rows, strict=True) if one.preference is not None]
+    sure = sureness([one for one, _ in kept], [row.preferred for _, row in kept])
+    said = ([one.preference or 0.0 for one, _ in kept], [row.preferred for _, row in kept])
+    drawn_sure = sure if all(one.sure for one, _ in kept) else ((), ())
+    model, lines = judged.work.model, _by_target(lines)
+    return Found(lines, judged.verdicts, model, labels=(0.0, 0.5, 1.0), scored=said, sure=drawn_sure)
+
+
+def _sides(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Both texts of a pair, as rows of their own."""
+    return [
+        {
+            "id": f"{row['id']}/{side}",
+            "prompt": row.get(f"prompt_{side}", row.get("prompt", "")),
+            "response": row[f"story_{side}"],
+        }
+        for side in "ab"
+    ]
+
+
+@contextmanager
+def _bare_model(study: Study) -> Iterator[tuple[BareModel | None, Journal]]:
+    """The judge's model without its adapter, and what it was asked before; None of a server's and of a reward model."""
+    source = study.source
+    with Journal(study.folder / "likelihoods.journal") as book:
+        writes = source.url is None and study.judge != "scalar"
+        yield BareModel(source.model or "", source.device, source.dtype) if writes else None, book
+
+
+def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdicts.jsonl") -> Judged:
+    """The rows, written as a file of texts and judged as `adjudge judge` does, in one journal for the study."""
+    texts = study.folder / name.replace("verdicts", "texts")
+    with open_output(texts) as write:
+        for row in rows:
+            write(json_line(row))
+    return judge_rows(
+        texts,
+        study.folder / name,
+        judge=study.judge,
+        options=study.options,
+        source=study.source,
+        earlier=study.earlier,
+        journal=study.journal,
+    )
+
+
+def all_scores(study: Study, judged: Judged, sizes: Sequence[int]) -> list[list[EnsembleVerdict]]:
+    """Every score of every text beside so many partners, from the journal; the most were asked for already."""
+    items = [item_of(row, number) for number, row in enumerate(judged.rows, 1)]
+    with Journal(study.journal) as book:
+        judge: Any = prepare("ensemble", study.options)(AbsentEngine(run_of(book).card), book)
+        return [ensemble(judge.pairwise, items, size, study.options.get("seed", 0)) for size in sizes]
+
+
+def _by_target(lines: Sequence[Line]) -> list[Line]:
+    """The lines of one target together, in the order of first appearance."""
+    order = {target: place for place, target in enumerate(dict.fromkeys(line.target for line in lines))}
+    return sorted(lines, key=lambda line: order[line.target])
