@@ -61,7 +61,7 @@ class Data(Rows, frozen=True, forbid_unknown_fields=True):
     `train` is a JSONL or CSV file with a column `prompt`, or `prompts` lists them here; further columns go to the
     reward. `held_out` is another such file, or how many of the last rows are kept from training. `columns` renames:
     {prompt = "query"} reads the prompt from the column query. With `chat` a prompt is a user's turn in the model's chat
-    template, after `system` where it is given, in a row's own column or here; without, it is the text's beginning.
+    template, after `system` where it is given, here or else in a row's own column; without, it is the text's beginning.
     Prompts of more than `max_prompt_tokens` are left out and counted.
     """
 

@@ -75,7 +75,7 @@ def test_a_row_may_bring_its_own_system_turn() -> None:
     row, data = Row("", {"prompt": "p", "system": "own"}), Data(prompts=("p",))
     turn = {"role": "user", "content": "p"}
     assert asked(row, data) == [{"role": "system", "content": "own"}, turn]
-    assert asked(row, Data(prompts=("p",), system="s")) == [{"role": "system", "content": "own"}, turn]
+    assert asked(row, Data(prompts=("p",), system="s")) == [{"role": "system", "content": "s"}, turn]
     assert asked(Row("", {"prompt": "p", "system": ""}), data) == [turn]
 
 
