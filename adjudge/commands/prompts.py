@@ -99,7 +99,7 @@ def first_round(judge: Judge[Any, Any], subject: Any) -> Sequence[Question]:
     except ModelNeeded as needed:
         prompts = [prompt for prompt in needed.prompts if isinstance(prompt, Prompt)]
         return [Question(f"first round, {number}", prompt, Labels(())) for number, prompt in enumerate(prompts, 1)]
-    raise AdjudgeError("this judge asks nothing in words: there is no prompt to show")
+    raise AdjudgeError("this judge asks a model nothing: there is no prompt to show")
 
 
 def marked_text(prompt: Prompt, *, colour: bool) -> Text:
