@@ -22,6 +22,7 @@ from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.score import Score
 from adjudge.rewards import specification
+from adjudge.rewards.journal import Journal
 from adjudge.rewards.specification import without_models
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training.replay import Replayed, replay_rewards
@@ -81,7 +82,13 @@ def played(folder: Path, *calls: Callable[[str], bool], **parts: Any) -> RunFold
 
 
 def replay(run: RunFolder) -> list[Replayed]:
-    return list(replay_rewards(run.path))
+    """The rewards again; what a replay could not know never gets into the journal."""
+    with Journal(run.journal) as book:
+        before = len(book)
+    found = list(replay_rewards(run.path))
+    with Journal(run.journal) as book:
+        assert len(book) == before
+    return found
 
 
 def spoil(run: RunFolder, completion: str) -> None:
