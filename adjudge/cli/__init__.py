@@ -16,6 +16,7 @@ from adjudge.cli.replay import replay
 from adjudge.cli.score import score
 from adjudge.cli.serve import serve
 from adjudge.cli.train import train
+from adjudge.cli.writing import writing
 from adjudge.engine.errors import AdjudgeError
 
 app = typer.Typer(
@@ -28,7 +29,7 @@ app = typer.Typer(
 app.command("judge")(judge_command)
 for command in (rank, replay, score, serve, models):
     app.command()(command)
-for name, group in {"bench": bench, "prompts": prompts, "train": train}.items():
+for name, group in {"bench": bench, "prompts": prompts, "train": train, "writing": writing}.items():
     app.add_typer(group, name=name)
 
 
