@@ -38,8 +38,8 @@ class AnswerFormat(msgspec.Struct, frozen=True):
 
 def find_answers(
     completions: Sequence[Completion], labels: Sequence[str], forms: Sequence[AnswerFormat], table: ByteTable
-) -> list[Tokens | None]:
-    """The tokens of each completion that stand before its score; None where there is none that could be read.
+) -> list[tuple[Tokens, str] | None]:
+    """The tokens of each completion before its score, and the label written there; None where none could be read.
 
     Each completion has its own form. The score meant is the `which`-th written one. If that one is no label, is not
     closed or does not begin with a token of its own, the completion has no score: another one is not taken instead. Nor
@@ -50,7 +50,7 @@ def find_answers(
     for place, (completion, form) in enumerate(zip(completions, forms, strict=True)):
         if all(token in known for token in completion.token_ids):
             alike.setdefault((form.openings, form.closings), []).append(place)
-    found: list[Tokens | None] = [None] * len(completions)
+    found: list[tuple[Tokens, str] | None] = [None] * len(completions)
     for (openings, closings), places in alike.items():
         rows = [completions[place].token_ids for place in places]
         spans = answer_spans(
@@ -64,7 +64,8 @@ def find_answers(
         for place, (start, end) in zip(places, pairwise(spans.offsets.tolist()), strict=True):
             usable, tokens = spans.usable[start:end].tolist(), spans.token[start:end].tolist()
             if _is_readable(completions[place].text, usable, forms[place]):
-                found[place] = completions[place].token_ids[: tokens[forms[place].which]]
+                label = labels[spans.label[start:end].tolist()[forms[place].which]]
+                found[place] = completions[place].token_ids[: tokens[forms[place].which]], label
     return found
 
 

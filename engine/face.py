@@ -200,14 +200,25 @@ class EngineFace(ABC):
         """
         label_set = Labels.of(labels)
         forms = list(form) if isinstance(form, Sequence) else [form or AnswerFormat()] * len(completions)
-        before = find_answers(completions, label_set.labels, forms, self._byte_table())
-        places = [place for place, tokens in enumerate(before) if tokens is not None]
-        wanted = [self.tokenizer.prompt(prompts[completions[place].prompt]) + (before[place] or ()) for place in places]
+        found = find_answers(completions, label_set.labels, forms, self._byte_table())
+        before = {place: answer[0] for place, answer in enumerate(found) if answer is not None}
+        places = list(before)
+        wanted = [self.tokenizer.prompt(prompts[completions[place].prompt]) + before[place] for place in places]
         scores = dict(zip(places, self.score(wanted, label_set), strict=True))
         return [
             scores.get(place) or Score.abstained(label_set.labels, "unparsable", completion.prompt_tokens)
             for place, completion in enumerate(completions)
         ]
+
+    def places_of_answers(
+        self, texts: Sequence[str], labels: Labels | Sequence[str], forms: Sequence[AnswerFormat]
+    ) -> list[tuple[Tokens, str] | None]:
+        """The tokens of each text before its score, and the label it wrote there, as `read_answers` would find them.
+
+        None where a text has no readable score; each text has its own form.
+        """
+        made = [Completion(0, 0, text, self.tokenizer.encode(text, False), "stop") for text in texts]
+        return find_answers(made, Labels.of(labels).labels, list(forms), self._byte_table())
 
     def label_ids(self, prompt: AnyPrompt, labels: AnyLabels) -> list[int]:
         """The token ids of labels of one token each at the end of a prompt; raises LabelError for longer ones."""

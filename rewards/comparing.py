@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, Unpack
 
@@ -10,7 +11,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason, Score
 from adjudge.rewards.aspects import Aspect, checked
 from adjudge.rewards.judge import AskingJudge, How
-from adjudge.rewards.preference import sigmoid
+from adjudge.rewards.preference import debiased, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
 
 Orders = Literal["both", "ab"]
@@ -49,6 +50,21 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
         total = sum(aspect.weight * better[aspect.name] for aspect in counted)
         preference = None if abstained else sigmoid(total / sum(aspect.weight for aspect in counted))
         return PairVerdict("", preference, verdicts, abstained, truncated, self.engine.name, key)
+
+    def _choice(self, scores: Sequence[Score], analyses: tuple[str, ...] | None) -> tuple[AspectVerdict, float]:
+        """One aspect's verdict from the choice between first and second in each order, and the log-odds of a."""
+        mass, reason = self._weakest(scores)
+        if reason:
+            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=analyses), 0.0
+        chances = [score.probabilities or () for score in scores]
+        odds = [math.log(max(first, math.ulp(0.0))) - math.log(max(second, math.ulp(0.0))) for first, second in chances]
+        if len(odds) == 2:
+            (first_ab, second_ab), (first_ba, second_ba) = chances
+            better, bias = debiased(*odds)
+            score_a, score_b = (first_ab + second_ba) / 2, (second_ab + first_ba) / 2
+        else:
+            [(score_a, score_b)], [better], bias = chances, odds, None
+        return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, analyses=analyses), better
 
     def _weakest(self, scores: Sequence[Score]) -> tuple[float | None, Reason | None]:
         """The least label mass of an aspect's scores, and why they are no verdict if they are none."""

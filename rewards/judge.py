@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 import msgspec
@@ -101,6 +102,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
     """
 
     kind: ClassVar[str]
+    folder: ClassVar[Path] = template.FOLDER
     answer_format: ClassVar[AnswerFormat] = ANSWER
 
     def __init__(
@@ -129,7 +131,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
         self.layout = layout
         self.min_mass = min_mass
         self.cut = cut
-        self.template = template.load(self.kind, language)
+        self.template = template.load(self.kind, language, self.folder)
 
     def key(self, subject: Subject) -> str:
         """The journal's key: everything that decides the verdict."""

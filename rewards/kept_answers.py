@@ -18,6 +18,11 @@ class KeptScore(msgspec.Struct, frozen=True, array_like=True):
     reason: Reason | None
     prompt_tokens: int
 
+    @staticmethod
+    def of(score: Score) -> KeptScore:
+        """What is kept of a score."""
+        return KeptScore(score.full_logprobs, score.reason, score.prompt_tokens)
+
     def score(self, labels: Labels) -> Score:
         """The score it was, over the same labels."""
         if self.reason is not None or self.full_logprobs is None:
@@ -49,7 +54,7 @@ class KeptAnswers(msgspec.Struct, frozen=True, array_like=True):
         return KeptAnswers(
             {
                 name: KeptAnswer(
-                    tuple(KeptScore(score.full_logprobs, score.reason, score.prompt_tokens) for score in answer.scores),
+                    tuple(map(KeptScore.of, answer.scores)),
                     answer.analyses,
                     answer.spreads,
                 )

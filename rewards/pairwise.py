@@ -95,8 +95,7 @@ class PairwiseJudge(ComparingJudge):
         """In the order of `self.questions`, whose scores they lead to."""
         questions: list[Question] = []
         for order, aspect in product(self.orders, self.aspects):
-            shown = _shown(pair, order)
-            about = {"same_prompt": "prompt_2" not in shown, "aspect": aspect.name, "definition": aspect.definition}
+            shown, about = texts_of_question(pair, order, aspect)
             name = f"{order} {aspect.name}"
             if self.asking.mode == "reasoned":
                 questions.append(Question(name, self._prompt(shown, **about), SCALE, answers=2))
@@ -152,10 +151,15 @@ def _mean(left: Sequence[float], right: Sequence[float]) -> tuple[float, ...]:
     return tuple((x + y) / 2 for x, y in zip(left, right, strict=True))
 
 
-def _shown(pair: Pair, order: str) -> dict[str, str]:
-    """The texts of a pair as they are shown; the second prompt only where it is another."""
+def texts_of_question(pair: Pair, order: str, aspect: Aspect) -> tuple[dict[str, str], dict[str, Any]]:
+    """What the prompt file is filled with: texts that are data (the second prompt only where it is another), and ours.
+
+    Together with the mode and the layout, and in direct mode the place asked for, they decide the prompt.
+    """
     stories, prompts = (pair.a, pair.b), pair.prompts
     if order == "ba":
         stories, prompts = stories[::-1], prompts[::-1]
     shown = {"prompt_1": prompts[0], "story_1": stories[0], "story_2": stories[1]}
-    return shown if prompts[0] == prompts[1] else {**shown, "prompt_2": prompts[1]}
+    same = prompts[0] == prompts[1]
+    about = {"same_prompt": same, "aspect": aspect.name, "definition": aspect.definition}
+    return (shown if same else {**shown, "prompt_2": prompts[1]}), about

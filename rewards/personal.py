@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Unpack
@@ -10,12 +9,10 @@ from typing import Any, Unpack
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
-from adjudge.engine.score import Score
 from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.aspects import PERSE, Aspect
 from adjudge.rewards.comparing import ComparingJudge, Orders
 from adjudge.rewards.judge import How, ItemJudge
-from adjudge.rewards.preference import debiased, sigmoid
 from adjudge.rewards.template import Data
 from adjudge.rewards.verdict import AspectVerdict, Comparison, Item, Pair, PairVerdict, Review, Verdict
 
@@ -144,23 +141,8 @@ class PersonalPairJudge(ComparingJudge):
         for aspect in self.aspects:
             given = [answers[f"{order} {aspect.name}"] for order in self.orders]
             texts = tuple(text for answer in given for text in answer.analyses or ()) or None
-            verdicts[aspect.name], better[aspect.name] = self._aspect([answer.scores[0] for answer in given], texts)
+            verdicts[aspect.name], better[aspect.name] = self._choice([answer.scores[0] for answer in given], texts)
         return self._pair_verdict(verdicts, better, key, truncated)
-
-    def _aspect(self, scores: Sequence[Score], analyses: tuple[str, ...] | None) -> tuple[AspectVerdict, float]:
-        """One aspect's verdict from its score in each order, and the log-odds that a is preferred."""
-        mass, reason = self._weakest(scores)
-        if reason:
-            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=analyses), 0.0
-        chances = [score.probabilities or () for score in scores]
-        odds = [math.log(max(first, math.ulp(0.0))) - math.log(max(second, math.ulp(0.0))) for first, second in chances]
-        if len(odds) == 2:
-            (first_ab, second_ab), (first_ba, second_ba) = chances
-            better, bias = debiased(*odds)
-            score_a, score_b = (first_ab + second_ba) / 2, (second_ab + first_ba) / 2
-        else:
-            [(score_a, score_b)], [better], bias = chances, odds, None
-        return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, analyses=analyses), better
 
 
 def checked_k(k: int) -> int:

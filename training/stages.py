@@ -16,13 +16,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
+from adjudge.engine.face import AnyPrompt, EngineFace
+from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import Score
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judge import PASSING
+from adjudge.rewards.kept_answers import KeptScore
 from adjudge.rewards.wire import Row, encodable, json_line, read_rows
 
 T = TypeVar("T")
@@ -46,12 +49,12 @@ class Drop(msgspec.Struct, frozen=True):
 
     stage: str
     reason: str
-    row: Mapping[str, Any]
+    row: Any
 
     @property
     def record(self) -> dict[str, Any]:
         """As it is written: the row, with `stage` and `reason` under `dropped`."""
-        return {**self.row, "dropped": {"stage": self.stage, "reason": self.reason}}
+        return {**record_of(self.row), "dropped": {"stage": self.stage, "reason": self.reason}}
 
 
 class Passed(msgspec.Struct, Generic[T], frozen=True):
@@ -157,6 +160,41 @@ class Texts:
         )
 
 
+class Scores:
+    """Has label distributions read, many at a time; with a `journal` each is kept, and not computed again.
+
+    `computed` and `remembered` count them.
+    """
+
+    def __init__(self, engine: EngineFace, journal: Journal | None = None) -> None:
+        self.engine, self.journal = engine, journal
+        self.computed = self.remembered = 0
+
+    def score(self, prompts: Sequence[AnyPrompt], labels: Labels) -> Iterator[tuple[int, Score]]:
+        """(place, score) of each prompt, as soon as it is there; equal prompts are computed once."""
+        places: dict[str, list[int]] = {}
+        for place, prompt in enumerate(prompts):
+            places.setdefault(self._key(prompt, labels), []).append(place)
+        known = {} if self.journal is None else self.journal.get(places)
+        for key, raw in known.items():
+            self.remembered += len(places[key])
+            score = msgspec.msgpack.decode(raw, type=KeptScore).score(labels)
+            yield from ((place, score) for place in places[key])
+        new = [key for key in places if key not in known]
+        if not new:
+            return
+        for number, score in self.engine.score_iter([prompts[places[key][0]] for key in new], labels):
+            self.computed += 1
+            if self.journal is not None and score.reason not in PASSING:
+                self.journal.put(new[number], msgspec.msgpack.encode(KeptScore.of(score)))
+            yield from ((place, score) for place in places[new[number]])
+
+    def _key(self, prompt: AnyPrompt, labels: Labels) -> str:
+        engine = self.engine
+        model = (engine.fingerprint, engine.adapter, engine.dtype, engine.max_prompt_tokens)
+        return content_key(scored=prompt, labels=labels, model=model)
+
+
 def json_of(kind: type[T]) -> Read[T]:
     """A reader of JSON of that type."""
 
@@ -183,10 +221,18 @@ def passed(stage: str, rows: Sequence[Any], results: Iterable[tuple[int, T | Unu
     for place, row in enumerate(rows):
         result = found[place]
         if isinstance(result, Unusable):
-            dropped.append(Drop(stage, result.reason, msgspec.to_builtins(row)))
+            dropped.append(Drop(stage, result.reason, row))
         else:
             kept.append(result)
     return Passed(stage, kept, dropped)
+
+
+def record_of(row: Any) -> Mapping[str, Any]:
+    """A row as it is written: a mapping is what it is, a Struct says it in `record` or by its fields."""
+    if isinstance(row, Mapping):
+        return row
+    record = getattr(row, "record", None)
+    return msgspec.to_builtins(row) if record is None else record  # type: ignore[no-any-return]
 
 
 def write_stage(path: Path, rows: Iterable[Any]) -> None:
@@ -198,7 +244,7 @@ def write_stage(path: Path, rows: Iterable[Any]) -> None:
     try:
         with making.open("wb") as file:
             for row in rows:
-                file.write(json_line(msgspec.to_builtins(row)))
+                file.write(json_line(record_of(row)))
             file.flush()
             os.fsync(file.fileno())
         making.replace(path)

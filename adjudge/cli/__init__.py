@@ -8,6 +8,7 @@ from typing import NoReturn
 import typer
 
 from adjudge.cli.bench import bench
+from adjudge.cli.evolve import evolve
 from adjudge.cli.judge import judge_command
 from adjudge.cli.models import models
 from adjudge.cli.prompts import prompts
@@ -29,7 +30,8 @@ app = typer.Typer(
 app.command("judge")(judge_command)
 for command in (rank, replay, score, serve, models):
     app.command()(command)
-for name, group in {"bench": bench, "prompts": prompts, "train": train, "writing": writing}.items():
+GROUPS = {"bench": bench, "evolve": evolve, "prompts": prompts, "train": train, "writing": writing}
+for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 
 

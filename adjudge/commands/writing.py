@@ -87,7 +87,7 @@ def _alone_with(path: Path, output: Path, earlier: Earlier, journal: Path | None
 
 def _write(output: Path, kept: Iterable[Any], dropped: Sequence[Drop]) -> None:
     """The dropped rows first: where the kept ones stand, both do."""
-    write_stage(dropped_of(output), (drop.record for drop in dropped))
+    write_stage(dropped_of(output), dropped)
     write_stage(output, kept)
 
 

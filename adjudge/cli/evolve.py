@@ -1,0 +1,177 @@
+"""`adjudge evolve`: rationales for human scores, made, filtered and validated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from adjudge.cli.options import (
+    Adapter,
+    Device,
+    Dtype,
+    JournalFile,
+    JudgeModel,
+    Overwrite,
+    Replicas,
+    Resume,
+    Url,
+    earlier_of,
+    source_of,
+)
+
+evolve = typer.Typer(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
+
+MaxTokens = Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)]
+Temperature = Annotated[float, typer.Option(help="How freely it is written.", min=0.0)]
+Attempts = Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)]
+Seed = Annotated[int, typer.Option(help="Another seed draws other questions, examples and texts.")]
+Mode = Annotated[
+    Literal["direct", "reasoned"],
+    typer.Option(help="How the model judges: at once, by the label distribution, or after an analysis in writing."),
+]
+
+
+@evolve.command("synthesize")
+def evolve_synthesize(
+    stories: Annotated[Path, typer.Argument(help="JSONL: prompt, story and scores (or HANNA's ratings) by aspect.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Rationales, JSONL.")] = None,
+    aspects: Annotated[str | None, typer.Option(help="hanna (default), storyer, or names after commas.")] = None,
+    personas: Annotated[str | None, typer.Option(help="Names after commas (default: all five).")] = None,
+    each: Annotated[int, typer.Option(help="Pairs for each combination of scores of an aspect.", min=1)] = 4,
+    pointwise: Annotated[bool, typer.Option("--pointwise", help="Single stories instead of pairs.")] = False,
+    raters: Annotated[
+        Literal["mean", "each"], typer.Option(help="Several raters: their mean, rounded, or each a score of its own.")
+    ] = "mean",
+    examples: Annotated[Path | None, typer.Option(help="Rationales, as this command writes them, to show.")] = None,
+    shots: Annotated[int, typer.Option(help="How many of them are shown before each question.", min=0)] = 1,
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.7,
+    attempts: Attempts = 3,
+    seed: Seed = 0,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Have rationales written that lead to the scores people gave.
+
+    Pairs are drawn evenly over all combinations of scores of each aspect, each comes in both orders, and each persona
+    writes about it, told the scores. Every row has the stories with their scores, the judge's own question (`system`,
+    `prompt`) and the rationale (`response`), as `adjudge train sft` takes them. What could not be used stands in
+    OUTPUT.dropped.jsonl, with the reason.
+    """
+    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
+    from adjudge.commands.evolve import Writing, synthesize_file
+
+    synthesize_file(
+        stories,
+        output or stories.with_suffix(".rationales.jsonl"),
+        aspects=aspects,
+        personas=personas,
+        each=each,
+        pointwise=pointwise,
+        raters=raters,
+        examples=examples,
+        shots=shots,
+        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        source=source,
+        earlier=earlier,
+        journal=journal,
+    )
+
+
+@evolve.command("filter")
+def evolve_filter(
+    rationales: Annotated[Path, typer.Argument(help="JSONL or CSV, as `adjudge evolve synthesize` writes them.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Those that are left, JSONL.")] = None,
+    stages: Annotated[
+        str | None, typer.Option(help="In any order, after commas (default: rule,refine,rule,attack,confidence).")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw what each stage left: a .png, .svg or .pdf.")] = None,
+    mode: Mode = "direct",
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.7,
+    attempts: Attempts = 3,
+    seed: Seed = 0,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Take rationales through stages, and keep those that pass all.
+
+    **rule** keeps those whose own scores are the human ones. **refine** has them written again, better argued.
+    **attack** inverts the scores, and keeps those in which the model sees the contradiction. **confidence** keeps
+    those at whose score places the model gives the human score the highest probability of 1 to 5; nothing is
+    generated for it. Every row that a stage dropped stands in OUTPUT.dropped.jsonl, with the stage and the reason.
+
+    A row needs `aspect`, `prompt_a`, `story_a`, `score_a`, the same of b (of pairs) and `response`.
+    """
+    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
+    from adjudge.commands.evolve import Writing, filter_file
+
+    filter_file(
+        rationales,
+        output or rationales.with_suffix(".evolved.jsonl"),
+        stages=stages,
+        mode=mode,
+        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        source=source,
+        earlier=earlier,
+        journal=journal,
+        plot=plot,
+    )
+
+
+@evolve.command("validate")
+def evolve_validate(
+    evolved: Annotated[Path, typer.Argument(help="What `adjudge evolve filter` has left.")],
+    dropped: Annotated[Path | None, typer.Option(help="What it has dropped (default: EVOLVED.dropped.jsonl).")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The table as JSONL.")] = None,
+    sample: Annotated[int, typer.Option(help="Rationales, and pairs, of each stage at most.", min=1)] = 1000,
+    mode: Mode = "direct",
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.7,
+    attempts: Attempts = 3,
+    seed: Seed = 0,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Ask a judge from outside whether the filtering kept the better rationales.
+
+    For each stage it rates what the stage left, from 1 to 5, and compares rationales that the stage kept with ones of
+    the same question that it dropped, in both orders. Take another model than the one that wrote and filtered them.
+    """
+    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
+    from adjudge.commands.evolve import Writing, validate_file
+
+    validate_file(
+        evolved,
+        output or evolved.with_suffix(".validation.jsonl"),
+        dropped=dropped,
+        sample=sample,
+        mode=mode,
+        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        source=source,
+        earlier=earlier,
+        journal=journal,
+    )

@@ -1,0 +1,205 @@
+"""`adjudge evolve`: stories with human scores in, rationales that lead to them out (EvolvR)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
+from adjudge.commands.source import Source
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.asking import Mode
+from adjudge.rewards.aspects import HANNA, parse_aspects
+from adjudge.rewards.journal import Journal
+from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
+from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
+from adjudge.training.evolve.judges import BetterJudge, QualityJudge
+from adjudge.training.evolve.personas import parse_personas
+from adjudge.training.evolve.rationale import Rationale, read_rationales
+from adjudge.training.evolve.seeds import Raters, Strata, read_stories, sample_questions
+from adjudge.training.evolve.synthesis import synthesize
+from adjudge.training.evolve.validation import show_validation, stages_of, validate
+from adjudge.training.stages import Drop, Texts, write_stage
+
+
+class Writing(msgspec.Struct, frozen=True, kw_only=True):
+    """How the model writes."""
+
+    max_tokens: int
+    temperature: float
+    attempts: int
+    seed: int
+
+    @property
+    def sampling(self) -> Sampling:
+        """As the engine takes it."""
+        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
+
+
+def synthesize_file(
+    path: Path,
+    output: Path,
+    *,
+    aspects: str | None,
+    personas: str | None,
+    each: int,
+    pointwise: bool,
+    raters: Raters,
+    examples: Path | None,
+    shots: int,
+    writing: Writing,
+    source: Source,
+    earlier: Earlier,
+    journal: Path | None,
+) -> None:
+    """Write rationales for the stories of `path`; mistakes are found before the model is loaded."""
+    chosen, voices = parse_aspects(aspects) if aspects else HANNA, parse_personas(personas)
+    stories = read_stories(path, raters)
+    questions, strata = sample_questions(stories, chosen, each=each, pointwise=pointwise, seed=writing.seed)
+    if not questions:
+        raise AdjudgeError(f"{path.name} gives no two different stories to pair: give more, or --pointwise")
+    shown = read_rationales(examples) if examples else []
+    if shown and len(shown[0].stories) != len(questions[0].stories):
+        raise AdjudgeError(f"{examples}: give examples of {'single stories' if pointwise else 'pairs'}, as asked for")
+    _show_strata(strata)
+    with _stage_run("the stories", path, output, journal, earlier, source) as (engine, book):
+        texts = Texts(engine, writing.sampling, book, attempts=writing.attempts, seed=writing.seed)
+        made = synthesize(questions, texts, voices, examples=shown, shots=shots, seed=writing.seed)
+        _write(output, made.kept, made.dropped)
+    show_attrition([Count.of(made)], f"Rationales for {path.name}")
+    _tell(texts)
+    print(f"rationales: {output}")
+
+
+def filter_file(
+    path: Path,
+    output: Path,
+    *,
+    stages: str | None,
+    mode: Mode,
+    writing: Writing,
+    source: Source,
+    earlier: Earlier,
+    journal: Path | None,
+    plot: Path | None,
+) -> None:
+    """Take the rationales of `path` through stages, and tell what each left."""
+    names = parse_stages(stages)
+    if plot is not None:
+        check_picture(plot)
+    rationales = read_rationales(path)
+    with _stage_run("the rationales", path, output, journal, earlier, source, plot) as (engine, book):
+        how: dict[str, Any] = {"mode": mode, "sampling": writing.sampling}
+        filters = Filters(engine, book, **how, attempts=writing.attempts, seed=writing.seed)
+        done = list(filters.evolve(rationales, names))
+        _write(output, done[-1].kept, [drop for one in done for drop in one.dropped])
+    paper = PUBLISHED if names == PIPELINE else (None,) * len(names)
+    counts = [Count.of(one, published) for one, published in zip(done, paper, strict=True)]
+    title = f"What each stage left of {path.name}"
+    show_attrition(counts, title)
+    _tell(filters.texts)
+    print(f"evolved: {output}\ndropped: {dropped_of(output)}")
+    if plot is not None:
+        draw_attrition(counts, plot, title)
+        print(f"plot: {plot}")
+
+
+def validate_file(
+    path: Path,
+    output: Path,
+    *,
+    dropped: Path | None,
+    sample: int,
+    mode: Mode,
+    writing: Writing,
+    source: Source,
+    earlier: Earlier,
+    journal: Path | None,
+) -> None:
+    """Ask a judge about what `evolve filter` kept in `path` and dropped beside it."""
+    stages = stages_of(_read_part(path), _read_part(dropped or dropped_of(path)))
+    with _stage_run("the rationales", path, output, journal, earlier, source) as (engine, book):
+        sampling = writing.sampling if mode == "reasoned" else None
+        how: dict[str, Any] = {"mode": mode, "journal": book, "sampling": sampling, "attempts": writing.attempts}
+        judges = QualityJudge(engine, **how, seed=writing.seed), BetterJudge(engine, **how, seed=writing.seed)
+        rows = list(validate(stages, *judges, sample=sample, seed=writing.seed))
+        write_stage(output, rows)
+    show_validation(rows, engine.name)
+    print(f"validation: {output}")
+
+
+def parse_stages(text: str | None) -> tuple[str, ...]:
+    """Names after commas, the paper's pipeline for None; raises AdjudgeError for a name that is no stage."""
+    if text is None:
+        return PIPELINE
+    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    if unknown := next((name for name in names if name not in PIPELINE), None):
+        raise AdjudgeError(f'no stage is called "{unknown}": choose from {", ".join(dict.fromkeys(PIPELINE))}')
+    if not names:
+        raise AdjudgeError(f"--stages is empty: choose from {', '.join(dict.fromkeys(PIPELINE))}")
+    return names
+
+
+def dropped_of(output: Path) -> Path:
+    """Where the rows that were dropped stand, beside those that were kept."""
+    return output.with_name(f"{output.stem}.dropped{output.suffix}")
+
+
+@contextmanager
+def _stage_run(
+    what: str,
+    path: Path,
+    output: Path,
+    journal: Path | None,
+    earlier: Earlier,
+    source: Source,
+    plot: Path | None = None,
+) -> Iterator[tuple[EngineFace, Journal]]:
+    """The engine and the journal of a run that may be stopped at any time, alone with its files."""
+    journal = journal or output.with_name(output.name + ".journal")
+    check_paths(what, path, output, journal, plot)
+    if dropped_of(output).resolve() == path.resolve():
+        raise AdjudgeError(f"{path} is where dropped rows go: name another output with -o")
+    with alone(journal), Journal(journal) as book:
+        if earlier == "refuse":
+            check_earlier(output, book, earlier)
+        elif earlier == "overwrite":
+            book.clear()
+        with keeping(output, lambda: f"{len(book)} answers are kept in {journal}"), source.open() as engine:
+            yield engine, book
+
+
+def _read_part(path: Path) -> list[Rationale]:
+    """What `evolve filter` kept, or dropped: one of them may be nothing."""
+    return [] if path.is_file() and not path.stat().st_size else read_rationales(path)
+
+
+def _write(output: Path, kept: Sequence[Rationale], dropped: Sequence[Drop]) -> None:
+    """The dropped rows first: where the kept ones stand, both do."""
+    write_stage(dropped_of(output), dropped)
+    write_stage(output, kept)
+
+
+def _tell(texts: Texts) -> None:
+    print(f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal")
+
+
+def _show_strata(strata: Sequence[Strata]) -> None:
+    """How many questions each combination of scores gave: a combination that is rare in the data is told."""
+    table = Table(title="Questions by score (taken/available)", title_justify="left", box=None, pad_edge=False)
+    combinations = sorted({scores for one in strata for scores in one.available})
+    table.add_column("aspect")
+    for scores in combinations:
+        table.add_column("-".join(map(str, scores)), justify="right")
+    for one in strata:
+        cells = (f"{one.taken.get(scores, 0)}/{one.available.get(scores, 0)}" for scores in combinations)
+        table.add_row(one.aspect, *cells)
+    Console(stderr=True).print(table)

@@ -1,0 +1,188 @@
+"""`adjudge evolve` as a user meets it, in this process, with an engine whose texts and scores are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training import stages
+from tests.training.evolve.known import KnownEngine, line, rationale, read, write
+
+Run = Callable[..., Result]
+
+SCORES = {"one": 1, "two": 1, "three": 4, "four": 5}
+ASPECT = ("--aspects", "coherence")
+TWO = ("--personas", "artist,academic")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+
+
+def script(shown: str, before: int) -> str:
+    """Artists forget the scores of pairs that begin with a 5, and get one wrong where both are 1."""
+    if "You revise assessments" in shown:
+        return f"Better. {line(*re.findall('<ANSWER> ([1-5]) ', shown)[-2:])}"
+    scores = re.findall(r"Story \d (\d) of 5", shown)
+    if "You are an artist" in shown and scores[0] == "5":
+        return "It is what it is."
+    if "You are an artist" in shown and scores == ["1", "1"]:
+        return f"Hm. {line(1, 2)}"
+    return f"So. {line(*scores)}"
+
+
+def choose(shown: str) -> str:
+    """Contradictions are always seen; the model is sure of a 1 alone, and of what stands second a 4."""
+    if "The scores follow" in shown:
+        return "No"
+    if "Quality of" in shown or "The better assessment" in shown:
+        return "2"
+    return "4" if shown.rstrip().endswith("| <ANSWER>") else "1"
+
+
+@pytest.fixture
+def engine(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> KnownEngine:
+    known = KnownEngine(tiny, script, choose)
+    monkeypatch.setattr("adjudge.engine.engine.Engine", lambda *given, **options: known)
+    return known
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"id": name, "prompt": "A tale.", "story": f"Story {name}.", "scores": {"Coherence": score}}
+        for name, score in SCORES.items()
+    ]
+    write(Path("stories.jsonl"), rows)
+    return lambda *arguments: CliRunner().invoke(app, ["evolve", *arguments])
+
+
+def made(run: Run) -> list[dict[str, Any]]:
+    result = run("synthesize", "stories.jsonl", "-o", "r.jsonl", *ASPECT, *TWO)
+    assert result.exit_code == 0, result.output
+    return read(Path("r.jsonl"))
+
+
+def test_stories_become_rationales_and_these_are_filtered_and_validated(run: Run, engine: KnownEngine) -> None:
+    rows = made(run)
+    # 1-1, 4-5 and two each of 1-4 and 1-5 pairs, in both orders, by two personas: 24; 3 begin with a 5.
+    assert len(rows) == 21 and len(engine.asked) == 21 + 3 * 3
+    assert [row["dropped"] for row in read(Path("r.dropped.jsonl"))] == 3 * [
+        {"stage": "synthesize", "reason": "unparsable"}
+    ]
+    assert all(row["system"].startswith("You are a careful reader") and row["prompt"] for row in rows)
+
+    result = run("filter", "r.jsonl", "-o", "e.jsonl", "--plot", "e.png")
+    assert result.exit_code == 0, result.output
+    kept, dropped = read(Path("e.jsonl")), read(Path("e.dropped.jsonl"))
+    # Of 21, artists have two 1-1 wrong; 1-4 alone (2 pairs, 2 personas) has the scores that the model is sure of.
+    assert {(row["score_a"], row["score_b"]) for row in kept} == {(1, 4)} and len(kept) == 4
+    assert len(kept) + len(dropped) == 21
+    assert [row["dropped"]["reason"] for row in dropped] == 2 * ["other_scores"] + 15 * ["not_confident"]
+    assert all(row["response"].startswith("Better. ") and len(row["drafts"]) == 1 for row in kept)
+    for stage, came, left, here, paper in (
+        ("rule", 21, 19, "90.48 %", "92.95 %"),
+        ("refine", 19, 19, "90.48 %", "-"),
+        ("attack", 19, 19, "90.48 %", "75.40 %"),
+        ("confidence", 19, 4, "19.05 %", "67.02 %"),
+    ):
+        assert re.search(rf"{stage} +{came} +{left} +{here} +{paper}", result.output)
+    assert Path("e.png").read_bytes().startswith(b"\x89PNG")
+
+    result = run("validate", "e.jsonl", "--sample", "3")
+    assert result.exit_code == 0, result.output
+    table = read(Path("e.validation.jsonl"))
+    assert [row["stage"] for row in table] == ["initial", "rule", "refine", "rule", "attack", "confidence"]
+    # Only rationales of one question are compared: the academics' on 1-1 stayed where the artists' fell.
+    assert [(row["rated"], row["compared"]) for row in table] == [(3, 0), (3, 2), (3, 0), (3, 0), (3, 0), (3, 0)]
+    assert table[1]["win_rate"] == 0.5  # the second is always called better, in both orders: a tie
+
+
+def test_a_run_that_was_stopped_goes_on_and_asks_for_nothing_twice(
+    run: Run, engine: KnownEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "WINDOW", 2)
+    synthesis = ("synthesize", "stories.jsonl", "-o", "r.jsonl", *ASPECT, *TWO)
+
+    def stopping(shown: str, before: int) -> str:
+        if len(engine.asked) == 9:
+            raise KeyboardInterrupt
+        return script(shown, before)
+
+    engine.script = stopping
+    stopped = run(*synthesis)
+    assert stopped.exit_code == 130 and "8 answers are kept in r.jsonl.journal" in stopped.output
+    assert not Path("r.jsonl").stat().st_size
+    engine.script = script
+    with pytest.raises(AdjudgeError, match=r"r\.jsonl\.journal exists: --resume continues"):
+        raise run(*synthesis).exception  # type: ignore[misc]
+    assert run(*synthesis, "--resume").exit_code == 0
+    assert len(engine.asked) == 30 + 1  # the ninth had not come to its end
+    first = Path("r.jsonl").read_bytes(), Path("r.dropped.jsonl").read_bytes()
+    assert run(*synthesis, "--resume").exit_code == 0 and len(engine.asked) == 31
+    assert (Path("r.jsonl").read_bytes(), Path("r.dropped.jsonl").read_bytes()) == first
+    assert run(*synthesis, "--overwrite").exit_code == 0 and len(engine.asked) > 31
+
+
+def test_a_file_that_was_not_written_to_its_end_is_found(run: Run, engine: KnownEngine) -> None:
+    made(run)
+    whole = Path("r.jsonl").read_bytes()
+    Path("r.jsonl").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(AdjudgeError, match=r"r\.jsonl breaks off in its last line"):
+        raise run("filter", "r.jsonl", "--stages", "rule").exception  # type: ignore[misc]
+    asked = len(engine.asked)
+    assert run("synthesize", "stories.jsonl", "-o", "r.jsonl", *ASPECT, *TWO, "--resume").exit_code == 0
+    assert Path("r.jsonl").read_bytes() == whole and len(engine.asked) == asked
+
+
+def test_the_confidence_filter_alone_writes_nothing(run: Run, engine: KnownEngine) -> None:
+    write(Path("r.jsonl"), [rationale("x", 1, 4), rationale("y", 2, 4), rationale("z", response="None.")])
+    result = run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "confidence")
+    assert result.exit_code == 0, result.output
+    assert [row["id"] for row in read(Path("e.jsonl"))] == ["x"] and engine.asked == []
+    assert "paper" not in result.output and "not_confident 1, unparsable 1" in result.output
+
+
+def test_earlier_files_are_not_touched_unless_told_so(run: Run, engine: KnownEngine) -> None:
+    write(Path("r.jsonl"), [rationale("x", 1, 4)])
+    assert run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "rule").exit_code == 0
+    with pytest.raises(AdjudgeError, match=r"e\.jsonl exists: --resume continues"):
+        raise run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "rule").exception  # type: ignore[misc]
+    for again in ("--resume", "--overwrite"):
+        assert run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "rule", again).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("synthesize", "stories.jsonl"), 'no story has a score on "relevance": choose --aspects'),
+        (("synthesize", "stories.jsonl", *ASPECT, "--personas", "bard"), 'no persona is called "bard"'),
+        (("synthesize", "stories.jsonl", *ASPECT, "--pointwise", "--examples", "r.jsonl"), "of single stories"),
+        (("synthesize", "stories.jsonl", *ASPECT, "-o", "stories.jsonl"), "is both the stories and the output"),
+        (("filter", "r.jsonl", "--stages", "rule,polish"), 'no stage is called "polish"'),
+        (("filter", "r.jsonl", "--stages", ","), "--stages is empty"),
+        (("filter", "r.jsonl", "--plot", "e.txt"), "e.txt is no picture"),
+        (("filter", "away.jsonl"), "cannot read away.jsonl"),
+        (("filter", "bad.jsonl"), '"score_a" is 9, not a whole number from 1 to 5'),
+        (("validate", "r.jsonl"), r"cannot read r\.dropped\.jsonl"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_opened(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], problem: str
+) -> None:
+    monkeypatch.setattr("adjudge.engine.engine.Engine.__init__", lambda *_, **__: pytest.fail("a model was opened"))
+    write(Path("r.jsonl"), [rationale("x")])
+    write(Path("bad.jsonl"), [rationale("x", score_a=9)])
+    result = run(*arguments)
+    assert isinstance(result.exception, AdjudgeError) and re.search(problem, str(result.exception))

@@ -1,0 +1,68 @@
+"""An engine whose texts and scores a test knows, and small stories with human scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from math import log
+from pathlib import Path
+from typing import Any
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.face import AnyLabels, AnyPrompt
+from adjudge.engine.labels import Labels
+from adjudge.engine.score import Score
+from tests.rewards.scripted import Script, ScriptedEngine
+
+Choose = Callable[[str], str]
+"""From a prompt's text to the label that is most probable there."""
+
+ASPECT = {"aspect": "coherence", "definition": "Does it make sense?"}
+
+
+class KnownEngine(ScriptedEngine):
+    """`scored` notes every prompt whose labels were scored."""
+
+    def __init__(self, engine: Engine, script: Script, choose: Choose) -> None:
+        super().__init__(engine, script)
+        self.choose = choose
+        self.scored: list[str] = []
+
+    def score_iter(
+        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
+    ) -> Iterator[tuple[int, Score]]:
+        sets = labels if isinstance(labels, list) else [labels] * len(prompts)
+        for place, (prompt, own) in enumerate(zip(prompts, sets, strict=True)):
+            shown = self.tokenizer.decode(self.tokenizer.prompt(prompt))
+            self.scored.append(shown)
+            assert isinstance(own, Labels)
+            best = self.choose(shown)
+            rest = 0.3 / (len(own.labels) - 1)
+            logprobs = [log(0.6 if label == best else rest) for label in own.labels]
+            yield place, Score.of(own.labels, logprobs, own.numbers, len(shown))
+
+
+def line(*scores: object) -> str:
+    """Where a rationale ends."""
+    return " | ".join(f"<ANSWER> {score} </ANSWER>" for score in scores)
+
+
+def rationale(name: str, a: int = 2, b: int = 4, response: str | None = None, **columns: Any) -> dict[str, Any]:
+    """A row whose rationale ends in its human scores, unless another is given."""
+    sides = {
+        **{"id_a": f"{name}a", "prompt_a": "A sea.", "story_a": f"The sea of {name}.", "score_a": a},
+        **{"id_b": f"{name}b", "prompt_b": "A hill.", "story_b": f"The hill of {name}.", "score_b": b},
+    }
+    text = f"{name}: one drifts, two climbs. {line(a, b)}" if response is None else response
+    return {"id": name, **ASPECT, **sides, "response": text, **columns}
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """The rows as JSONL."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file."""
+    return [json.loads(text) for text in path.read_text().splitlines()]

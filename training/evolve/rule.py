@@ -1,0 +1,74 @@
+"""The scores that rationales end in: read, compared with the human ones, and inverted (EvolvR, eq. 3 and 5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from adjudge.engine.answers import AnswerFormat
+from adjudge.engine.face import EngineFace
+from adjudge.engine.prompt import Prompt
+from adjudge.engine.tokenizer import Tokens
+from adjudge.rewards.asking import ANSWER
+from adjudge.rewards.pairwise import SCALE
+from adjudge.training.evolve.rationale import Rationale
+from adjudge.training.stages import Texts, Unusable
+
+Written = tuple[tuple[Tokens, str], ...]
+"""For each score of a text: the tokens before it, and the score."""
+
+_TAGGED = re.compile(
+    f"({'|'.join(map(re.escape, ANSWER.openings))})([\\s*]*)({'|'.join(SCALE.labels)})([\\s*]*)"
+    f"({'|'.join(map(re.escape, ANSWER.closings))})"
+)
+
+
+def written_scores(engine: EngineFace, rationales: Sequence[Rationale]) -> list[Written | None]:
+    """The scores at the end of each rationale, found as the judge in reasoned mode finds them.
+
+    None where there are not as many as stories, or one cannot be read.
+    """
+    asked = [(one.response, form) for one in rationales for form in _forms(len(one.stories))]
+    found = iter(engine.places_of_answers([text for text, _ in asked], SCALE, [form for _, form in asked]))
+    scores = [[next(found) for _ in one.stories] for one in rationales]
+    return [tuple(score for score in one if score is not None) if None not in one else None for one in scores]
+
+
+def rewritten(
+    rationales: Sequence[Rationale], prompts: Sequence[Prompt], texts: Texts
+) -> Iterator[tuple[int, Rationale | Unusable]]:
+    """Each rationale with the text that its prompt leads to, as soon as it is there.
+
+    A text that does not end in its scores is unusable.
+    """
+    if not rationales:
+        return
+    shape = rationales[0]
+
+    def read(text: str) -> str:
+        if written_scores(texts.engine, [msgspec.structs.replace(shape, response=text)]) == [None]:
+            raise Unusable("unparsable")
+        return text
+
+    for place, text in texts.write(prompts, read):
+        found = text if isinstance(text, Unusable) else msgspec.structs.replace(rationales[place], response=text)
+        yield place, found
+
+
+def inverted(rationale: Rationale) -> str:
+    """The rationale with scores that contradict it in place of its own.
+
+    A score s becomes 6 − s, which turns the order round and, of equal scores too, good into poor. Where that changes
+    nothing (threes alone), a pair gets 1 and 5, a single story 1. A text without tagged scores comes back as it is.
+    """
+    mirrored = [str(6 - int(score)) for score in rationale.scores]
+    if mirrored == list(rationale.scores):
+        mirrored = ["1", "5"][: len(mirrored)]
+    scores = iter(mirrored)
+    return _TAGGED.sub(lambda tag: f"{tag[1]}{tag[2]}{next(scores, mirrored[-1])}{tag[4]}{tag[5]}", rationale.response)
+
+
+def _forms(stories: int) -> list[AnswerFormat]:
+    return [msgspec.structs.replace(ANSWER, which=which, count=stories) for which in range(stories)]
