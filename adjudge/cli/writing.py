@@ -78,3 +78,50 @@ def writing_disturb(
         earlier=earlier,
         journal=journal,
     )
+
+
+@writing.command("build")
+def writing_build(
+    texts: Texts,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The benchmark, JSONL.")] = None,
+    tasks: Annotated[str | None, typer.Option(help="completion, guide, open, after commas (default: all).")] = None,
+    least: Annotated[float, typer.Option(help="Quality of 1 to 5 that a text must have.", min=1.0, max=5.0)] = 4.0,
+    min_mass: Annotated[
+        float, typer.Option(help="Probability that the labels must have together.", min=0.0, max=1.0)
+    ] = 0.01,
+    max_tokens: MaxTokens = 768,
+    temperature: Temperature = 0.7,
+    attempts: Attempts = 3,
+    seed: Seed = 0,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Make a writing benchmark of good texts: what must be asked for to get each of them?
+
+    The model tells each text's genre (unless the row has a `genre`) and its quality, by label distributions alone, and
+    writes theme, summary and requirements of the good ones. Each then gives up to three rows, with the text as the
+    `reference`: **completion** (a gap to be filled), **guide** (instruction and requirements), **open** (the
+    instruction). With a `response` they are rows for `adjudge judge --judge tree`. English and Chinese texts are asked
+    about in their language. Every text that was dropped stands in OUTPUT.dropped.jsonl, with the stage and the reason.
+    """
+    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
+    from adjudge.commands.writing import Wording, build_file
+
+    build_file(
+        texts,
+        output or texts.with_suffix(".benchmark.jsonl"),
+        tasks=tasks,
+        least=least,
+        min_mass=min_mass,
+        wording=Wording(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        source=source,
+        earlier=earlier,
+        journal=journal,
+    )

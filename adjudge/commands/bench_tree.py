@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -60,6 +59,8 @@ def bench_tree(
     found = _journal_of(path)
     if found is None and run is not None:
         raise AdjudgeError(f"{path} is no journal, and there is none beside it: leave out --run")
+    if found is not None and options and not trials:
+        raise AdjudgeError(f"--{next(iter(options))} is for weights that are to be written: add --trials")
     if output is not None:
         if output.resolve() in {place.resolve() for place in (path, found) if place is not None}:
             raise AdjudgeError(f"{output} is what is read: name another file")
@@ -69,7 +70,7 @@ def bench_tree(
         rows = rows_of(path)
         if any("breakdown" in row.columns for row in rows):
             raise AdjudgeError(f"{path} holds verdicts, and their journal is not beside it: name the journal")
-        asked = _tree_options(options)
+        asked = dict(options)
         empty = [Row(row.place, {"response": "", **row.columns}) for row in rows]  # weights are the instructions'
         items = kind_of("tree").subjects(empty, asked)
         journal = path.with_name(path.name + ".weights.journal")
@@ -84,22 +85,18 @@ def bench_tree(
             cells = _analyses(book, earlier, asked)
             if trials:
                 items = kind_of("tree").subjects(earlier.read_rows(book), asked)
-                cells += _fluctuation(book, items, {**asked, **_tree_options(options)}, trials, source)
+                cells += _fluctuation(book, items, {**asked, **options}, trials, source)
     _show(cells)
     if output is not None:
         write_rows(output, Cell.__struct_fields__, map(msgspec.structs.astuple, cells))
         print(f"numbers: {output}")
 
 
-def _tree_options(options: Options) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def _analyses(book: Journal, run: Run, options: Options) -> list[Cell]:
     rows = run.read_rows(book)
     subjects = kind_of("tree").subjects(rows, options)
-    stored = book.get(run.read_keys(book))
     keys = run.read_keys(book)
+    stored = book.get(keys)
     held = [place for place, key in enumerate(keys) if key in stored]
     if len(held) < len(keys):
         print(f"adjudge: {len(keys) - len(held)} of {len(keys)} rows have no verdict yet", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.training.attrition import Count, show_attrition
-from adjudge.training.stages import Drop, Texts, read_stage, write_stage
+from adjudge.training.stages import Drop, Passed, Scores, Texts, read_stage, write_stage
+from adjudge.training.writing.building import SCHEMA, Building, candidates_of
 from adjudge.training.writing.disturbances import TRANSFERS, disturb, parse_kinds
+from adjudge.training.writing.tasks import completions, guided, opened, parse_tasks
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +65,45 @@ def disturb_file(
     if texts is not None:
         _tell(texts)
     print(f"disturbed: {output}\ndropped: {dropped_of(output)}")
+
+
+def build_file(
+    path: Path,
+    output: Path,
+    *,
+    tasks: str | None,
+    least: float,
+    min_mass: float,
+    wording: Wording,
+    source: Source,
+    earlier: Earlier,
+    journal: Path | None,
+) -> None:
+    """Make a benchmark of the texts of `path`; mistakes are found before the model is loaded."""
+    wanted = parse_tasks(tasks)
+    candidates = candidates_of(read_stage(path))
+    with _alone_with(path, output, earlier, journal) as book, source.open() as engine:
+        how: dict[str, Any] = {"attempts": wording.attempts, "seed": wording.seed}
+        texts, scores = Texts(engine, wording.sampling, book, schema=SCHEMA, **how), Scores(engine, book)
+        building = Building(scores, texts, min_mass=min_mass, least=least)
+        done: list[Passed[Any]] = [classified := building.classify(candidates)]
+        done.append(good := building.filter(classified.kept))
+        rows: list[dict[str, Any]] = []
+        if "completion" in wanted:
+            done.append(filled := completions(good.kept, wording.seed))
+            rows += filled.kept
+        if wanted != ("completion",):
+            done.append(constructed := building.construct(good.kept))
+            for task, make in {"guide": guided, "open": opened}.items():
+                rows += map(make, constructed.kept if task in wanted else ())
+        _write(output, rows, [drop for one in done for drop in one.dropped])
+    show_attrition(list(map(Count.of, done)), f"What {path.name} gave")
+    print(f"scores: {scores.computed} computed, {scores.remembered} from the journal")
+    _tell(texts)
+    counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)
+    print(f"benchmark: {output} ({counts})\ndropped: {dropped_of(output)}")
+    if not rows:
+        print(f"adjudge: no text was left: see why in {dropped_of(output)}, and --least, --min-mass", file=sys.stderr)
 
 
 def dropped_of(output: Path) -> Path:

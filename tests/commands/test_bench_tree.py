@@ -142,6 +142,7 @@ def test_trials_of_a_run_are_kept_in_its_journal(run: Run, engine: ScriptedEngin
         (("t.jsonl", "--run", "1"), "t.jsonl is no journal"),
         (("t.jsonl", "--trials", "1"), "give --trials 2 or more"),
         (("t.jsonl", "-o", "t.jsonl"), "t.jsonl is what is read"),
+        (("other.jsonl", "--form", "parity"), "--form is for weights that are to be written: add --trials"),
         (("other.jsonl",), "is of pointwise: judge the texts with --judge tree"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from adjudge.commands.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from tests.rewards.scripted import Script, ScriptedEngine
+from tests.training.writing.grading import GradingEngine, construction
 
 Run = Callable[..., Result]
 TEXT = "\n\n".join(f"Paragraph {number}, of a kind." for number in range(6))
@@ -39,7 +40,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tiny: Engine) -> Callable[[Script], 
     """Commands ask the engine it returns."""
 
     def use(says: Script) -> ScriptedEngine:
-        engine = ScriptedEngine(tiny, says)
+        engine = GradingEngine(tiny, grade, says)
 
         @contextmanager
         def opened(source: Source) -> Iterator[ScriptedEngine]:
@@ -49,6 +50,11 @@ def script(monkeypatch: pytest.MonkeyPatch, tiny: Engine) -> Callable[[Script], 
         return engine
 
     return use
+
+
+def grade(shown: str, labels: tuple[str, ...]) -> Mapping[str, float]:
+    """Fiction, and good unless it is one sentence."""
+    return {labels[0] if labels[0] != "1" else "1" if "One." in shown else "5": 0.9}
 
 
 def write_rows(rows: list[dict[str, Any]], name: str = "t.jsonl") -> None:
@@ -104,4 +110,55 @@ def test_mistakes_are_found_before_a_model_is_loaded(
     script(lambda shown, before: pytest.fail("asked"))
     write_rows(rows)
     result = run("disturb", "t.jsonl", *more)
+    assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)
+
+
+def test_a_benchmark_is_built_of_good_texts_and_every_drop_is_told(
+    run: Run, script: Callable[[Script], ScriptedEngine]
+) -> None:
+    engine = script(lambda shown, before: construction())
+    write_rows([{"id": name, "text": text} for name, text in {"a": TEXT, "b": "One.", "c": "Two. Three."}.items()])
+    result = run("build", "t.jsonl", "-o", "b.jsonl")
+    assert result.exit_code == 0, result.output
+    rows = lines("b.jsonl")
+    assert [row["id"] for row in rows] == ["a/completion", "a/guide", "c/guide", "a/open", "c/open"]
+    assert {row["genre"] for row in rows} == {"fiction"} and rows[0]["quality"] == pytest.approx(5.0)
+    assert [(line["id"], line["dropped"]) for line in lines("b.dropped.jsonl")] == [
+        ("b", {"stage": "filter", "reason": "low_quality"}),
+        ("c", {"stage": "completion", "reason": "too_short"}),
+    ]
+    assert isinstance(engine, GradingEngine) and len(engine.scored) == 3 + 3 and len(engine.asked) == 2
+    assert "b.jsonl (1 completion, 2 guide, 2 open)" in result.stdout and "scores: 6 computed" in result.stdout
+    first, again = Path("b.jsonl").read_bytes(), script(lambda shown, before: pytest.fail("asked"))
+    told = run("build", "t.jsonl", "-o", "b.jsonl", "--resume").stdout
+    assert "scores: 0 computed, 6 from the journal" in told and isinstance(again, GradingEngine)
+    assert again.scored == [] and Path("b.jsonl").read_bytes() == first
+
+
+def test_completions_alone_need_no_text_of_the_model_and_nothing_left_is_said(
+    run: Run, script: Callable[[Script], ScriptedEngine]
+) -> None:
+    script(lambda shown, before: pytest.fail("asked"))
+    result = run("build", "t.jsonl", "-o", "b.jsonl", "--tasks", "completion")
+    assert result.exit_code == 0 and [row["id"] for row in lines("b.jsonl")] == ["a/completion"]
+    result = run("build", "t.jsonl", "-o", "c.jsonl", "--tasks", "completion", "--min-mass", "0.95")
+    assert result.exit_code == 0 and lines("c.jsonl") == [] and "no text was left" in result.stderr
+    assert "low_mass 2" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "reason"),
+    [
+        ([{"id": "a"}], (), '"response" is missing (needed by a benchmark)'),
+        ([{"text": "x"}], ("--tasks", "poem"), 'no task is called "poem"'),
+        ([{"text": "x", "genre": 3}], (), 'line 1 of t.jsonl: "genre" is 3'),
+        ([{"id": "a", "text": "x"}] * 2, (), 'its id "a" is that of line 1'),
+    ],
+)
+def test_mistakes_of_a_benchmark_are_found_before_a_model_is_loaded(
+    run: Run, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], more: tuple[str, ...], reason: str
+) -> None:
+    monkeypatch.setattr(Source, "open", lambda source: pytest.fail("a model was opened"))
+    write_rows(rows)
+    result = run("build", "t.jsonl", *more)
     assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)

@@ -6,7 +6,7 @@ another genre. A judge must score a disturbed text below the text it was made of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -18,9 +18,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards import template
-from adjudge.rewards.wire import Row, encodable
+from adjudge.rewards.wire import Row
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 from adjudge.training.writing.passages import Language, Unit, language_of, passages_of
+from adjudge.training.writing.texts import Source
 
 FOLDER = Path(__file__).parent / "prompts"
 SAMPLING = Sampling(max_tokens=1024, temperature=0.7)
@@ -28,8 +29,6 @@ MOST = 3
 """Passages that are dropped or repeated at most, as published."""
 UNDISTURBED = "none"
 """The kind of a text that is itself."""
-COLUMNS = ("response", "text", "story")
-"""Where a row's text may stand; the first that is there counts."""
 
 
 class Disturbed(msgspec.Struct, frozen=True):
@@ -121,37 +120,29 @@ def disturb(
     """
     if texts is None and (transfers := [kind for kind in kinds if kind in TRANSFERS]):
         raise AdjudgeError(f"{', '.join(transfers)} need a model to write them")
-    wanted = [one for number, row in enumerate(rows, 1) for one in _wanted(row, number, (UNDISTURBED, *kinds))]
-    return passed("disturb", [one.record for one in wanted], chain(_made(wanted, most, seed), _written(wanted, texts)))
+    sources = [Source.of(row, number, "disturbances") for number, row in enumerate(rows, 1)]
+    wanted = [_Wanted(source, kind) for source in sources for kind in (UNDISTURBED, *kinds)]
+    return passed("disturb", wanted, chain(_made(wanted, most, seed), _written(wanted, texts)))
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """A text to disturb: the row's columns, which of them it is, the row's id, and the kind."""
+    """A text to disturb, and the kind."""
 
-    columns: Mapping[str, Any]
-    name: str
-    of: str
+    source: Source
     kind: str
 
     @property
     def text(self) -> str:
-        return str(self.columns[self.name])
+        return self.source.text
 
     @property
     def record(self) -> dict[str, Any]:
         return self.row(Disturbed(self.text, 0, "text"))
 
     def row(self, made: Disturbed) -> dict[str, Any]:
-        about = {"of": self.of, "kind": self.kind, "amount": made.amount, "unit": made.unit}
-        return {**self.columns, "id": f"{self.of}/{self.kind}", self.name: made.text, "disturbance": about}
-
-
-def _wanted(row: Row, number: int, kinds: Sequence[str]) -> Iterator[_Wanted]:
-    name = next((name for name in COLUMNS if name in row.columns), COLUMNS[0])
-    row.text(name, "disturbances")
-    columns = encodable(row.columns)
-    of = columns.get("id")
-    return (_Wanted(columns, name, str(number if of in (None, "") else of), kind) for kind in kinds)
+        of = self.source.id
+        about = {"of": of, "kind": self.kind, "amount": made.amount, "unit": made.unit}
+        return {**self.source.columns, "id": f"{of}/{self.kind}", self.source.name: made.text, "disturbance": about}
 
 
 def _made(wanted: Sequence[_Wanted], most: int, seed: int) -> Iterator[tuple[int, dict[str, Any] | Unusable]]:
