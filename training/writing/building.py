@@ -141,7 +141,7 @@ class Building:
                 asking.append((place, one))
         for language, genres in GENRES.items():
             places = [place for place, one in asking if one.language == language]
-            labels = Labels(tuple(genres), terminator="]]")
+            labels = Labels(tuple(genres))  # no name begins another, so that nothing need end one
             asked = [self._asked(candidates[place], asked="genre", genres=[*genres.values()]) for place in places]
             for number, score in self.scores.score([prompt for prompt, _ in asked], labels):
                 if (reason := self._abstained(score)) is not None:

@@ -49,6 +49,8 @@ def building(engine: GradingEngine, book: Journal | None = None, **how: Any) -> 
 def test_genres_stand_in_the_same_order_in_both_languages() -> None:
     english, chinese = (list(genres) for genres in GENRES.values())
     assert len(english) == len(chinese) == 14
+    for names in (english, chinese):
+        assert not any(one != other and other.startswith(one) for one in names for other in names)
     found = genre_of("诗歌", "en")
     assert found is not None and found.name == "poetry"
     assert genre_of("limerick", "en") is None
