@@ -16,7 +16,7 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.headings import formatting_score
 from adjudge.rewards.interleaving import interleaved
-from adjudge.rewards.judge import PASSING, How, ItemJudge
+from adjudge.rewards.judge import PASSING, How, ItemJudge, clean
 from adjudge.rewards.tree_nodes import (
     BY_RULE,
     IMPUTED,
@@ -36,7 +36,7 @@ from adjudge.rewards.tree_nodes import (
     rescaled,
     root_score,
 )
-from adjudge.rewards.tree_weights import Weighing, Wish
+from adjudge.rewards.tree_weights import Weighing, Weights, Wish
 from adjudge.rewards.verdict import Item, Part, Verdict, abstention
 
 
@@ -152,6 +152,19 @@ class TreeJudge(ItemJudge):
         """The weights that an item needs, and their keys."""
         wishes = [(item.prompt, names) for names in self._weighed(self._tree(item)).values()]
         return {wish: self.weighing.key(*wish) for wish in wishes}
+
+    def weights_of(self, items: Iterable[Item]) -> dict[Wish, Weights]:
+        """The weights that the model has written for the items' instructions; asked for where there are none yet."""
+        wishes = {wish: key for item in items for wish, key in self._wishes(clean(item)).items()}
+        for _ in self.weighing.weigh({key: wish for wish, key in wishes.items()}):
+            pass
+        found = {wish: self.weighing.known(key) for wish, key in wishes.items()}
+        return {wish: weights for wish, weights in found.items() if weights is not None}
+
+    def conclude(self, subject: Item, answers: Mapping[str, Answer], truncated: bool) -> Verdict:
+        """The verdict on an item whose questions were answered so; written weights are the journal's."""
+        self.weights_of([subject])
+        return super().conclude(subject, answers, truncated)
 
     def _judge(self, items: Mapping[str, Item]) -> Iterator[Verdict]:
         """Leaves and weights are asked for at one go; a verdict comes as soon as all of its own are there."""

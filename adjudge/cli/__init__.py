@@ -20,6 +20,7 @@ from adjudge.cli.score import score
 from adjudge.cli.serve import serve
 from adjudge.cli.train import train
 from adjudge.cli.train_judges import train_agreement, train_direct, train_reward
+from adjudge.cli.writing import writing
 from adjudge.engine.errors import AdjudgeError
 
 app = typer.Typer(
@@ -35,8 +36,16 @@ for command in (rank, replay, score, serve, models):
 train.command("direct")(train_direct)
 train.command("reward")(train_reward)
 train.command("agreement")(train_agreement)
-groups = {"bench": bench, "curate": curate, "evolve": evolve, "prompts": prompts, "rubrics": rubrics, "train": train}
-for name, group in groups.items():
+GROUPS = {
+    "bench": bench,
+    "curate": curate,
+    "evolve": evolve,
+    "prompts": prompts,
+    "rubrics": rubrics,
+    "train": train,
+    "writing": writing,
+}
+for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 
 

@@ -14,19 +14,26 @@ from adjudge.cli.options import (
     Adapter,
     Device,
     Dtype,
+    Form,
     JudgeAspects,
+    JudgeModel,
     Language,
+    Layout,
     MinMass,
     Mode,
     Model,
     Overwrite,
     Principles,
+    Replicas,
     Resume,
     Rubric,
     Scheme,
     TokenizerName,
+    Url,
+    Without,
     earlier_of,
     judge_options,
+    source_of,
 )
 from adjudge.engine.errors import AdjudgeError
 
@@ -128,6 +135,42 @@ def bench_probe(
     options = judge_options(locals())
     engine = EngineSpec(model, adapter=None if adapter is None else str(adapter), device=device, dtype=dtype)
     run(judge, options, engine)
+
+
+@bench.command("tree")
+def bench_tree(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="VERDICTS", help="What adjudge judge --judge tree wrote, its journal, or texts."),
+    ],
+    trials: Annotated[
+        int | None,
+        typer.Option(help="Have weights written so often for each instruction (default: 5 of plain texts, else 0)."),
+    ] = None,
+    run: Annotated[int | None, typer.Option(help="Which run of the journal (default: the latest).", min=1)] = None,
+    form: Form = None,
+    without: Without = None,
+    language: Language = None,
+    layout: Layout = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write all numbers as CSV.")] = None,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Analyse a tree judge as Tree of Writing does, beside the paper's own figures.
+
+    From the journal of a run, without a model: how the parts of the tree rank systems (columns `system`, `instruction`,
+    and `human` where people scored the texts), how scores go with the lengths of prompts and texts, and how far each
+    disturbance lowers them (rows of `adjudge writing disturb`). With --trials, or of plain texts, the model writes the
+    weights of each instruction several times: how far do they differ? Nothing is asked twice.
+    """
+    source, options = source_of(locals()), judge_options(locals())
+    from adjudge.commands.bench_tree import bench_tree as analyse
+
+    analyse(path, trials=trials, options=options, source=source, run=run, output=output)
 
 
 @bench.command("policy")

@@ -1,0 +1,127 @@
+"""`adjudge writing`: texts made worse on purpose, and benchmarks made of texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adjudge.cli.options import (
+    Adapter,
+    Device,
+    Dtype,
+    JournalFile,
+    JudgeModel,
+    Overwrite,
+    Replicas,
+    Resume,
+    Url,
+    earlier_of,
+    source_of,
+)
+
+writing = typer.Typer(
+    help="Disturb texts to test a judge, and build writing benchmarks from texts (Tree of Writing).",
+    no_args_is_help=True,
+)
+
+Texts = Annotated[Path, typer.Argument(help="JSONL or CSV of texts: response, text or story; other columns stay.")]
+MaxTokens = Annotated[int, typer.Option(help="Tokens of a text that is written at most.", min=1)]
+Temperature = Annotated[float, typer.Option(help="How freely it is written.", min=0.0)]
+Attempts = Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)]
+Seed = Annotated[int, typer.Option(help="Another seed draws other passages and texts.")]
+
+
+@writing.command("disturb")
+def writing_disturb(
+    texts: Texts,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The texts and what became of them.")] = None,
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            help="drop, repeat (no model), to_comment, to_letter, to_official, to_poem, after commas (default: all)."
+        ),
+    ] = None,
+    most: Annotated[int, typer.Option(help="Passages that are dropped or repeated at most.", min=1)] = 3,
+    max_tokens: MaxTokens = 1024,
+    temperature: Temperature = 0.7,
+    attempts: Attempts = 3,
+    seed: Seed = 0,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Make texts worse in known ways: a judge must score each below the text it was made of.
+
+    Every row comes as it is, and then once for each kind: some of its paragraphs (sentences, where it has few) left
+    out or repeated elsewhere, or the whole written anew in another genre. The column `disturbance` says of which row
+    (`of`), which `kind` and how much (`amount` of `unit`). What was too short stands in OUTPUT.dropped.jsonl. Next:
+    `adjudge judge OUTPUT --judge tree`, then `adjudge bench tree`.
+    """
+    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
+    from adjudge.commands.writing import Wording, disturb_file
+
+    disturb_file(
+        texts,
+        output or texts.with_suffix(".disturbed.jsonl"),
+        kinds=kinds,
+        most=most,
+        wording=Wording(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        source=source,
+        earlier=earlier,
+        journal=journal,
+    )
+
+
+@writing.command("build")
+def writing_build(
+    texts: Texts,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The benchmark, JSONL.")] = None,
+    tasks: Annotated[str | None, typer.Option(help="completion, guide, open, after commas (default: all).")] = None,
+    least: Annotated[float, typer.Option(help="Quality of 1 to 5 that a text must have.", min=1.0, max=5.0)] = 4.0,
+    min_mass: Annotated[
+        float, typer.Option(help="Probability that the labels must have together.", min=0.0, max=1.0)
+    ] = 0.01,
+    max_tokens: MaxTokens = 768,
+    temperature: Temperature = 0.7,
+    attempts: Attempts = 3,
+    seed: Seed = 0,
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Make a writing benchmark of good texts: what must be asked for to get each of them?
+
+    The model tells each text's genre (unless the row has a `genre`) and its quality, by label distributions alone, and
+    writes theme, summary and requirements of the good ones. Each then gives up to three rows, with the text as the
+    `reference`: **completion** (a gap to be filled), **guide** (instruction and requirements), **open** (the
+    instruction). With a `response` they are rows for `adjudge judge --judge tree`. English and Chinese texts are asked
+    about in their language. Every text that was dropped stands in OUTPUT.dropped.jsonl, with the stage and the reason.
+    """
+    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
+    from adjudge.commands.writing import Wording, build_file
+
+    build_file(
+        texts,
+        output or texts.with_suffix(".benchmark.jsonl"),
+        tasks=tasks,
+        least=least,
+        min_mass=min_mass,
+        wording=Wording(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        source=source,
+        earlier=earlier,
+        journal=journal,
+    )

@@ -1,0 +1,203 @@
+"""`adjudge bench tree`: what Tree of Writing analyses of its judge, of ours, from a run's journal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from adjudge.bench.measurement import write_rows
+from adjudge.bench.tree_analyses import (
+    NODES,
+    Cell,
+    Judged,
+    ablation_cells,
+    by_task,
+    disturbance_cells,
+    fluctuation_cells,
+    length_cells,
+)
+from adjudge.bench.tree_figures import FLUCTUATION, WHOLE
+from adjudge.bench.visible import visible
+from adjudge.bench.words import counted
+from adjudge.commands.output import check_writable, make_folder_of
+from adjudge.commands.resumable import alone, keeping
+from adjudge.commands.rows import rows_of
+from adjudge.commands.source import Source
+from adjudge.engine.absent import AbsentEngine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.kinds import Options, kind_of, prepare
+from adjudge.rewards.rescoring import Rescoring
+from adjudge.rewards.run import Run, run_of
+from adjudge.rewards.tree import TreeJudge
+from adjudge.rewards.tree_weights import Weights, Wish
+from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.wire import Row
+
+TRIALS = 5
+"""As published."""
+ABLATIONS = {
+    WHOLE: (),
+    **{f"without {node}": (node,) for node in NODES},
+    **{f"{node} alone": tuple(other for other in NODES if other != node) for node in NODES},
+}
+"""The parts of the tree that scores are compared of, and what is left out for each."""
+
+
+def bench_tree(
+    path: Path, *, trials: int | None, options: Options, source: Source, run: int | None, output: Path | None
+) -> None:
+    """Analyse a run of the tree judge without a model; `trials` of weights, which need one, also for plain texts."""
+    found = _journal_of(path)
+    if found is None and run is not None:
+        raise AdjudgeError(f"{path} is no journal, and there is none beside it: leave out --run")
+    if found is not None and options and not trials:
+        raise AdjudgeError(f"--{next(iter(options))} is for weights that are to be written: add --trials")
+    if output is not None:
+        if output.resolve() in {place.resolve() for place in (path, found) if place is not None}:
+            raise AdjudgeError(f"{output} is what is read: name another file")
+        make_folder_of(output)
+        check_writable(output)
+    if found is None:
+        rows = rows_of(path)
+        if any("breakdown" in row.columns for row in rows):
+            raise AdjudgeError(f"{path} holds verdicts, and their journal is not beside it: name the journal")
+        asked = dict(options)
+        empty = [Row(row.place, {"response": "", **row.columns}) for row in rows]  # weights are the instructions'
+        items = kind_of("tree").subjects(empty, asked)
+        journal = path.with_name(path.name + ".weights.journal")
+        with alone(journal), Journal(journal) as book:
+            cells = _fluctuation(book, items, asked, TRIALS if trials is None else trials, source)
+    else:
+        with Journal(found) as book, TemporaryDirectory() as folder:
+            earlier = run_of(book, run)
+            if earlier.judge != "tree":
+                raise AdjudgeError(f"the run in {found} is of {earlier.judge}: judge the texts with --judge tree")
+            asked = earlier.read_options(book, Path(folder))
+            cells = _analyses(book, earlier, asked)
+            if trials:
+                items = kind_of("tree").subjects(earlier.read_rows(book), asked)
+                cells += _fluctuation(book, items, {**asked, **options}, trials, source)
+    _show(cells)
+    if output is not None:
+        write_rows(output, Cell.__struct_fields__, map(msgspec.structs.astuple, cells))
+        print(f"numbers: {output}")
+
+
+def _analyses(book: Journal, run: Run, options: Options) -> list[Cell]:
+    rows = run.read_rows(book)
+    subjects = kind_of("tree").subjects(rows, options)
+    keys = run.read_keys(book)
+    stored = book.get(keys)
+    held = [place for place, key in enumerate(keys) if key in stored]
+    if len(held) < len(keys):
+        print(f"adjudge: {len(keys) - len(held)} of {len(keys)} rows have no verdict yet", file=sys.stderr)
+    rows, subjects = [rows[place] for place in held], [subjects[place] for place in held]
+    verdicts = [msgspec.json.decode(stored[keys[place]], type=Verdict) for place in held]
+    judged = [Judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)]
+    plain = [one for one in judged if one.disturbance is None or one.disturbance[1] == "none"]
+    cells = [] if not plain else [*_ablation(book, run, options, rows, subjects, plain), *length_cells(plain)]
+    return cells + disturbance_cells(judged)
+
+
+def _ablation(
+    book: Journal, run: Run, options: Options, rows: Sequence[Row], subjects: Sequence[Item], plain: Sequence[Judged]
+) -> list[Cell]:
+    """Every part of the tree from the answers the run was given; disturbed texts do not count."""
+    wanted = {id(one.row) for one in plain}
+    kept = [(row, item) for row, item in zip(rows, subjects, strict=True) if id(row) in wanted]
+    variants: dict[str, dict[str, list[Judged]]] = {}
+    for name, gone in ABLATIONS.items():
+        judge = _without(book, run, options, gone)
+        if judge is None:
+            continue
+        verdicts = judge.judge_iter([item for _, item in kept])
+        judged = [Judged(row, verdict) for (row, _), verdict in zip(kept, verdicts, strict=True)]
+        for task, some in by_task(judged).items():
+            variants.setdefault(task, {})[name] = some
+    return [cell for task, some in variants.items() for cell in ablation_cells(task, some)]
+
+
+def _without(book: Journal, run: Run, options: Options, gone: Sequence[str]) -> Rescoring[Item, Verdict] | None:
+    """The run's judge without those nodes; None where nothing would be left of its tree."""
+    left_out = ",".join(filter(None, (options.get("without", ""), *gone)))
+    engine = AbsentEngine(run.card)
+    changed = {**options, "without": left_out} if gone else options
+    try:
+        open_judge = prepare("tree", changed)
+    except AdjudgeError:
+        return None
+    earlier, judge = prepare("tree", options)(engine, book), open_judge(engine, book)
+    assert isinstance(earlier, TreeJudge) and isinstance(judge, TreeJudge)
+    return Rescoring(earlier, judge, book)
+
+
+def _fluctuation(book: Journal, items: Sequence[Item], options: Options, trials: int, source: Source) -> list[Cell]:
+    """Weights of the items' instructions, written `trials` times, each with a seed of its own."""
+    if trials < 2:
+        raise AdjudgeError(f"{trials} trial shows no fluctuation: give --trials 2 or more")
+    first = options.get("seed", 0)
+    asked = [{**options, "weights": "generated", "seed": first + trial} for trial in range(trials)]
+    opening = [prepare("tree", how) for how in asked]
+    written: list[Mapping[Wish, Weights]] = []
+    with keeping(book.path, lambda: f"{len(book)} answers are kept in {book.path}"), source.open() as engine:
+        for open_judge in opening:
+            judge = open_judge(engine, book)
+            assert isinstance(judge, TreeJudge)
+            written.append(judge.weights_of(items))
+    abstained = sum(any(trial[wish].values is None for trial in written) for wish in written[0])
+    if abstained:
+        print(f"adjudge: {abstained} of {len(written[0])} sets of weights could not be read in a trial: left out")
+    return fluctuation_cells(written)
+
+
+def _show(cells: Sequence[Cell]) -> None:
+    """The tables, each number with the published one in parentheses."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for name in dict.fromkeys(cell.table for cell in cells):
+        some = [cell for cell in cells if cell.table == name]
+        columns = dict.fromkeys(cell.column for cell in some)
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", title=visible(name))
+        table.title_justify = "left"
+        for column in ("", *columns):
+            table.add_column(visible(column), justify="right" if column else "left")
+        for row in dict.fromkeys(cell.row for cell in some):
+            found = {cell.column: cell for cell in some if cell.row == row}
+            table.add_row(row, *(Text(_told(found.get(column))) for column in columns))
+        console.print(table)
+        console.print(_note(some), soft_wrap=True)
+
+
+def _told(cell: Cell | None) -> str:
+    if cell is None or (cell.value is None and cell.published is None):
+        return "–"
+    value = "–" if cell.value is None else f"{cell.value:.3f}{cell.mark}"
+    return value + (f" ({cell.published:.2f})" if cell.published is not None else "")
+
+
+def _note(cells: Sequence[Cell]) -> str:
+    """What the numbers of a table are."""
+    counts = [cell.count for cell in cells]
+    paper = "in parentheses: the paper's"
+    if cells[0].table == "fluctuation":
+        delta, sigma = FLUCTUATION["auto-plan"]
+        return f"weights in [-1, 1]; {paper} (its auto-planning: {delta:.3f} and {sigma:.3f})"
+    if cells[0].table == "lengths":
+        return f"Pearson, in characters, ** p < 0.05, * p < 0.1, over {counted(max(counts), 'text')} at most; {paper}"
+    if cells[0].table == "disturbances":
+        fooled = [f"{cell.row} by {cell.column}" for cell in cells if cell.mark]
+        told = f"not lowered (!): {', '.join(fooled)}" if fooled else "every disturbance lowers every score"
+        return f"initial scores and changes over {counted(max(counts), 'text')} at most; {told}; {paper}"
+    return f"correlations over systems, mean scores over {counted(max(counts), 'text')} at most; {paper}, with people"
+
+
+def _journal_of(path: Path) -> Path | None:
+    return next((place for place in (path, path.with_name(path.name + ".journal")) if is_journal(place)), None)

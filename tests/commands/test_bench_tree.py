@@ -1,0 +1,154 @@
+"""`adjudge bench tree` as a user meets it, in this process, after runs of the tree judge."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.commands.source import Source
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from tests.rewards.scripted import ScriptedEngine
+from tests.rewards.writings import review, weights_text, writer
+
+Run = Callable[..., Result]
+TEXTS = {"a": "# A\n\nIt rained. It poured.", "b": "It rained. Then not."}
+ROWS: list[dict[str, Any]] = [
+    {"prompt": f"Write {n}.", "response": f"{text} {n}.", "system": system, "instruction": str(n), "task": "guide"}
+    for n in range(2)
+    for system, text in TEXTS.items()
+]
+TREE = ("--judge", "tree", "--min-mass", "0", "-o", "v.jsonl")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+
+
+@pytest.fixture
+def engine(tiny: Engine) -> ScriptedEngine:
+    return ScriptedEngine(tiny, writer(review))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine) -> Run:
+    @contextmanager
+    def opened(source: Source) -> Iterator[ScriptedEngine]:
+        yield engine
+
+    monkeypatch.setattr(Source, "open", opened)
+    monkeypatch.chdir(tmp_path)
+    write_rows(ROWS)
+    return lambda *arguments: CliRunner().invoke(app, [*arguments])
+
+
+def write_rows(rows: list[dict[str, Any]], name: str = "t.jsonl") -> None:
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def done(result: Result) -> Result:
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result
+
+
+def scores(name: str = "v.jsonl") -> list[float]:
+    return [json.loads(line)["score"] for line in Path(name).read_text().splitlines()]
+
+
+def numbers(name: str = "n.csv") -> dict[tuple[str, str, str], str]:
+    with Path(name).open() as file:
+        return {(row["table"].split(":")[0], row["row"], row["column"]): row["value"] for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("weights", ["equal", "generated"])
+def test_parts_of_the_tree_score_as_a_judge_without_the_rest_and_no_model_is_asked(
+    run: Run, weights: str, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(run("judge", "t.jsonl", *TREE, "--weights", weights))
+    asked = len(engine.asked)
+    with monkeypatch.context() as closed:
+        closed.setattr(Source, "open", lambda source: pytest.fail("a model was opened"))
+        shown = done(run("bench", "tree", "v.jsonl", "-o", "n.csv")).stdout
+    assert len(engine.asked) == asked == (4 if weights == "generated" else 0)
+    found = numbers()
+    assert float(found["ablation", "whole tree", "mean"]) == pytest.approx(fmean(scores()))
+    done(run("judge", "t.jsonl", *TREE[:-1], "part.jsonl", "--weights", weights, "--without", "format,impression"))
+    assert float(found["ablation", "content alone", "mean"]) == pytest.approx(fmean(scores("part.jsonl")))
+    assert "(0.85)" in shown and "(-0.44)" in shown and "disturbances" not in shown
+
+
+def test_disturbed_texts_are_held_against_theirs_and_count_nowhere_else(run: Run) -> None:
+    done(run("writing", "disturb", "t.jsonl", "-o", "d.jsonl", "--kinds", "drop,repeat"))
+    done(run("judge", "d.jsonl", *TREE))
+    shown = done(run("bench", "tree", "v.jsonl", "-o", "n.csv")).stdout
+    rows = [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
+    of = {(row["disturbance"]["of"], row["disturbance"]["kind"]): row["score"] for row in rows}
+    changes = [of[str(n), "drop"] - of[str(n), "none"] for n in range(1, 5)]
+    assert float(numbers()["disturbances", "overall", "drop"]) == pytest.approx(fmean(changes))
+    assert numbers()["lengths", "input - overall", "guide"] == ""  # prompts are all as long
+    assert "(-0.36)" in shown and "over 4 texts at most" in shown
+
+
+def test_weights_are_written_once_for_each_trial_and_instruction(run: Run, engine: ScriptedEngine) -> None:
+    write_rows([{"prompt": row["prompt"]} for row in ROWS])
+    shown = done(run("bench", "tree", "t.jsonl", "--trials", "3")).stdout
+    assert len(engine.asked) == 3 * 2 * 2 and len(set(engine.seeds)) == 12
+    assert "0.000 (0.08)" in shown and "auto-planning: 0.273" in shown
+    engine.asked.clear()
+    assert done(run("bench", "tree", "t.jsonl", "--trials", "3")).stdout == shown and not engine.asked
+    done(run("bench", "tree", "t.jsonl"))
+    assert len(engine.asked) == 2 * 2 * 2  # five by default: two more of each
+
+
+def test_weights_that_change_fluctuate_by_hand_and_unreadable_ones_are_told(run: Run, engine: ScriptedEngine) -> None:
+    texts = iter(['{"formatting": 0.4, "paragraphing": 0.6}', '{"formatting": 0.5, "paragraphing": 0.5}', *["?"] * 6])
+    engine.script = lambda shown, before: next(texts)
+    write_rows([{"prompt": "Write."}])
+    how = ("--trials", "2", "--without", "content,impression,plots & structure", "-o", "n.csv")
+    done(run("bench", "tree", "t.jsonl", *how))
+    assert float(numbers()["fluctuation", "formatting", "delta"]) == pytest.approx(0.1)
+    assert float(numbers()["fluctuation", "all weights", "sigma"]) == pytest.approx(0.005**0.5)
+    write_rows([{"prompt": "Sing."}])
+    shown = done(run("bench", "tree", "t.jsonl", *how)).stdout
+    assert (
+        "1 of 1 sets of weights could not be read" in shown and numbers()["fluctuation", "all weights", "delta"] == ""
+    )
+
+
+def test_trials_of_a_run_are_kept_in_its_journal(run: Run, engine: ScriptedEngine) -> None:
+    engine.script = writer(review, weights_text)
+    done(run("judge", "t.jsonl", *TREE, "--weights", "generated"))
+    asked = len(engine.asked)
+    done(run("bench", "tree", "v.jsonl", "--trials", "2"))
+    assert len(engine.asked) == 2 * asked == 8  # the first trial is the run itself
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("pairs.jsonl",), "cannot read pairs.jsonl"),
+        (("old.jsonl",), "old.jsonl holds verdicts, and their journal is not beside it"),
+        (("t.jsonl", "--run", "1"), "t.jsonl is no journal"),
+        (("t.jsonl", "--trials", "1"), "give --trials 2 or more"),
+        (("t.jsonl", "-o", "t.jsonl"), "t.jsonl is what is read"),
+        (("other.jsonl", "--form", "parity"), "--form is for weights that are to be written: add --trials"),
+        (("other.jsonl",), "is of pointwise: judge the texts with --judge tree"),
+    ],
+)
+def test_mistakes_are_one_sentence(run: Run, arguments: tuple[str, ...], reason: str) -> None:
+    if "other.jsonl" in arguments:
+        done(run("judge", "t.jsonl", "-o", "other.jsonl", "--judge", "pointwise", "--min-mass", "0"))
+    write_rows([{"prompt": "Write.", "breakdown": {}}], "old.jsonl")
+    result = run("bench", "tree", *arguments)
+    assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)
