@@ -156,6 +156,7 @@ def bench_tree(
     model: JudgeModel = None,
     adapter: Adapter = None,
     url: Url = None,
+    tokenizer: TokenizerName = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     replicas: Replicas = 1,
