@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.prompt import Prompt
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.journal import Journal
+from adjudge.training import stages
+from adjudge.training.attrition import Count
+from adjudge.training.stages import Texts, Unusable, json_of, passed, read_stage, write_stage
+from tests.rewards.scripted import ScriptedEngine
+
+SHORT = Sampling(max_tokens=64, temperature=1.0)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal") as journal:
+        yield journal
+
+
+def prompts(*texts: str) -> list[Prompt]:
+    return [Prompt.template(text) for text in texts]
+
+
+def number(text: str) -> int:
+    if not text.isdigit():
+        raise Unusable("no_number")
+    return int(text)
+
+
+def test_unusable_texts_are_written_again_with_another_seed_and_then_given_up(tiny: Engine) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: {"a": "1", "b": "x" * (2 - before) or "2", "c": "x"}[shown])
+    texts = Texts(engine, SHORT)
+    found = dict(texts.write(prompts("a", "b", "c"), number))
+    assert (found[0], found[1], str(found[2])) == (1, 2, "no_number")
+    assert sorted(engine.asked) == ["a", "b", "b", "b", "c", "c", "c"] and len(set(engine.seeds)) == 7
+    assert (texts.asked, texts.rewritten) == (7, 4)
+
+
+def test_at_temperature_0_an_unusable_text_is_not_asked_for_again(tiny: Engine) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: "x")
+    list(Texts(engine, Sampling(max_tokens=8, temperature=0.0)).write(prompts("a"), number))
+    assert engine.asked == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("written", "reason", "asked"),
+    [
+        (("12", "length"), "cut_short", 3),
+        (" \n", "empty", 3),
+        (("", "too_long"), "too_long", 1),
+        (("", "timeout"), "timeout", 1),
+        (("", "non_finite"), "non_finite", 1),
+    ],
+)
+def test_a_text_that_did_not_come_to_its_end_is_not_read(tiny: Engine, written: Any, reason: str, asked: int) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: written)
+    [(_, found)] = Texts(engine, SHORT).write(prompts("a"), number)
+    assert isinstance(found, Unusable) and found.reason == reason and len(engine.asked) == asked
+
+
+def test_a_run_that_was_killed_asks_for_nothing_twice(tiny: Engine, book: Journal, monkeypatch: Any) -> None:
+    monkeypatch.setattr(stages, "WINDOW", 2)
+    answers = {"a": "1", "b": "x", "c": "3", "d": "4"}
+
+    def run(engine: ScriptedEngine, until: int) -> list[Any]:
+        texts = Texts(engine, SHORT, book, attempts=2).write(prompts(*answers), number)
+        found = [next(texts) for _ in range(until)]
+        texts.close()  # type: ignore[attr-defined]
+        return [(place, str(result)) for place, result in found]
+
+    first, second = (ScriptedEngine(tiny, lambda shown, before: answers[shown]) for _ in range(2))
+    run(first, 3)
+    found = run(second, 4)
+    assert sorted(found) == [(0, "1"), (1, "no_number"), (2, "3"), (3, "4")]
+    assert first.asked == ["a", "b", "c", "d"] and second.asked == ["b"]
+
+
+def test_equal_prompts_are_asked_once_unless_they_are_other_samples(tiny: Engine) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: str(before))
+    assert dict(Texts(engine, SHORT).write(prompts("a", "a"), number)) == {0: 0, 1: 0}
+    assert dict(Texts(engine, SHORT).write(prompts("b", "b"), number, samples=[0, 1])) == {0: 0, 1: 1}
+
+
+def test_texts_that_lie_in_the_moment_are_asked_for_again(tiny: Engine, book: Journal) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: "7" if before else ("", "timeout"))
+    assert [str(found) for _, found in Texts(engine, SHORT, book).write(prompts("a"), number)] == ["timeout"]
+    assert list(Texts(engine, SHORT, book).write(prompts("a"), number)) == [(0, 7)]
+
+
+@pytest.mark.parametrize("text", ["{}", '{"a": "x"', '[1, "x"]', "words", "\ud800"])
+def test_json_of_another_form_is_unusable(text: str) -> None:
+    with pytest.raises(Unusable, match="unparsable"):
+        json_of(list[int])(text)
+
+
+def test_json_of_the_form_is_read() -> None:
+    assert json_of(dict[str, list[int]])(' {"a": [1, 2]}\n') == {"a": [1, 2]}
+
+
+def test_rows_stay_in_order_and_every_dropped_one_has_its_reason() -> None:
+    rows = [{"id": "a"}, {"id": "b"}, {"id": "c"}, {"id": "d"}]
+    results = [(3, "D"), (1, Unusable("dull")), (0, "A"), (2, Unusable("late"))]
+    result = passed("rule", rows, results)
+    assert result.kept == ["A", "D"]
+    assert [drop.record for drop in result.dropped] == [
+        {"id": "b", "dropped": {"stage": "rule", "reason": "dull"}},
+        {"id": "c", "dropped": {"stage": "rule", "reason": "late"}},
+    ]
+    assert Count.of(result) == Count("rule", 4, 2, {"dull": 1, "late": 1})
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_stage(path, [{"id": 1}])
+
+    def breaking() -> Iterator[dict[str, int]]:
+        yield {"id": 2}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_stage(path, breaking())
+    assert path.read_text() == '{"id":1}\n' and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_stage(path, [{"id": 1, "text": "one"}, {"id": 2, "text": "two"}])
+    assert [row.columns["id"] for row in read_stage(path, needs=["text"])] == [1, 2]
+    whole = path.read_bytes()
+    path.write_bytes(whole.rstrip())
+    assert len(read_stage(path)) == 2
+    path.write_bytes(whole[:-5])
+    with pytest.raises(AdjudgeError, match="breaks off in its last line"):
+        read_stage(path)
+
+
+def test_ids_that_come_twice_and_columns_that_are_missing_are_refused_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in [{"id": "a", "x": 1}, {"x": 2}, {"id": "a"}]))
+    with pytest.raises(AdjudgeError, match='line 3 .*"a" is that of line 1'):
+        read_stage(path)
+    with pytest.raises(AdjudgeError, match='line 3 .*"x" is missing'):
+        read_stage(path, needs=["x"])

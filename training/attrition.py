@@ -1,0 +1,95 @@
+"""What each stage of a pipeline left of its rows: as a table beside a paper's, and as a plot."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.stages import Passed
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+class Count(msgspec.Struct, frozen=True):
+    """A stage by numbers: how many rows came and stayed, and how many were dropped for which reason.
+
+    `published` is the share of a paper's first rows that were left after this stage.
+    """
+
+    stage: str
+    came: int
+    kept: int
+    reasons: dict[str, int] = {}
+    published: float | None = None
+
+    @staticmethod
+    def of(passed: Passed[Any], published: float | None = None) -> Count:
+        """The numbers of what a stage made of its rows."""
+        reasons = dict(Counter(drop.reason for drop in passed.dropped).most_common())
+        kept = len(passed.kept)
+        return Count(passed.stage, kept + len(passed.dropped), kept, reasons, published)
+
+
+def show_attrition(counts: Sequence[Count], title: str, console: Console | None = None) -> None:
+    """Print the table; shares are of the rows that came to the first stage."""
+    published = any(count.published is not None for count in counts)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name, right in (("stage", False), ("came", True), ("kept", True), ("left", True)):
+        table.add_column(name, justify="right" if right else "left")
+    if published:
+        table.add_column("paper", justify="right")
+    table.add_column("dropped for")
+    for count in counts:
+        paper = [_percent(count.published)] if published else []
+        why = ", ".join(f"{reason} {number}" for reason, number in count.reasons.items()) or "-"
+        table.add_row(count.stage, str(count.came), str(count.kept), _percent(_left(count, counts)), *paper, why)
+    (console or Console()).print(table)
+
+
+def draw_attrition(counts: Sequence[Count], path: Path, title: str) -> None:
+    """Draw what was left after each stage into a .png, .svg or .pdf; `check_picture` says whether that can be."""
+    check_picture(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 4), layout="constrained")
+    axes = figure.subplots()
+    names = ["all", *(f"{number}. {count.stage}" for number, count in enumerate(counts, 1))]
+    here = [100.0, *(100 * (_left(count, counts) or 0.0) for count in counts)]
+    axes.plot(names, here, marker="o", label="here")
+    known = [(name, 100 * count.published) for name, count in zip(names[1:], counts, strict=True) if count.published]
+    if known:
+        axes.plot(*zip(*known, strict=True), marker="s", linestyle="--", color="gray", label="paper")
+        axes.legend(frameon=False)
+    for name, value in zip(names, here, strict=True):
+        axes.annotate(f"{value:.1f}", (name, value), textcoords="offset points", xytext=(0, 7), ha="center", fontsize=8)
+    axes.set_ylim(0, 112)
+    axes.set_ylabel("% left")
+    axes.grid(alpha=0.3)
+    axes.set_title(title, loc="left", fontsize=11)
+    making = path.with_name(f".{path.name}")
+    figure.savefig(making, dpi=110, format=path.suffix.removeprefix("."))
+    making.replace(path)
+
+
+def check_picture(path: Path) -> None:
+    """Raise AdjudgeError where a picture cannot be drawn there, so that it is known before anything is computed."""
+    if path.suffix not in PICTURES:
+        raise AdjudgeError(f"{path} is no picture: name a {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise AdjudgeError("plots need matplotlib: pip install 'adjudge[report]'")
+
+
+def _left(count: Count, counts: Sequence[Count]) -> float | None:
+    return count.kept / counts[0].came if counts[0].came else None
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.2f} %"

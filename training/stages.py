@@ -1,0 +1,260 @@
+"""Stages of data pipelines: rows in, rows out in order, every dropped row with its reason, and nothing asked twice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from adjudge.engine.completion import Completion, FinishReason
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.prompt import Message, Prompt
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.tokenizer import well_formed
+from adjudge.rewards.asking import room_for, seed_of
+from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.judge import PASSING
+from adjudge.rewards.wire import Row, encodable, json_line, read_rows
+
+T = TypeVar("T")
+Read = Callable[[str], T]
+"""What is made of a text; raises Unusable for one that is not what was asked for."""
+
+WINDOW = 256
+"""Texts that are in the engine at a time; those to be written again join the next ones."""
+
+
+class Unusable(Exception):
+    """A text is not what was asked for, or there is none; `reason` is one of a few words, since they are counted."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """A row that a stage left out, and why."""
+
+    stage: str
+    reason: str
+    row: Mapping[str, Any]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As it is written: the row, with `stage` and `reason` under `dropped`."""
+        return {**self.row, "dropped": {"stage": self.stage, "reason": self.reason}}
+
+
+class Passed(msgspec.Struct, Generic[T], frozen=True):
+    """What a stage made of its rows: those it kept, in order, and those it dropped."""
+
+    stage: str
+    kept: list[T]
+    dropped: list[Drop]
+
+
+class KeptText(msgspec.Struct, frozen=True, array_like=True):
+    """A text as the journal keeps it, and how it ended."""
+
+    text: str
+    ended: FinishReason
+
+
+class Texts:
+    """Has texts written, many at a time, free or of the form of a JSON `schema`.
+
+    A text that is empty, cut short or unusable to its reader is written again with another seed, `attempts` times in
+    all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a text does not depend on its
+    company. With a `journal` every text that came to its end is kept under what decides it, unusable ones too, and not
+    asked for again. `asked`, `remembered` and `rewritten` count texts.
+    Raises AdjudgeError for settings that make no sense.
+    """
+
+    def __init__(
+        self,
+        engine: EngineFace,
+        sampling: Sampling,
+        journal: Journal | None = None,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        attempts: int = 3,
+        seed: int = 0,
+    ) -> None:
+        self.reserve = room_for(sampling, engine, attempts=attempts)
+        self.engine = engine
+        self.sampling = sampling
+        if schema is not None:
+            self.sampling = msgspec.structs.replace(sampling, json_schema=json.dumps(schema))
+        self.journal = journal
+        self.attempts = attempts if sampling.temperature > 0 else 1
+        self.seed = seed
+        self.asked = self.remembered = self.rewritten = 0
+
+    def prompt(self, messages: Sequence[Message], answer: str = "") -> Prompt:
+        """A prompt in the model's chat template, its untrusted texts shortened where it would not fit."""
+        return self.engine.fit([self.engine.chat(messages, answer)], self.reserve)[0][0]
+
+    def write(
+        self, prompts: Sequence[Prompt], read: Read[T], *, samples: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, T | Unusable]]:
+        """(place, what `read` makes of the text) as soon as each is there, or why there is none.
+
+        Equal prompts get equal texts, unless `samples` gives them other numbers.
+        """
+        samples = samples or [0] * len(prompts)
+        waiting = deque((place, 0) for place in range(len(prompts)))
+        while waiting:
+            window = [waiting.popleft() for _ in range(min(WINDOW, len(waiting)))]
+            wanted = [(prompts[place], seed_of(self.seed, prompts[place], samples[place], n)) for place, n in window]
+            for index, kept in self._texts(wanted):
+                place, attempt = window[index]
+                try:
+                    yield place, read(_usable(kept))
+                except Unusable as unusable:
+                    if kept.ended in ("stop", "length") and attempt + 1 < self.attempts:
+                        self.rewritten += 1
+                        waiting.append((place, attempt + 1))
+                    else:
+                        yield place, unusable
+
+    def _texts(self, wanted: Sequence[tuple[Prompt, int]]) -> Iterator[tuple[int, KeptText]]:
+        """The text of each prompt and seed, as soon as it is there: from the journal, or from the engine."""
+        places: dict[str, list[int]] = {}
+        for index, (prompt, seed) in enumerate(wanted):
+            places.setdefault(self._key(prompt, seed), []).append(index)
+        known = {} if self.journal is None else self.journal.get(places)
+        for key, raw in known.items():
+            self.remembered += len(places[key])
+            text = msgspec.json.decode(raw, type=KeptText)
+            yield from ((index, text) for index in places[key])
+        new = [key for key in places if key not in known]
+        if not new:
+            return
+        prompts, seeds = zip(*(wanted[places[key][0]] for key in new), strict=True)
+        for number, completion in self.engine.generate_iter(prompts, self.sampling, seeds=seeds):
+            self.asked += 1
+            text = _kept(completion)
+            if self.journal is not None and text.ended not in PASSING:
+                self.journal.put(new[number], msgspec.json.encode(text))
+            yield from ((index, text) for index in places[new[number]])
+
+    def _key(self, prompt: Prompt, seed: int) -> str:
+        engine = self.engine
+        return content_key(
+            text=prompt,
+            seed=seed,
+            sampling=self.sampling,
+            model=(engine.fingerprint, engine.adapter, engine.dtype, engine.max_prompt_tokens),
+        )
+
+
+def json_of(kind: type[T]) -> Read[T]:
+    """A reader of JSON of that type."""
+
+    def read(text: str) -> T:
+        try:
+            return msgspec.convert(encodable(msgspec.json.decode(text.strip().encode())), kind)
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+            raise Unusable("unparsable") from error
+
+    return read
+
+
+def passed(stage: str, rows: Sequence[Any], results: Iterable[tuple[int, T | Unusable]]) -> Passed[T]:
+    """The results of a stage, put in the order of its `rows` (objects or Structs), with a bar while they come."""
+    found: dict[int, T | Unusable] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(stage, total=len(rows))
+        for place, result in results:
+            found[place] = result
+            progress.advance(task)
+    kept: list[T] = []
+    dropped: list[Drop] = []
+    for place, row in enumerate(rows):
+        result = found[place]
+        if isinstance(result, Unusable):
+            dropped.append(Drop(stage, result.reason, msgspec.to_builtins(row)))
+        else:
+            kept.append(result)
+    return Passed(stage, kept, dropped)
+
+
+def write_stage(path: Path, rows: Iterable[Any]) -> None:
+    """Write rows as JSONL, the whole file or nothing: what was there stays until the new one is on the disk.
+
+    Raises OSError when it cannot.
+    """
+    making = path.with_name(f".{path.name}.part")
+    try:
+        with making.open("wb") as file:
+            for row in rows:
+                file.write(json_line(msgspec.to_builtins(row)))
+            file.flush()
+            os.fsync(file.fileno())
+        making.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            making.unlink(missing_ok=True)
+        raise
+
+
+def read_stage(path: Path, *, needs: Sequence[str] = ()) -> list[Row]:
+    """The rows of a file; each has the columns it `needs`, and an `id` of its own if it has one.
+
+    Raises AdjudgeError as `read_rows` does, and for a file that was not written to its end.
+    """
+    check_whole(path)
+    rows = read_rows(path)
+    places: dict[str, str] = {}
+    for row in rows:
+        for name in needs:
+            if row.columns.get(name) is None:
+                raise AdjudgeError(f'{row.place}: "{name}" is missing')
+        if (own := row.columns.get("id")) is not None:
+            if earlier := places.get(str(own)):
+                raise AdjudgeError(f'{row.place}: its id "{own}" is that of {earlier} too: give each row its own')
+            places[str(own)] = row.place
+    return rows
+
+
+def check_whole(path: Path) -> None:
+    """Refuse a JSONL file whose last line breaks off: a part of it would be taken for the whole.
+
+    Raises AdjudgeError.
+    """
+    try:
+        last = path.read_bytes().rsplit(b"\n", 1)[-1].strip()
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+    if path.suffix.lower() == ".csv" or not last:
+        return
+    try:
+        json.loads(last)
+    except ValueError as error:
+        raise AdjudgeError(
+            f"{path} breaks off in its last line: it was not written to its end; make it again (what a model was asked"
+            " for it is in the journal)"
+        ) from error
+
+
+def _kept(completion: Completion) -> KeptText:
+    return KeptText(well_formed(completion.text), completion.finish_reason)
+
+
+def _usable(kept: KeptText) -> str:
+    """The text; raises Unusable for one that did not come to its end or is blank."""
+    if kept.ended != "stop":
+        raise Unusable("cut_short" if kept.ended == "length" else kept.ended)
+    if not kept.text.strip():
+        raise Unusable("empty")
+    return kept.text
