@@ -7,7 +7,7 @@ setup(
     package_data={
         "adjudge": ["py.typed"],
         "adjudge.rewards": ["prompts/**/*.jinja", "prompts/**/*.toml", "guards/*.jsonl"],
-        "adjudge.training": ["presets/*.toml"],
+        "adjudge.training": ["presets/*.toml", "*/prompts/**/*.jinja"],
         "adjudge.bench": ["templates/*"],
     },
     include_package_data=False,

@@ -63,9 +63,9 @@ class Template:
         return messages, texts["answer"]
 
 
-def load(judge: str, language: str = "en") -> Template:
-    """The prompt file of a judge; raises PromptError naming the languages there are."""
-    known = {file.stem: file for file in (FOLDER / judge).glob("*.jinja")}
+def load(judge: str, language: str = "en", folder: Path = FOLDER) -> Template:
+    """The prompt file of a judge, or of another `folder`'s; raises PromptError naming the languages there are."""
+    known = {file.stem: file for file in (folder / judge).glob("*.jinja")}
     if language not in known:  # a name, never a path: it may come from afar
         raise PromptError(
             f'no {judge} prompt in language "{language[:40]}": choose from {", ".join(sorted(known)) or "none"}'

@@ -104,11 +104,12 @@ def _renamed(row: Row, columns: dict[str, str]) -> Row:
 
 
 def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
-    """A prompt as the trainer takes it."""
+    """A prompt as the trainer takes it; a row's own column `system` comes before the recipe's."""
     text = row.text("prompt", NEEDED_BY)
     if not data.chat:
         return text
-    system = [] if data.system is None else [{"role": "system", "content": data.system}]
+    said = row.optional_text("system", NEEDED_BY) or data.system
+    system = [] if said is None else [{"role": "system", "content": said}]
     return [*system, {"role": "user", "content": text}]
 
 

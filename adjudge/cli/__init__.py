@@ -8,10 +8,12 @@ from typing import NoReturn
 import typer
 
 from adjudge.cli.bench import bench
+from adjudge.cli.bench_personal import bench_personal
 from adjudge.cli.judge import judge_command
 from adjudge.cli.models import models
 from adjudge.cli.prompts import prompts
 from adjudge.cli.rank import rank
+from adjudge.cli.readers import readers
 from adjudge.cli.replay import replay
 from adjudge.cli.score import score
 from adjudge.cli.serve import serve
@@ -28,7 +30,8 @@ app = typer.Typer(
 app.command("judge")(judge_command)
 for command in (rank, replay, score, serve, models):
     app.command()(command)
-for name, group in {"bench": bench, "prompts": prompts, "train": train}.items():
+bench.command("personal-studies")(bench_personal)
+for name, group in {"bench": bench, "prompts": prompts, "readers": readers, "train": train}.items():
     app.add_typer(group, name=name)
 
 
