@@ -198,11 +198,11 @@ def _ratings(rated: Sequence[Rated], known: Sequence[Rated]) -> list[Rating]:
 
 
 def _rated(question: RatingQuestion) -> Rated:
-    return Rated(question.item, question.reader, question.review, question.score)
+    return Rated(question.item, question.reviewer, question.review, question.score)
 
 
 def _chosen(question: ChoiceQuestion) -> Chosen:
-    return Chosen(question.pair, question.reader, question.aspect, question.preferred)
+    return Chosen(question.pair, question.reviewer, question.aspect, question.preferred)
 
 
 def study_table(lines: Sequence[Line]) -> Table:

@@ -51,7 +51,7 @@ def study_file(
                 lines.append(line)
                 write_study(output, lines)
         name = engine.name
-    console.print(f"{len(sides.asked)} questions of {len({one.reader for one in sides.asked})} readers, {name}")
+    console.print(f"{len(sides.asked)} questions of {len({one.reviewer for one in sides.asked})} readers, {name}")
     console.print(study_table(lines))
     console.print("tokens: computed in this run; what the journal had is not in them")
     console.print(describe_machine())

@@ -54,7 +54,7 @@ def test_reviews_become_questions_that_are_judged_studied_and_learnt_from(run: R
     shown = passed(run("group", "r.jsonl", "-o", "items.jsonl", "--n", "2", "--k", "2"))
     assert "readers 13 12 92.31 % few_reviews 1" in shown and "0 questions had 0 texts shortened" in shown
     items, [dropped] = lines("items.jsonl"), lines("items.dropped.jsonl")
-    assert dropped["dropped"] == {"stage": "readers", "reason": "few_reviews"} and dropped["reader"] == "eve"
+    assert dropped["dropped"] == {"stage": "readers", "reason": "few_reviews"} and dropped["reviewer"] == "eve"
     assert sorted(item["split"] for item in items) == ["test", "test", "train", "train"]
 
     passed(run("items.jsonl", "--judge", "personal", "-o", "v.jsonl", "--min-mass", "0", *TINY, group="judge"))

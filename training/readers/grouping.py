@@ -75,7 +75,7 @@ def group_reviews(reviews: Sequence[PlotReview], rules: Rules) -> Grouped:
     Of several reviews of one plot by one reader the first counts ("same_plot"): the others would tell the answer. The
     reviews of a reader with fewer than `least` are dropped ("few_reviews").
     """
-    once = _once("repeats", reviews, lambda one: (one.reader, one.plot), "same_plot")
+    once = _once("repeats", reviews, lambda one: (one.reviewer, one.plot), "same_plot")
     enough = _readers(once.kept, rules)
     sides = _sides(enough.kept, rules)
     questions: list[RatingQuestion] = []
@@ -96,13 +96,13 @@ def group_choices(choices: Sequence[PlotChoice], rules: Rules, aspects: Sequence
     ("few_reviews"), and those on an aspect on which their reader said too little else ("few_on_aspect").
     """
     clear = sifted("answers", choices, lambda one: one.preferred if one.preferred in ("both", "neither") else None)
-    once = _once("repeats", clear.kept, lambda one: (one.reader, one.plots, one.aspect), "same_plots")
+    once = _once("repeats", clear.kept, lambda one: (one.reviewer, one.plots, one.aspect), "same_plots")
     enough = _readers(once.kept, rules)
     by_reader = _by_reader(enough.kept)
     asked = sifted(
         "aspects",
         enough.kept,
-        lambda one: None if len(_same_aspect(one, by_reader[one.reader])) >= rules.k else "few_on_aspect",
+        lambda one: None if len(_same_aspect(one, by_reader[one.reviewer])) >= rules.k else "few_on_aspect",
     )
     sides, known = _sides(asked.kept, rules), {aspect.name: aspect for aspect in aspects}
     questions: list[ChoiceQuestion] = []
@@ -151,8 +151,8 @@ def _side(choice: PlotChoice) -> Any:
 
 
 def _readers(reviews: Sequence[Said], rules: Rules) -> Passed[Said]:
-    counts = Counter(one.reader for one in reviews)
-    return sifted("readers", reviews, lambda one: None if counts[one.reader] >= rules.least else "few_reviews")
+    counts = Counter(one.reviewer for one in reviews)
+    return sifted("readers", reviews, lambda one: None if counts[one.reviewer] >= rules.least else "few_reviews")
 
 
 def _once(stage: str, reviews: Sequence[Said], key: Callable[[Said], Hashable], reason: str) -> Passed[Said]:
@@ -169,13 +169,13 @@ def _once(stage: str, reviews: Sequence[Said], key: Callable[[Said], Hashable], 
 def _by_reader(reviews: Iterable[Said]) -> dict[str, list[Said]]:
     readers: dict[str, list[Said]] = {}
     for one in reviews:
-        readers.setdefault(one.reader, []).append(one)
+        readers.setdefault(one.reviewer, []).append(one)
     return readers
 
 
 def _sides(reviews: Sequence[PlotReview] | Sequence[PlotChoice], rules: Rules) -> dict[str, str]:
     """The side of each reader: as given, or the unseen ones drawn by the seed."""
-    given = {one.reader: one.split for one in reviews}
+    given = {one.reviewer: one.split for one in reviews}
     if all(given.values()):
         return {reader: str(split) for reader, split in given.items()}
     readers = sorted(given)

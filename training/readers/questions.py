@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,7 @@ class RatingQuestion(msgspec.Struct, frozen=True):
     """
 
     item: Item
-    reader: str
+    reviewer: str
     split: str
     review: str
     score: float
@@ -43,7 +44,7 @@ class RatingQuestion(msgspec.Struct, frozen=True):
         item = self.item
         return {
             "id": item.id,
-            "reviewer": self.reader,
+            "reviewer": self.reviewer,
             "split": self.split,
             "prompt": item.prompt,
             "response": item.response,
@@ -77,7 +78,7 @@ class ChoiceQuestion(msgspec.Struct, frozen=True):
     """Two plots with their reader's earlier choices on one aspect, and the one that reader preferred."""
 
     pair: Pair
-    reader: str
+    reviewer: str
     split: str
     aspect: str
     preferred: Literal["a", "b"]
@@ -89,7 +90,7 @@ class ChoiceQuestion(msgspec.Struct, frozen=True):
         pair = self.pair
         return {
             "id": pair.id,
-            "reviewer": self.reader,
+            "reviewer": self.reviewer,
             "split": self.split,
             "aspect": self.aspect,
             "prompt": pair.prompt,
@@ -134,10 +135,10 @@ def read_questions(path: Path) -> list[Question]:
     made: list[Question] = [(_rating if single else _chosen)(row, number) for number, row in enumerate(rows, 1)]
     sides: dict[str, str] = {}
     for row, question in zip(rows, made, strict=True):
-        side = sides.setdefault(question.reader, question.split)
+        side = sides.setdefault(question.reviewer, question.split)
         if side != question.split:
             raise AdjudgeError(
-                f'{row.place}: the reviewer "{question.reader}" is in {question.split or "no split"}, but in'
+                f'{row.place}: the reviewer "{question.reviewer}" is in {question.split or "no split"}, but in'
                 f" {side or 'no split'} before: put each on one side"
             )
     return made
@@ -154,8 +155,9 @@ def within_budget(question: Any, words: int, messages: Sequence[Message]) -> Any
     spare = words - (words_of_messages(messages) - sum(lengths))
     if sum(lengths) <= spare:
         return question
-    limit = max((cap for cap in range(LEAST_WORDS, max(lengths)) if _total(lengths, cap) <= spare), default=0)
-    if not limit:
+    caps = range(LEAST_WORDS, max(lengths))
+    limit = LEAST_WORDS - 1 + bisect.bisect_right(caps, spare, key=lambda cap: sum(min(n, cap) for n in lengths))
+    if limit < LEAST_WORDS:
         raise AdjudgeError(f"a prompt of {words} words has no room for {len(texts)} texts: allow more, or lower k")
     return question.with_texts([shortened(text, limit) for text in texts], sum(length > limit for length in lengths))
 
@@ -174,10 +176,6 @@ def plain(messages: Sequence[Message]) -> tuple[str, str]:
 def _segments(messages: Sequence[Message]) -> Iterator[Segment]:
     for message in messages:
         yield from message.content.segments
-
-
-def _total(lengths: Sequence[int], cap: int) -> int:
-    return sum(min(length, cap) for length in lengths)
 
 
 def _messages(

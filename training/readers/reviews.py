@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ class PlotReview(msgspec.Struct, frozen=True):
     """What a reader wrote about a plot, and the score they gave it, 1 to 10; `split` is the side they were put on."""
 
     id: str
-    reader: str
+    reviewer: str
     plot: str
     review: str
     score: float
@@ -35,7 +35,7 @@ class PlotChoice(msgspec.Struct, frozen=True):
     """Which of two plots a reader preferred on one aspect, if not both or neither."""
 
     id: str
-    reader: str
+    reviewer: str
     a: str
     b: str
     aspect: str
@@ -142,14 +142,9 @@ def _check_sides(rows: Sequence[Row], reviews: Sequence[PlotReview | PlotChoice]
     for row, review in zip(rows, reviews, strict=True):
         if review.split is None:
             raise AdjudgeError(f'{row.place}: "split" is missing, which other rows have: give all of them one, or none')
-        side, place = sides.setdefault(review.reader, (review.split, row.place))
+        side, place = sides.setdefault(review.reviewer, (review.split, row.place))
         if side != review.split:
             raise AdjudgeError(
-                f'{row.place}: the reviewer "{review.reader}" is in {review.split}, but in {side} at {place}:'
+                f'{row.place}: the reviewer "{review.reviewer}" is in {review.split}, but in {side} at {place}:'
                 " what is learnt of a reader must not be tested on, so put each on one side"
             )
-
-
-def columns_of(row: Row, **changed: Any) -> Mapping[str, Any]:
-    """A row's columns, some of them changed."""
-    return {**row.columns, **changed}

@@ -69,14 +69,14 @@ def tuning_rows(
 def _rating_row(question: RatingQuestion, k: int, texts: bool) -> TuningRow:
     system, prompt = plain(question.messages(k, texts))
     response = f"{question.review.strip()}\n<ANSWER> {question.score:g} </ANSWER>"
-    return TuningRow(question.item.id, question.reader, "", system, prompt, response)
+    return TuningRow(question.item.id, question.reviewer, "", system, prompt, response)
 
 
 def _choice_row(question: ChoiceQuestion, k: int, aspect: Aspect, order: str) -> TuningRow:
     messages, answer = question.messages(k, aspect, order, "direct")
     first = question.preferred == order[0]
     response = f"{answer}{1 if first else 2} </ANSWER>"
-    return TuningRow(f"{question.pair.id} {order}", question.reader, aspect.name, *plain(messages), response)
+    return TuningRow(f"{question.pair.id} {order}", question.reviewer, aspect.name, *plain(messages), response)
 
 
 def _unsound(question: Question, known: dict[str, Aspect]) -> str | None:

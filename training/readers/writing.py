@@ -14,7 +14,7 @@ from adjudge.rewards import template
 from adjudge.rewards.wire import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.readers.names import read_names, rename
-from adjudge.training.readers.reviews import NEEDED_BY, columns_of
+from adjudge.training.readers.reviews import NEEDED_BY
 from adjudge.training.stages import Passed, Read, Texts, Unusable, passed, read_stage
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -49,7 +49,7 @@ def anonymise(texts: Texts, rows: Sequence[Row], language: str = "en") -> Passed
 
     def renamed(row: Row, names: Mapping[str, str]) -> Anonymous:
         changed = {name: rename(row.columns[name], names) for name in ("plot", "review") if row.columns.get(name)}
-        return Anonymous(columns_of(row, **changed), names)
+        return Anonymous({**row.columns, **changed}, names)
 
     def reader(plot: str) -> Read[dict[str, str]]:
         return partial(read_names, plot=plot)
@@ -66,7 +66,7 @@ def summarise(texts: Texts, rows: Sequence[Row], words: int, language: str = "en
         raise AdjudgeError(f"a plot in {words} words: allow at least 10")
 
     def retold(row: Row, summary: str) -> Mapping[str, Any]:
-        return columns_of(row, plot=summary)
+        return {**row.columns, "plot": summary}
 
     def reader(plot: str) -> Read[str]:
         return partial(read_summary, plot=plot, words=words)

@@ -40,7 +40,7 @@ def test_readers_with_too_few_reviews_and_plots_reviewed_twice_are_dropped_and_c
     twice = PlotReview("again", "ann", "Plot 0.", "Better now.", 9)
     grouped = group_reviews([*reviews(ann=6, bob=5, eve=7), twice], Rules.ratings())
     assert counts(grouped) == [Count("repeats", 19, 18, {"same_plot": 1}), Count("readers", 18, 13, {"few_reviews": 5})]
-    assert Counter(question.reader for question in grouped.questions) == {"ann": 10, "eve": 10}
+    assert Counter(question.reviewer for question in grouped.questions) == {"ann": 10, "eve": 10}
     assert grouped.stages[0].dropped[0].record["id"] == "again"
     assert grouped.readers == {"train": 1, "test": 1}
 
@@ -66,7 +66,7 @@ def test_there_are_no_more_questions_than_there_can_be() -> None:
 def test_the_same_reviews_and_seed_give_the_same_questions_in_whatever_company() -> None:
     alone = group_reviews(reviews(ann=6), Rules.ratings(test=0.0)).questions
     beside = group_reviews(reviews(bob=9, ann=6), Rules.ratings(test=0.0)).questions
-    assert list(alone) == [question for question in beside if question.reader == "ann"]
+    assert list(alone) == [question for question in beside if question.reviewer == "ann"]
     other = group_reviews(reviews(ann=6), Rules.ratings(test=0.0, seed=1)).questions
     assert list(alone) != list(other)
 
@@ -74,10 +74,10 @@ def test_the_same_reviews_and_seed_give_the_same_questions_in_whatever_company()
 def test_every_reader_is_on_one_side_and_a_given_split_holds() -> None:
     names = {f"r{n}": 6 for n in range(20)}
     grouped = group_reviews(reviews(**names), Rules.ratings(n=2, test=0.2))
-    sides = {(question.reader, question.split) for question in grouped.questions}
+    sides = {(question.reviewer, question.split) for question in grouped.questions}
     assert len(sides) == 20 and grouped.readers == {"train": 16, "test": 4}
     given = [
-        PlotReview(one.id, one.reader, one.plot, one.review, one.score, "valid" if one.reader == "ann" else "train")
+        PlotReview(one.id, one.reviewer, one.plot, one.review, one.score, "valid" if one.reviewer == "ann" else "train")
         for one in reviews(ann=6, bob=6)
     ]
     assert group_reviews(given, Rules.ratings()).readers == {"valid": 1, "train": 1}

@@ -142,7 +142,7 @@ def test_questions_come_back_from_their_file_as_they_were(tmp_path: Path) -> Non
 def test_bad_questions_are_refused_by_line(tmp_path: Path, changed: dict[str, Any], reason: str) -> None:
     path = tmp_path / "q.jsonl"
     question = ratings()[0]
-    assert isinstance(question, RatingQuestion) and question.reader == "ann"
+    assert isinstance(question, RatingQuestion) and question.reviewer == "ann"
     path.write_text(
         json.dumps(question.record)
         + "\n"
