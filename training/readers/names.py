@@ -62,6 +62,22 @@ def read_names(text: str, plot: str) -> dict[str, str]:
     return names
 
 
+def likely_names(plot: str) -> list[str]:
+    """What may be names, for the model to choose from: runs of words with a capital that are no ordinary ones."""
+    runs: list[str] = []
+    end = -1
+    for word in re.finditer(r"\w+", plot):
+        if not word.group()[0].isupper():
+            continue
+        if runs and end >= 0 and plot[end : word.start()].isspace():
+            runs[-1] += f" {word.group()}"
+        else:
+            runs.append(word.group())
+        end = word.end()
+    different = (name for name in dict.fromkeys(runs) if len(name) > 1)
+    return [name for name in different if find(name, plot) and not is_ordinary(name, plot)]
+
+
 def rename(text: str, names: Mapping[str, str]) -> str:
     """The text with each name replaced, all at once and the longest first, where it stands as a whole word.
 

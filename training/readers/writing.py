@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.prompt import Prompt
 from adjudge.rewards import template
 from adjudge.rewards.wire import Row
 from adjudge.rewards.words import count_words
-from adjudge.training.readers.names import read_names, rename
+from adjudge.training.readers.names import likely_names, read_names, rename
 from adjudge.training.readers.reviews import NEEDED_BY
 from adjudge.training.stages import Passed, Read, Texts, Unusable, passed, read_stage
 
@@ -54,7 +55,14 @@ def anonymise(texts: Texts, rows: Sequence[Row], language: str = "en") -> Passed
     def reader(plot: str) -> Read[dict[str, str]]:
         return partial(read_names, plot=plot)
 
-    return _of_plots("anonymise", texts, rows, "names", language, {}, reader, renamed)
+    form = template.load("names", language, PROMPTS)
+
+    def ask(plot: str) -> Prompt:
+        likely = ", ".join(likely_names(plot))
+        data = {"plot": plot, "likely": likely}
+        return texts.prompt(*form.render(data=data, cut="never", has_likely=bool(likely)))
+
+    return _of_plots("anonymise", texts, rows, ask, reader, renamed)
 
 
 def summarise(texts: Texts, rows: Sequence[Row], words: int, language: str = "en") -> Passed[Mapping[str, Any]]:
@@ -71,7 +79,12 @@ def summarise(texts: Texts, rows: Sequence[Row], words: int, language: str = "en
     def reader(plot: str) -> Read[str]:
         return partial(read_summary, plot=plot, words=words)
 
-    return _of_plots("summarise", texts, rows, "summary", language, {"words": words}, reader, retold)
+    form = template.load("summary", language, PROMPTS)
+
+    def ask(plot: str) -> Prompt:
+        return texts.prompt(*form.render(data={"plot": plot}, cut="never", words=words))
+
+    return _of_plots("summarise", texts, rows, ask, reader, retold)
 
 
 def read_summary(text: str, plot: str, words: int) -> str:
@@ -88,9 +101,7 @@ def _of_plots(
     stage: str,
     texts: Texts,
     rows: Sequence[Row],
-    form: str,
-    language: str,
-    trusted: Mapping[str, Any],
+    ask: Callable[[str], Prompt],
     reader: Callable[[str], Read[Any]],
     made: Callable[[Row, Any], T],
 ) -> Passed[T]:
@@ -99,11 +110,9 @@ def _of_plots(
     for place, row in enumerate(rows):
         places.setdefault(row.columns["plot"].strip(), []).append(place)
     plots = list(places)
-    prompt_file = template.load(form, language, PROMPTS)
-    prompts = [texts.prompt(*prompt_file.render(data={"plot": plot}, cut="never", **trusted)) for plot in plots]
 
     def results() -> Iterator[tuple[int, T | Unusable]]:
-        for number, found in texts.write(prompts, [reader(plot) for plot in plots]):
+        for number, found in texts.write([ask(plot) for plot in plots], [reader(plot) for plot in plots]):
             for place in places[plots[number]]:
                 yield place, found if isinstance(found, Unusable) else made(rows[place], found)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adjudge.training.readers.names import is_ordinary, read_names, rename
+from adjudge.training.readers.names import is_ordinary, likely_names, read_names, rename
 from adjudge.training.stages import Unusable
 
 PLOT = (
@@ -86,3 +86,8 @@ def test_one_person_may_keep_one_name_under_two() -> None:
 )
 def test_what_is_a_name_is_told_by_its_capitals_inside_sentences(name: str, plot: str, ordinary: bool) -> None:
     assert is_ordinary(name, plot) is ordinary
+
+
+def test_words_with_a_capital_that_are_no_ordinary_ones_are_likely_names() -> None:
+    assert likely_names(PLOT) == ["Glenn Holland", "Port Ann", "Ann", "Annabel", "Rose", "Will", "Holland"]
+    assert likely_names("nobody waits.") == [] == likely_names("李明回家了。")
