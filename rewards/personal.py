@@ -55,15 +55,8 @@ class PersonalJudge(ItemJudge):
         }
 
     def _questions(self, item: Item) -> list[Question]:
-        reviews = last_reviews(item, self.k, f'item "{item.id}"')
-        data: dict[str, Data] = {
-            "plots": [review.plot for review in reviews],
-            "reviews": [review.review for review in reviews] if self.texts else [],
-            "prompt": item.prompt,
-            "plot": item.response,
-        }
-        scores = [f"{review.score:g}" for review in reviews]
-        return [Question("rating", self._prompt(data, scores=scores, has_prompt=bool(item.prompt)), RATINGS)]
+        data, trusted = texts_of_rating(item, self.k, texts=self.texts)
+        return [Question("rating", self._prompt(data, **trusted), RATINGS)]
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
         part = self._part(answers["rating"])
@@ -110,29 +103,10 @@ class PersonalPairJudge(ComparingJudge):
         }
 
     def _questions(self, pair: Pair) -> list[Question]:
-        earlier = last_comparisons(pair, self.k, f'pair "{pair.id}"')
-        data: dict[str, Data] = {
-            "firsts": [choices[0].a for choices in earlier],
-            "seconds": [choices[0].b for choices in earlier],
-            "earlier_aspects": [[choice.aspect for choice in choices] for choices in earlier],
-        }
-        trusted = {
-            "choices": [
-                [
-                    {"place": 1 if choice.preferred == "a" else 2, "has_aspect": bool(choice.aspect)}
-                    for choice in choices
-                ]
-                for choices in earlier
-            ],
-            "same_prompt": pair.prompts[0] == pair.prompts[1],
-            "has_prompt": any(pair.prompts),
-        }
         questions: list[Question] = []
         for order, aspect in product(self.orders, self.aspects):
-            (prompt_1, plot_1), (prompt_2, plot_2) = _in_order(pair, order)
-            shown = {"prompt_1": prompt_1, "prompt_2": prompt_2, "plot_1": plot_1, "plot_2": plot_2}
-            prompt = self._prompt({**data, **shown}, **trusted, aspect=aspect.name, definition=aspect.definition)
-            questions.append(Question(f"{order} {aspect.name}", prompt, CHOICES))
+            data, trusted = texts_of_choice(pair, order, aspect, self.k)
+            questions.append(Question(f"{order} {aspect.name}", self._prompt(data, **trusted), CHOICES))
         return questions
 
     def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
@@ -143,6 +117,45 @@ class PersonalPairJudge(ComparingJudge):
             texts = tuple(text for answer in given for text in answer.analyses or ()) or None
             verdicts[aspect.name], better[aspect.name] = self._choice([answer.scores[0] for answer in given], texts)
         return self._pair_verdict(verdicts, better, key, truncated)
+
+
+def texts_of_rating(item: Item, k: int, *, texts: bool = True) -> tuple[dict[str, Data], dict[str, Any]]:
+    """The untrusted texts of the question about an item, and what else its prompt file needs; raises AdjudgeError."""
+    reviews = last_reviews(item, k, f'item "{item.id}"')
+    data: dict[str, Data] = {
+        "plots": [review.plot for review in reviews],
+        "reviews": [review.review for review in reviews] if texts else [],
+        "prompt": item.prompt,
+        "plot": item.response,
+    }
+    return data, {"scores": [f"{review.score:g}" for review in reviews], "has_prompt": bool(item.prompt)}
+
+
+def texts_of_choice(pair: Pair, order: str, aspect: Aspect, k: int) -> tuple[dict[str, Data], dict[str, Any]]:
+    """The same for a pair, shown in that order ("ab", "ba"), and one aspect."""
+    earlier = last_comparisons(pair, k, f'pair "{pair.id}"')
+    (prompt_1, plot_1), (prompt_2, plot_2) = _in_order(pair, order)
+    data: dict[str, Data] = {
+        "firsts": [choices[0].a for choices in earlier],
+        "seconds": [choices[0].b for choices in earlier],
+        "earlier_aspects": [[choice.aspect for choice in choices] for choices in earlier],
+        "prompt_1": prompt_1,
+        "prompt_2": prompt_2,
+        "plot_1": plot_1,
+        "plot_2": plot_2,
+    }
+    choices = [
+        [{"place": 1 if choice.preferred == "a" else 2, "has_aspect": bool(choice.aspect)} for choice in of_pair]
+        for of_pair in earlier
+    ]
+    trusted = {
+        "choices": choices,
+        "same_prompt": pair.prompts[0] == pair.prompts[1],
+        "has_prompt": any(pair.prompts),
+        "aspect": aspect.name,
+        "definition": aspect.definition,
+    }
+    return data, trusted
 
 
 def checked_k(k: int) -> int:

@@ -17,3 +17,18 @@ def words_of(text: str) -> list[str]:
 def count_words(text: str) -> int:
     """How many words a text has."""
     return len(words_of(text))
+
+
+def shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` words, at least 3: of a longer one its first and last words, with "…" between.
+
+    What is kept is kept as it stands, blanks and line breaks too.
+    """
+    if limit < 3:
+        raise ValueError(f"{limit} words are too few")
+    places = [match.span() for match in _WORD.finditer(text)]
+    if len(places) <= limit:
+        return text
+    tail = (limit - 1) // 2
+    head = limit - 1 - tail
+    return f"{text[: places[head - 1][1]]} … {text[places[-tail][0] :]}"

@@ -111,7 +111,7 @@ def _renamed(row: Row, columns: Mapping[str, str]) -> Row:
 
 
 def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
-    """A prompt as the trainer takes it."""
+    """A prompt as the trainer takes it; a row's own column `system` comes before the recipe's."""
     text = row.text("prompt", NEEDED_BY)
     if not data.chat:
         return text

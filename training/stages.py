@@ -107,12 +107,14 @@ class Texts:
         return self.engine.fit([self.engine.chat(messages, answer)], self.reserve)[0][0]
 
     def write(
-        self, prompts: Sequence[Prompt], read: Read[T], *, samples: Sequence[int] | None = None
+        self, prompts: Sequence[Prompt], read: Read[T] | Sequence[Read[T]], *, samples: Sequence[int] | None = None
     ) -> Iterator[tuple[int, T | Unusable]]:
         """(place, what `read` makes of the text) as soon as each is there, or why there is none.
 
-        Equal prompts get equal texts, unless `samples` gives them other numbers.
+        `read` is one reader for all texts, or one for each. Equal prompts get equal texts, unless `samples` gives them
+        other numbers.
         """
+        reads = [read] * len(prompts) if callable(read) else read
         samples = samples or [0] * len(prompts)
         waiting = deque((place, 0) for place in range(len(prompts)))
         while waiting:
@@ -121,7 +123,7 @@ class Texts:
             for index, kept in self._texts(wanted):
                 place, attempt = window[index]
                 try:
-                    yield place, read(_usable(kept))
+                    yield place, reads[place](_usable(kept))
                 except Unusable as unusable:
                     if kept.ended in ("stop", "length") and attempt + 1 < self.attempts:
                         self.rewritten += 1
@@ -224,6 +226,18 @@ def passed(stage: str, rows: Sequence[Any], results: Iterable[tuple[int, T | Unu
             dropped.append(Drop(stage, result.reason, row))
         else:
             kept.append(result)
+    return Passed(stage, kept, dropped)
+
+
+def sifted(stage: str, rows: Iterable[T], why_not: Callable[[T], str | None]) -> Passed[T]:
+    """The rows for which `why_not` gives no reason, and those it gives one for."""
+    kept: list[T] = []
+    dropped: list[Drop] = []
+    for row in rows:
+        if (reason := why_not(row)) is None:
+            kept.append(row)
+        else:
+            dropped.append(Drop(stage, reason, record_of(row)))
     return Passed(stage, kept, dropped)
 
 

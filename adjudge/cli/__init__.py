@@ -8,12 +8,14 @@ from typing import NoReturn
 import typer
 
 from adjudge.cli.bench import bench
+from adjudge.cli.bench_personal import bench_personal
 from adjudge.cli.curate import curate
 from adjudge.cli.evolve import evolve
 from adjudge.cli.judge import judge_command
 from adjudge.cli.models import models
 from adjudge.cli.prompts import prompts
 from adjudge.cli.rank import rank
+from adjudge.cli.readers import readers
 from adjudge.cli.replay import replay
 from adjudge.cli.rubrics import rubrics
 from adjudge.cli.score import score
@@ -36,11 +38,13 @@ for command in (rank, replay, score, serve, models):
 train.command("direct")(train_direct)
 train.command("reward")(train_reward)
 train.command("agreement")(train_agreement)
+bench.command("personal-studies")(bench_personal)
 GROUPS = {
     "bench": bench,
     "curate": curate,
     "evolve": evolve,
     "prompts": prompts,
+    "readers": readers,
     "rubrics": rubrics,
     "train": train,
     "writing": writing,

@@ -23,7 +23,7 @@ def test_a_preset_is_a_whole_recipe_once_data_and_output_are_named(name: str) ->
     assert preset_about(name) and not preset_about(name).startswith("#")
 
 
-@pytest.mark.parametrize("name", ["evolvr-evaluator-sft", "evolvr-generator-sft", "qurl-cold-start"])
+@pytest.mark.parametrize("name", ["evolvr-evaluator-sft", "evolvr-generator-sft", "perse", "qurl-cold-start"])
 def test_a_supervised_preset_is_too(name: str) -> None:
     recipe = recipe_of(laid_over(preset_record(name), OWN), SftRecipe, Path())
     assert recipe.policy.model and preset_about(name).startswith("Supervised: ")
@@ -67,6 +67,9 @@ def value(record: dict[str, Any], path: str) -> Any:
         ("qurl", "optimiser.epochs", 2.0),
         ("qurl", "optimiser.advantage", "group_std"),
         ("qurl", "generation.group", 8),
+        ("perse", "optimiser.lr", 1e-5),
+        ("perse", "optimiser.rows_per_step", 4),
+        ("perse", "optimiser.steps", 2000),
         ("qurl-cold-start", "optimiser.lr", 1e-6),
         ("qurl-cold-start", "optimiser.rows_per_step", 16),
         ("qurl-cold-start", "optimiser.epochs", 2.0),

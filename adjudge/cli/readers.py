@@ -1,0 +1,181 @@
+"""`adjudge readers`: reviews of readers with a taste of their own, made into questions and into rows to tune on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from adjudge.cli.options import (
+    Adapter,
+    Device,
+    Dtype,
+    JournalFile,
+    JudgeAspects,
+    JudgeModel,
+    Overwrite,
+    Replicas,
+    Resume,
+    Url,
+    earlier_of,
+    source_of,
+)
+
+readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
+
+MaxTokens = Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)]
+Temperature = Annotated[float, typer.Option(help="How freely it is written.", min=0.0)]
+Attempts = Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)]
+Seed = Annotated[int, typer.Option(help="Another seed draws others.")]
+PromptLanguage = Annotated[str, typer.Option(help="Language of the prompts.")]
+Plot = Annotated[Path | None, typer.Option(help="Also draw what each stage left: a .png, .svg or .pdf.")]
+
+
+@readers.command("anonymise")
+def readers_anonymise(
+    reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot, and a review where there is one.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The rows with new names, JSONL.")] = None,
+    max_tokens: MaxTokens = 1024,
+    temperature: Temperature = 0.7,
+    attempts: Attempts = 3,
+    seed: Seed = 0,
+    language: PromptLanguage = "en",
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Give the people and places of published plots new names, so that a model does not know the plots.
+
+    In two steps: the model writes a JSON map of names for each plot, then the names are replaced in the plot and in all
+    of its reviews, as whole words and the longest first. A map is written again, and at last the plot's rows are
+    dropped, where it renames nothing, renames ordinary words, keeps a name, or gives one that is in the plot already.
+
+    Rows that were dropped stand in OUTPUT.dropped.jsonl with the reason, the maps in OUTPUT.names.jsonl. A run can be
+    stopped at any time and continued with --resume; nothing is asked twice.
+    """
+    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
+    from adjudge.commands.readers import Writing, anonymise_file
+
+    anonymise_file(
+        reviews,
+        output or reviews.with_suffix(".anonymous.jsonl"),
+        writing=Writing(max_tokens, temperature, attempts, seed, language),
+        source=source,
+        earlier=earlier,
+        journal=journal,
+    )
+
+
+@readers.command("summarise")
+def readers_summarise(
+    reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The rows with summaries, JSONL.")] = None,
+    words: Annotated[int, typer.Option(help="Words of a summary at most.", min=10)] = 250,
+    max_tokens: MaxTokens = 512,
+    temperature: Temperature = 0.7,
+    attempts: Attempts = 3,
+    seed: Seed = 0,
+    language: PromptLanguage = "en",
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    journal: JournalFile = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> None:
+    """Have plots retold in few words, so that a model does not know them by their wording, and several fit a prompt.
+
+    A retelling that is too long is written again, and at last the plot's rows are dropped (OUTPUT.dropped.jsonl). A run
+    can be stopped at any time and continued with --resume; nothing is asked twice.
+    """
+    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
+    from adjudge.commands.readers import Writing, summarise_file
+
+    summarise_file(
+        reviews,
+        output or reviews.with_suffix(".summaries.jsonl"),
+        words=words,
+        writing=Writing(max_tokens, temperature, attempts, seed, language),
+        source=source,
+        earlier=earlier,
+        journal=journal,
+    )
+
+
+@readers.command("group")
+def readers_group(
+    reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of reviews; see below.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The questions, JSONL.")] = None,
+    k: Annotated[int | None, typer.Option(help="Earlier reviews in each (3; of choices 1).", min=1, max=5)] = None,
+    n: Annotated[int | None, typer.Option(help="Questions of each reader at most (10; of choices 50).", min=1)] = None,
+    least: Annotated[
+        int | None, typer.Option(help="Readers with fewer reviews are dropped (6; of choices 2).", min=2)
+    ] = None,
+    budget: Annotated[int, typer.Option(help="Words of a prompt at most.", min=1)] = 2500,
+    test: Annotated[float, typer.Option(help="Share of the readers that is kept unseen.", min=0.0, max=0.99)] = 0.1,
+    aspects: JudgeAspects = None,
+    seed: Seed = 0,
+    plot: Plot = None,
+) -> None:
+    """Group reviews by reader into questions for `adjudge judge --judge personal`, split by reader.
+
+    A row has `reviewer`, `plot`, `review` and `score` (1 to 10), or `reviewer`, `a`, `b`, `aspect` and `preferred` (a,
+    b, both or neither; the last two are dropped); optionally `id`, and `split` (train, valid, test), which must put
+    each reviewer on one side. Without it --test draws the readers who are kept unseen.
+
+    A question has one plot (or pair) of a reader and --k others of theirs, all drawn at random. Where its prompt has
+    more words than --budget, its longest texts are shortened to one length, their first and last words kept. Its
+    answer stands in `expected` and `review`. What was dropped, and why, stands in OUTPUT.dropped.jsonl.
+    """
+    from adjudge.commands.readers import group_file
+
+    given = {"k": k, "n": n, "least": least}
+    rules = {name: value for name, value in given.items() if value is not None}
+    group_file(
+        reviews,
+        output or reviews.with_suffix(".items.jsonl"),
+        rules={**rules, "budget": budget, "test": test, "seed": seed},
+        aspects=aspects,
+        plot=plot,
+    )
+
+
+@readers.command("instruct")
+def readers_instruct(
+    items: Annotated[Path, typer.Argument(help="Questions, as `adjudge readers group` writes them.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The rows, JSONL.")] = None,
+    split: Annotated[
+        Literal["train", "valid", "test", "all"], typer.Option(help="The side of the split to take.")
+    ] = "train",
+    k: Annotated[int | None, typer.Option(help="Reviews to show (default: all that a row has).", min=0, max=5)] = None,
+    without: Annotated[
+        Literal["texts"] | None, typer.Option(help="texts: show earlier plots and scores only, no review texts.")
+    ] = None,
+    aspects: JudgeAspects = None,
+) -> None:
+    """Write rows for `adjudge train sft` (preset "perse"): the judge's own question, and what the reader said.
+
+    For scores the question is that of --judge personal with --mode reasoned, and the answer the reader's review and
+    then the score; for choices, which have no reasons in people's words, that of --mode direct, and the choice, in both
+    orders. --aspects ending takes the choices on that aspect only.
+    """
+    from adjudge.commands.readers import instruct_file
+
+    instruct_file(
+        items,
+        output or items.with_suffix(".sft.jsonl"),
+        split="" if split == "all" else split,
+        k=k,
+        texts=without is None,
+        aspects=aspects,
+    )

@@ -1,0 +1,240 @@
+"""`adjudge bench personal-studies`: what a reader's earlier reviews are worth, and their order and texts (PerSE, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean, stdev
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from adjudge.bench.measurement import write_rows
+from adjudge.bench.perse import Chosen, Rated, Rating, ratings
+from adjudge.bench.personal import Agreement, Chooser, Rater, compare_choosers, compare_raters, order_study
+from adjudge.bench.personal_baselines import MatrixFactorisation, PriorChoice, ReviewerMean
+from adjudge.bench.personal_published import CHOICES, RATINGS
+from adjudge.bench.visible import visible
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.rewards.aspects import PERSE, Aspect
+from adjudge.rewards.judge import How
+from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge, checked_k
+from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion
+
+CORRELATIONS = ("Pearson", "Spearman", "Kendall")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a study: who answered after `k` reviews, and what came of it.
+
+    `measures` are correlations or accuracies by name, `deviations` their standard deviations over orders, `spread` the
+    mean over the plots of the highest score less the lowest over them. `tokens` were computed for it (None: not ours).
+    """
+
+    study: str
+    who: str
+    k: int | None
+    count: int | None
+    abstained: int | None
+    measures: dict[str, float | None]
+    deviations: dict[str, float | None] = {}
+    spread: float | None = None
+    tokens: int | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is studied: every k of `ks`, and so many `shuffles` of the reviews, drawn by `seed`."""
+
+    ks: tuple[int, ...]
+    shuffles: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.ks or len(set(self.ks)) != len(self.ks):
+            raise AdjudgeError("k is studied at no number, or twice at one: give each once, such as 0,1,3")
+        for k in self.ks:
+            checked_k(k)
+        if self.shuffles != 0 and self.shuffles < 2:
+            raise AdjudgeError(f"{self.shuffles} order has no spread: give 2 shuffles or more, or 0 for no such study")
+
+
+class Sides(msgspec.Struct, frozen=True):
+    """The questions that are asked, of unseen readers, and those that the baselines may learn from."""
+
+    asked: list[Question]
+    known: list[Question]
+
+
+def sides_of(questions: Sequence[Question], limit: int | None = None) -> Sides:
+    """The test side, or all where nothing is split, the first `limit` of them; the train side is known."""
+    split = any(question.split for question in questions)
+    asked = [question for question in questions if not split or question.split == "test"]
+    if not asked:
+        raise AdjudgeError('no question has the split "test": group the reviews with some readers unseen')
+    return Sides(asked[:limit], [question for question in questions if question.split == "train"])
+
+
+def plan_of(ks: Sequence[int] | None, asked: Sequence[Question], shuffles: int, seed: int) -> Plan:
+    """The plan, by default every k for which all questions have the reviews; raises AdjudgeError for a larger one."""
+    most = min(len(shown_of(question)) for question in asked)
+    if ks is None:
+        return Plan(tuple(range(min(most, 5) + 1)), shuffles, seed)
+    if max(ks, default=0) > most:
+        raise AdjudgeError(f"k is {max(ks)}, but a question has {most} reviews: group the reviews with --k {max(ks)}")
+    return Plan(tuple(ks), shuffles, seed)
+
+
+def shown_of(question: Question) -> Sequence[object]:
+    """What of a question's reader may be shown: reviews, or pairs that were chosen between."""
+    if isinstance(question, RatingQuestion):
+        return question.item.reviews
+    return list({(choice.a, choice.b) for choice in question.pair.reviews})
+
+
+def study(engine: EngineFace, sides: Sides, plan: Plan, how: How, aspects: Sequence[Aspect] = PERSE) -> Iterator[Line]:
+    """The lines of all studies of these questions, as they come: first ours, then the baselines, then the paper's."""
+    rated = [_rated(one) for one in sides.asked if isinstance(one, RatingQuestion)]
+    if rated:
+        known = [_rated(one) for one in sides.known if isinstance(one, RatingQuestion)]
+        yield from study_ratings(engine, rated, _ratings(rated, known), plan, how)
+    else:
+        chosen = [_chosen(one) for one in sides.asked if isinstance(one, ChoiceQuestion)]
+        yield from study_choices(engine, chosen, plan, how, aspects)
+
+
+def study_ratings(
+    engine: EngineFace, rated: Sequence[Rated], known: Sequence[Rating], plan: Plan, how: How
+) -> Iterator[Line]:
+    """Scores after k reviews, with and without their texts, and with the reviews in other orders."""
+    for texts in (True, False):
+        for k in plan.ks:
+            if k or texts:  # without reviews there are no texts to leave out
+                judge = PersonalJudge(engine, k=k, texts=texts, **how)
+                name = "judge" if texts else "judge, no texts"
+                yield _counted(engine, partial(_rating, "k", name, k, judge, rated))
+    for k in plan.ks if plan.shuffles else ():
+        if k > 1:
+            yield _counted(engine, partial(_orders, PersonalJudge(engine, k=k, **how), rated, plan))
+    for k in filter(None, plan.ks):
+        yield _rating("baseline", "reviewer mean", k, ReviewerMean(k), rated)
+        if known:
+            yield _rating("baseline", "matrix factorisation", k, MatrixFactorisation(known, k=k, seed=plan.seed), rated)
+    for who, k, values in RATINGS:
+        yield Line("paper", who, k, None, None, dict(zip(CORRELATIONS, values, strict=True)))
+
+
+def study_choices(
+    engine: EngineFace, chosen: Sequence[Chosen], plan: Plan, how: How, aspects: Sequence[Aspect]
+) -> Iterator[Line]:
+    """Choices after k pairs; each pair is asked about on its own aspect only, and counts for that."""
+    named = {row.aspect for row in chosen}
+    asked = tuple(aspect for aspect in aspects if aspect.name in named)
+    if unknown := named - {aspect.name for aspect in asked}:
+        raise AdjudgeError(f"no aspect is called {', '.join(sorted(unknown))}: give --aspects with what it means")
+    for k in plan.ks:
+        judges = {aspect.name: PersonalPairJudge(engine, (aspect,), k=k, **how) for aspect in asked}
+        yield _counted(engine, partial(_choices, "k", "judge", k, judges, chosen))
+    yield _choices("baseline", "prior choice", 1, {aspect.name: PriorChoice((aspect,)) for aspect in asked}, chosen)
+    for who, values in CHOICES:
+        yield Line("paper", who, 1, None, None, dict(values))
+
+
+def _choices(study: str, who: str, k: int, choosers: Mapping[str, Chooser], chosen: Sequence[Chosen]) -> Line:
+    """A line of choosers by aspect, each on the pairs of its own."""
+    parts = [
+        compare_choosers({who: chooser}, [row for row in chosen if row.aspect == name])[0]
+        for name, chooser in choosers.items()
+    ]
+    aspects = {name: value for part in parts for name, value in part.aspects.items()}
+    values = [value for value in aspects.values() if value is not None]
+    measures = {**aspects, "average": fmean(values) if values else None}
+    return Line(study, who, k, sum(part.count for part in parts), sum(part.abstained for part in parts), measures)
+
+
+def _rating(study: str, who: str, k: int, rater: Rater, rated: Sequence[Rated]) -> Line:
+    [row] = compare_raters({who: rater}, rated)
+    return Line(study, who, k, row.count, row.abstained, _measures(row))
+
+
+def _orders(judge: PersonalJudge, rated: Sequence[Rated], plan: Plan) -> Line:
+    """The mean over the orders of each correlation, and its standard deviation."""
+    made = order_study(judge, rated, plan.shuffles, plan.seed)
+    columns = {name: [_measures(row)[name] for row in made.agreements] for name in CORRELATIONS}
+    known = {name: [value for value in column if value is not None] for name, column in columns.items()}
+    return Line(
+        "orders",
+        f"judge, {plan.shuffles} orders",
+        judge.k,
+        sum(row.count for row in made.agreements),
+        sum(row.abstained for row in made.agreements),
+        {name: fmean(values) if values else None for name, values in known.items()},
+        {name: stdev(values) if len(values) > 1 else None for name, values in known.items()},
+        made.spread,
+    )
+
+
+def _counted(engine: EngineFace, make: Callable[[], Line]) -> Line:
+    """A line with the tokens that it took."""
+    before = engine.stats.tokens_computed
+    line = make()
+    return msgspec.structs.replace(line, tokens=engine.stats.tokens_computed - before)
+
+
+def _measures(row: Agreement) -> dict[str, float | None]:
+    return dict(zip(CORRELATIONS, (row.pearson, row.spearman, row.kendall), strict=True))
+
+
+def _ratings(rated: Sequence[Rated], known: Sequence[Rated]) -> list[Rating]:
+    """What matrix factorisation learns from: all scores of the known readers, or else the earlier ones of all."""
+    if not known:
+        return ratings(rated)
+    given = {(row.reviewer, row.item.response): row.score for row in known}
+    given |= {(row.reviewer, old.plot): old.score for row in known for old in row.item.reviews}
+    return [Rating(*key, score) for key, score in given.items()]
+
+
+def _rated(question: RatingQuestion) -> Rated:
+    return Rated(question.item, question.reviewer, question.review, question.score)
+
+
+def _chosen(question: ChoiceQuestion) -> Chosen:
+    return Chosen(question.pair, question.reviewer, question.aspect, question.preferred)
+
+
+def study_table(lines: Sequence[Line]) -> Table:
+    """One line each; "± x" is the standard deviation over orders."""
+    names = list(dict.fromkeys(name for line in lines for name in line.measures))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("study")
+    table.add_column("who")
+    for column in ("k", "count", "abstained", *names, "spread", "tokens"):
+        table.add_column(column, justify="right")
+    for line in lines:
+        values = (_number(line.measures.get(name), line.deviations.get(name)) for name in names)
+        counts = (_whole(line.k), _whole(line.count), _whole(line.abstained))
+        table.add_row(line.study, Text(visible(line.who)), *counts, *values, _number(line.spread), _whole(line.tokens))
+    return table
+
+
+def write_study(path: Path, lines: Sequence[Line]) -> None:
+    """The same as CSV, whole or not at all; raises AdjudgeError where it cannot be written."""
+    names = list(dict.fromkeys(name for line in lines for name in line.measures))
+    header = ["study", "who", "k", "count", "abstained", *names, *(f"{name} sd" for name in names), "spread", "tokens"]
+    rows = []
+    for line in lines:
+        values = [*(line.measures.get(name) for name in names), *(line.deviations.get(name) for name in names)]
+        cells = [line.study, line.who, line.k, line.count, line.abstained, *values, line.spread, line.tokens]
+        rows.append(["" if cell is None else f"{cell:.4f}" if isinstance(cell, float) else cell for cell in cells])
+    write_rows(path, header, rows)
+
+
+def _number(value: float | None, deviation: float | None = None) -> str:
+    return "–" if value is None else f"{value:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
+
+
+def _whole(value: int | None) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,112 @@
+"""`adjudge readers` and `adjudge bench personal-studies` as a user meets them, in this process, with a tiny model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+
+Run = Callable[..., Result]
+
+TINY = ("--model", "dummy:tiny-llama")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    write(
+        *(
+            {"reviewer": reader, "plot": f"Anna {n} meets Ben.", "review": f"Fair, {n}.", "score": 1 + n}
+            for reader in ("ann", "bob")
+            for n in range(6)
+        ),
+        {"reviewer": "eve", "plot": "Anna waits.", "review": "Dull.", "score": 2},
+    )
+
+    def invoke(*arguments: str, group: str = "readers") -> Result:
+        return CliRunner().invoke(app, [group, *arguments])
+
+    return invoke
+
+
+def write(*rows: dict[str, Any]) -> None:
+    Path("r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def passed(result: Result) -> str:
+    assert result.exit_code == 0, result.output or result.exception
+    return " ".join(result.stdout.split())
+
+
+def test_reviews_become_questions_that_are_judged_studied_and_learnt_from(run: Run) -> None:
+    shown = passed(run("group", "r.jsonl", "-o", "items.jsonl", "--n", "2", "--k", "2"))
+    assert "readers 13 12 92.31 % few_reviews 1" in shown and "0 questions had 0 texts shortened" in shown
+    items, [dropped] = lines("items.jsonl"), lines("items.dropped.jsonl")
+    assert dropped["dropped"] == {"stage": "readers", "reason": "few_reviews"} and dropped["reviewer"] == "eve"
+    assert sorted(item["split"] for item in items) == ["test", "test", "train", "train"]
+
+    passed(run("items.jsonl", "--judge", "personal", "-o", "v.jsonl", "--min-mass", "0", *TINY, group="judge"))
+    assert all(1 < verdict["score"] < 10 and verdict["expected"] for verdict in lines("v.jsonl"))
+
+    assert "2 rows: items.sft.jsonl" in passed(run("instruct", "items.jsonl"))
+    rows = lines("items.sft.jsonl")
+    assert all(row["system"] and row["prompt"] and row["response"].endswith("</ANSWER>") for row in rows)
+    assert len(lines("items.sft.dropped.jsonl")) == 2
+
+    study = ("personal-studies", "items.jsonl", "-o", "s.csv", "--k", "0,2", "--min-mass", "0", *TINY)
+    assert "2 questions of 1 readers" in passed(run(*study, group="bench"))
+    first = Path("s.csv").read_text()
+    assert 'orders,"judge, 3 orders",2,6,0' in first and "paper,GPT-4" in first
+    assert isinstance(run(*study, group="bench").exception, AdjudgeError)
+    passed(run(*study, "--resume", group="bench"))
+
+
+def test_plots_are_rewritten_in_runs_that_go_on_where_they_stopped(run: Run) -> None:
+    for command, ending in (("anonymise", "anonymous"), ("summarise", "summaries")):
+        options = ("r.jsonl", "--max-tokens", "8", "--attempts", "2", *TINY)
+        shown = passed(run(command, *options))
+        kept, dropped = lines(f"r.{ending}.jsonl"), lines(f"r.{ending}.dropped.jsonl")
+        assert len(kept) + len(dropped) == 13 and "from the journal" in shown
+        reasons = {row["dropped"]["reason"] for row in dropped}
+        assert reasons <= {"cut_short", "empty", "renames_nothing", "unparsable"}
+        assert isinstance(run(command, *options).exception, AdjudgeError)
+        again = passed(run(command, *options, "--resume"))
+        assert "texts: 0 written" in again or reasons & {"timeout"}
+        assert lines(f"r.{ending}.dropped.jsonl") == dropped
+
+
+@pytest.mark.parametrize(
+    ("row", "arguments", "reason"),
+    [
+        ({"score": 11}, ("group", "r.jsonl"), '"score" is 11'),
+        ({"plot": ""}, ("anonymise", "r.jsonl", "--model", "no/such"), '"plot" is empty'),
+        ({}, ("group", "r.jsonl", "-o", "r.jsonl"), "would be overwritten"),
+        ({}, ("group", "r.jsonl", "--plot", "p.txt"), "is no picture"),
+        ({}, ("group", "r.jsonl", "--k", "5", "--least", "3"), "least is 3"),
+        ({}, ("instruct", "r.jsonl"), '"expected" is missing'),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_looked_for(
+    run: Run, row: dict[str, Any], arguments: tuple[str, ...], reason: str
+) -> None:
+    write({"reviewer": "ann", "plot": "P.", "review": "R.", "score": 5, **row})
+    result = run(*arguments)
+    assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)
+
+
+def test_a_file_that_breaks_off_is_refused(run: Run) -> None:
+    Path("r.jsonl").write_text(Path("r.jsonl").read_text()[:-5])
+    result = run("group", "r.jsonl")
+    assert isinstance(result.exception, AdjudgeError) and "breaks off" in str(result.exception)

@@ -1,0 +1,144 @@
+"""Names of people and places in a plot, and new ones in their place (PerSE, A.1.1: a map by a model, then code)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+from adjudge.rewards.wire import encodable
+from adjudge.rewards.words import count_words
+from adjudge.training.stages import Unusable
+
+MOST_CHARACTERS = 60
+"""Of a new name."""
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS},
+    "minProperties": 1,
+}
+"""What the model is held to: an object of strings."""
+
+_LITTLE = """
+a after all an and as at aunt before boy brother but by captain child city doctor dr even father for from girl god
+he her his how i if in it its king later lord man me meanwhile miss mother mr mrs ms my no not of on once one or our
+professor queen she sir sister so some that the their then there they this those though to town two uncle under
+until we what when where while who why wife with woman years yes you your
+
+"""
+LITTLE = frozenset(_LITTLE.split())
+"""Words that begin sentences or stand before names, and are none themselves."""
+
+_BEFORE = r"(?<!\w)(?<!\w['’-])"
+_AFTER = r"(?!\w)(?!-\w)"
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+"""Scripts that set no blanks between words."""
+_SENTENCE_START = re.compile(r"(?:^|[.!?…:\n\"“”„‘'(\[—])\s*\Z")
+
+
+def read_names(text: str, plot: str) -> dict[str, str]:
+    """The map in a model's text, of those names that stand in the plot.
+
+    Raises Unusable: "unparsable" for what is no JSON object of names, "name_twice" for one with two new names,
+    "ordinary_word" for a key that is no name, "keeps_a_name" for a new name that is the old one, "takes_a_name" for one
+    that is or holds a name of the plot, "merges_names" where names without a word in common become the same, and
+    "renames_nothing" where none stands in the plot.
+    """
+    names = {old: new for old, new in _map_of(text).items() if find(old, plot)}
+    if not names:
+        raise Unusable("renames_nothing")
+    if any(is_ordinary(old, plot) for old in names):
+        raise Unusable("ordinary_word")
+    if any(old.casefold() == new.casefold() for old, new in names.items()):
+        raise Unusable("keeps_a_name")
+    if any(find(new, plot) or any(find(old, new) for old in names) for new in names.values()):
+        raise Unusable("takes_a_name")
+    for (old, new), (other, its_new) in combinations(names.items(), 2):
+        if new == its_new and not set(old.split()) & set(other.split()):
+            raise Unusable("merges_names")
+    return names
+
+
+def likely_names(plot: str) -> list[str]:
+    """What may be names, for the model to choose from: runs of words with a capital that are no ordinary ones."""
+    runs: list[str] = []
+    end = -1
+    for word in re.finditer(r"\w+", plot):
+        if not word.group()[0].isupper():
+            continue
+        if runs and end >= 0 and plot[end : word.start()].isspace():
+            runs[-1] += f" {word.group()}"
+        else:
+            runs.append(word.group())
+        end = word.end()
+    different = (name for name in dict.fromkeys(runs) if len(name) > 1)
+    return [name for name in different if find(name, plot) and not is_ordinary(name, plot)]
+
+
+def rename(text: str, names: Mapping[str, str]) -> str:
+    """The text with each name replaced, all at once and the longest first, where it stands as a whole word.
+
+    A name within a word stays, also within one that is joined by a hyphen or an apostrophe before it (Anna in Annabel,
+    Jean in Jean-Luc, Brien in O'Brien); a possessive's name goes. In scripts without blanks it is replaced everywhere.
+    """
+    if not names:
+        return text
+    longest_first = sorted(names, key=len, reverse=True)
+    pattern = re.compile("|".join(map(_pattern, longest_first)))
+    return pattern.sub(lambda found: names[" ".join(found.group().split())], text)
+
+
+def find(name: str, text: str) -> list[re.Match[str]]:
+    """Where a name stands in a text as a whole word."""
+    return list(re.finditer(_pattern(name), text))
+
+
+def is_ordinary(name: str, plot: str) -> bool:
+    """Whether what stands in a plot is no name: each of its words is one of everyday.
+
+    That is a word without a capital, a little word, and one that the plot also has in small letters and has with a
+    capital only where a sentence begins. In scripts without capitals a single character is no name.
+    """
+    return all(_is_ordinary_word(word, plot) for word in name.split())
+
+
+def _is_ordinary_word(word: str, plot: str) -> bool:
+    if word.casefold() in LITTLE:
+        return True
+    if word.lower() == word.upper():  # no capitals here, or no letters
+        return not any(map(str.isalpha, word)) or count_words(word) < 2
+    if word == word.lower():
+        return True
+    if not re.search(_pattern(word.lower()), plot):
+        return False
+    return all(_SENTENCE_START.search(plot[max(0, one.start() - 8) : one.start()]) for one in find(word, plot))
+
+
+def _map_of(text: str) -> dict[str, str]:
+    """The object that a text is, its names and new names without needless blanks."""
+    try:
+        pairs = json.loads(text.strip(), object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
+        raise Unusable("unparsable") from error
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        raise Unusable("unparsable")
+    names: dict[str, str] = {}
+    for old, new in pairs:
+        if not isinstance(new, str):
+            raise Unusable("unparsable")
+        old, new = (" ".join(encodable(name).split()) for name in (old, new))
+        if not old or len(new) > MOST_CHARACTERS or not any(map(str.isalpha, new)):
+            raise Unusable("unparsable")
+        if names.setdefault(old, new) != new:
+            raise Unusable("name_twice")
+    return names
+
+
+def _pattern(name: str) -> str:
+    """A regular expression for a name as a whole word, whatever blanks stand within it."""
+    words = r"\s+".join(map(re.escape, name.split()))
+    before = "" if _UNSPACED.match(name[0]) else _BEFORE
+    return before + words + ("" if _UNSPACED.match(name[-1]) else _AFTER)
