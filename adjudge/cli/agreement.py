@@ -7,42 +7,33 @@ from typing import Annotated, Literal
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
     Attempts,
-    Device,
-    Dtype,
     Form,
     HowMany,
     JudgeAspects,
     JudgeCut,
-    JudgeModel,
     JudgeOrders,
     Language,
     Layout,
     MaxTokens,
     MinMass,
     Mode,
-    Overwrite,
     Partners,
     Principles,
-    Replicas,
-    Resume,
     Rubric,
     Samples,
     Scheme,
     Temperature,
-    TokenizerName,
     TreeWeights,
-    Url,
     Without,
-    earlier_of,
     judge_options,
-    source_of,
 )
 from adjudge.engine.errors import AdjudgeError
 
 
+@with_groups
 def bench_agreement(
     files: Annotated[list[Path], typer.Argument(help="Files that people have rated, of one public format.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the tables, plots and verdicts.")],
@@ -79,10 +70,8 @@ def bench_agreement(
     ] = None,
     draw_seed: Annotated[int, typer.Option(help="Another seed draws other prompts, and folds of --baselines.")] = 0,
     draws: Annotated[int, typer.Option(help="Draws of prompts that intervals come from.", min=100)] = 1000,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
+    *,
+    source: Asked,
     aspects: JudgeAspects = None,
     orders: JudgeOrders = None,
     partners: Partners = None,
@@ -103,11 +92,7 @@ def bench_agreement(
     layout: Layout = None,
     min_mass: MinMass = None,
     cut: JudgeCut = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
+    earlier: EarlierRun,
 ) -> None:
     """Judge texts that people have rated, and say how far the judge agrees with them.
 
@@ -125,7 +110,7 @@ def bench_agreement(
     The folder gets agreement.csv, agreement.json, scores.png, reliability.png, the texts, the verdicts and their
     journal; a run can be stopped and continued with --resume, and figures of other --draws cost nothing anew.
     """
-    options, source = judge_options(locals()), source_of(locals())
+    options = judge_options(locals())
     from adjudge.commands.agreement import measure_agreement
 
     measure_agreement(
@@ -134,7 +119,7 @@ def bench_agreement(
         judge=judge,
         options=options,
         source=source,
-        earlier=earlier_of(resume, overwrite),
+        earlier=earlier,
         format=format,
         scale=None if scale is None else _ends(scale),
         characters=characters,

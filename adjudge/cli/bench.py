@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from adjudge.cli.agreement import bench_agreement
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
     DEFAULT_MODEL,
     Adapter,
@@ -16,24 +17,17 @@ from adjudge.cli.options import (
     Dtype,
     Form,
     JudgeAspects,
-    JudgeModel,
     Language,
     Layout,
     MinMass,
     Mode,
     Model,
-    Overwrite,
     Principles,
-    Replicas,
-    Resume,
     Rubric,
     Scheme,
     TokenizerName,
-    Url,
     Without,
-    earlier_of,
     judge_options,
-    source_of,
 )
 from adjudge.engine.errors import AdjudgeError
 
@@ -138,6 +132,7 @@ def bench_probe(
 
 
 @bench.command("tree")
+@with_groups
 def bench_tree(
     path: Annotated[
         Path,
@@ -153,13 +148,8 @@ def bench_tree(
     language: Language = None,
     layout: Layout = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write all numbers as CSV.")] = None,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
+    *,
+    source: Asked,
 ) -> None:
     """Analyse a tree judge as Tree of Writing does, beside the paper's own figures.
 
@@ -168,13 +158,14 @@ def bench_tree(
     disturbance lowers them (rows of `adjudge writing disturb`). With --trials, or of plain texts, the model writes the
     weights of each instruction several times: how far do they differ? Nothing is asked twice.
     """
-    source, options = source_of(locals()), judge_options(locals())
+    options = judge_options(locals())
     from adjudge.commands.bench_tree import bench_tree as analyse
 
     analyse(path, trials=trials, options=options, source=source, run=run, output=output)
 
 
 @bench.command("policy")
+@with_groups
 def bench_policy(
     checkpoints: Annotated[
         list[str],
@@ -222,8 +213,8 @@ def bench_policy(
     mode: Mode = None,
     language: Language = None,
     min_mass: MinMass = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    earlier: EarlierRun,
     device: Device = "auto",
     dtype: Dtype = "auto",
 ) -> None:
@@ -258,7 +249,7 @@ def bench_policy(
         system=system,
         limit=limit,
         seed=seed,
-        earlier=earlier_of(resume, overwrite),
+        earlier=earlier,
         device=device,
         dtype=dtype,
     )

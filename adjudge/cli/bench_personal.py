@@ -7,34 +7,25 @@ from typing import Annotated
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
     Attempts,
-    Device,
-    Dtype,
     JournalFile,
     JudgeAspects,
     JudgeCut,
-    JudgeModel,
     Language,
     Layout,
     MaxTokens,
     MinMass,
     Mode,
-    Overwrite,
-    Replicas,
-    Resume,
     Samples,
     Temperature,
-    TokenizerName,
-    Url,
-    earlier_of,
     judge_options,
-    source_of,
 )
 from adjudge.engine.errors import AdjudgeError
 
 
+@with_groups
 def bench_personal(
     items: Annotated[Path, typer.Argument(help="Questions, as `adjudge readers group` writes them.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The table as CSV.")] = None,
@@ -54,16 +45,10 @@ def bench_personal(
     layout: Layout = None,
     min_mass: MinMass = None,
     cut: JudgeCut = None,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Ask for unseen readers' scores (or choices) after k = 0 to 5 of their reviews, and hold them against theirs.
 
@@ -75,7 +60,7 @@ def bench_personal(
     A run can be stopped at any time and continued with --resume; nothing is asked twice.
     """
     given = {name: value for name, value in locals().items() if name not in ("k", "seed")}
-    options, source = judge_options(given), source_of(locals())
+    options = judge_options(given)
     from adjudge.commands.bench_personal import study_file
 
     study_file(
@@ -87,7 +72,7 @@ def bench_personal(
         seed=seed,
         options=options,
         source=source,
-        earlier=earlier_of(resume, overwrite),
+        earlier=earlier,
         journal=journal,
     )
 

@@ -7,32 +7,22 @@ from typing import Annotated, Literal
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
     Attempts,
-    Device,
-    Dtype,
     Examples,
     JournalFile,
     JudgeCut,
-    JudgeModel,
     Language,
     Layout,
     MaxTokens,
     MinMass,
     Mode,
     Override,
-    Overwrite,
     Principles,
-    Replicas,
-    Resume,
     Samples,
     Temperature,
-    TokenizerName,
-    Url,
-    earlier_of,
     judge_options,
-    source_of,
 )
 
 curate = typer.Typer(help="Make data for judges of good and bad texts.", no_args_is_help=True)
@@ -41,6 +31,7 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw it: a .png, .svg or .
 
 
 @curate.command("pairs")
+@with_groups
 def curate_pairs(
     texts: Annotated[Path, typer.Argument(help="JSONL or CSV of texts, several to each prompt.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The pairs, JSONL.")] = None,
@@ -58,10 +49,8 @@ def curate_pairs(
         float,
         typer.Option(help="How far the probability of being good must be from 0.5 (scores: from the other text's)."),
     ] = 0.0,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
+    *,
+    source: Asked,
     k: Annotated[int | None, typer.Option(help="Good texts to find for each text (3).", min=1)] = None,
     override: Override = None,
     mode: Mode = None,
@@ -75,12 +64,8 @@ def curate_pairs(
     min_mass: MinMass = None,
     cut: JudgeCut = None,
     plot: Plot = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Have agents debate several texts to each prompt, and make preference pairs of what they rule.
 
@@ -95,7 +80,7 @@ def curate_pairs(
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is asked twice.
     """
-    options, source = judge_options(locals()), source_of(locals())
+    options = judge_options(locals())
     from adjudge.commands.curate import curate_pairs_file
     from adjudge.training.curate.pairs import Rules
 
@@ -105,13 +90,14 @@ def curate_pairs(
         rules=Rules(per_prompt, margin, by),
         options=options,
         source=source,
-        earlier=earlier_of(resume, overwrite),
+        earlier=earlier,
         plot=plot,
         journal=journal,
     )
 
 
 @curate.command("principles")
+@with_groups
 def curate_principles(
     texts: Annotated[Path, typer.Argument(help="JSONL or CSV of texts that people called good (1) or not (0).")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The principles found, TOML.")] = None,
@@ -122,10 +108,8 @@ def curate_principles(
     held_out: Annotated[float, typer.Option(help="Share of the prompts whose texts choose the best round.")] = 0.3,
     most: Annotated[int, typer.Option(help="Principles at most.", min=1)] = 12,
     without: Annotated[str | None, typer.Option(help="reflect: learn from bad texts alone (the ablation).")] = None,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
+    *,
+    source: Asked,
     mode: Mode = None,
     max_tokens: Annotated[int | None, typer.Option(help="Tokens of what is written at most (1024).", min=1)] = None,
     temperature: Annotated[float | None, typer.Option(help="How freely agents write (0.8).", min=0.0)] = None,
@@ -136,12 +120,8 @@ def curate_principles(
     min_mass: MinMass = None,
     cut: JudgeCut = None,
     plot: Plot = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Sharpen the principles of `adjudge judge --judge principle` on texts that people have labelled.
 
@@ -156,7 +136,7 @@ def curate_principles(
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is asked twice.
     """
-    options, source = judge_options(locals()), source_of(locals())
+    options = judge_options(locals())
     from adjudge.commands.curate import curate_principles_file
     from adjudge.training.curate.search import Plan, checked_reflection
 
@@ -168,7 +148,7 @@ def curate_principles(
         most=most,
         options=options,
         source=source,
-        earlier=earlier_of(resume, overwrite),
+        earlier=earlier,
         plot=plot,
         journal=journal,
     )

@@ -7,19 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
-    Device,
-    Dtype,
     JournalFile,
-    JudgeModel,
-    Overwrite,
-    Replicas,
-    Resume,
-    TokenizerName,
-    Url,
-    earlier_of,
-    source_of,
 )
 
 evolve = typer.Typer(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
@@ -35,6 +25,7 @@ Mode = Annotated[
 
 
 @evolve.command("synthesize")
+@with_groups
 def evolve_synthesize(
     stories: Annotated[Path, typer.Argument(help="JSONL: prompt, story and scores (or HANNA's ratings) by aspect.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Rationales, JSONL.")] = None,
@@ -51,16 +42,10 @@ def evolve_synthesize(
     temperature: Temperature = 0.7,
     attempts: Attempts = 3,
     seed: Seed = 0,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Have rationales written that lead to the scores people gave.
 
@@ -69,7 +54,6 @@ def evolve_synthesize(
     `prompt`) and the rationale (`response`), as `adjudge train sft` takes them. What could not be used stands in
     OUTPUT.dropped.jsonl, with the reason.
     """
-    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
     from adjudge.commands.evolve import Writing, synthesize_file
 
     synthesize_file(
@@ -90,6 +74,7 @@ def evolve_synthesize(
 
 
 @evolve.command("filter")
+@with_groups
 def evolve_filter(
     rationales: Annotated[Path, typer.Argument(help="JSONL or CSV, as `adjudge evolve synthesize` writes them.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Those that are left, JSONL.")] = None,
@@ -102,16 +87,10 @@ def evolve_filter(
     temperature: Temperature = 0.7,
     attempts: Attempts = 3,
     seed: Seed = 0,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Take rationales through stages, and keep those that pass all.
 
@@ -122,7 +101,6 @@ def evolve_filter(
 
     A row needs `aspect`, `prompt_a`, `story_a`, `score_a`, the same of b (of pairs) and `response`.
     """
-    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
     from adjudge.commands.evolve import Writing, filter_file
 
     filter_file(
@@ -139,6 +117,7 @@ def evolve_filter(
 
 
 @evolve.command("validate")
+@with_groups
 def evolve_validate(
     evolved: Annotated[Path, typer.Argument(help="What `adjudge evolve filter` has left.")],
     dropped: Annotated[Path | None, typer.Option(help="What it has dropped (default: EVOLVED.dropped.jsonl).")] = None,
@@ -149,23 +128,16 @@ def evolve_validate(
     temperature: Temperature = 0.7,
     attempts: Attempts = 3,
     seed: Seed = 0,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Ask a judge from outside whether the filtering kept the better rationales.
 
     For each stage it rates what the stage left, from 1 to 5, and compares rationales that the stage kept with ones of
     the same question that it dropped, in both orders. Take another model than the one that wrote and filtered them.
     """
-    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
     from adjudge.commands.evolve import Writing, validate_file
 
     validate_file(

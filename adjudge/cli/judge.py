@@ -7,18 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
     Attempts,
-    Device,
-    Dtype,
     Examples,
     Form,
     HowMany,
     JournalFile,
     JudgeAspects,
     JudgeCut,
-    JudgeModel,
     JudgeOrders,
     Language,
     Layout,
@@ -26,26 +23,20 @@ from adjudge.cli.options import (
     MinMass,
     Mode,
     Override,
-    Overwrite,
     Partners,
     Principles,
-    Replicas,
     Report,
-    Resume,
     Rubric,
     Samples,
     Scheme,
     Temperature,
-    TokenizerName,
     TreeWeights,
-    Url,
     Without,
-    earlier_of,
     judge_options,
-    source_of,
 )
 
 
+@with_groups
 def judge_command(
     texts: Annotated[
         Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts; or a journal, to judge its texts again.")
@@ -66,10 +57,8 @@ def judge_command(
         ],
         typer.Option(help="Which judge; see below for the columns each reads."),
     ] = "pairwise",
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
+    *,
+    source: Asked,
     aspects: JudgeAspects = None,
     orders: JudgeOrders = None,
     rubric: Rubric = None,
@@ -92,13 +81,9 @@ def judge_command(
     layout: Layout = None,
     min_mass: MinMass = None,
     cut: JudgeCut = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    earlier: EarlierRun,
     report: Report = None,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Judge a file of texts; what each judge reads and writes stands below.
 
@@ -137,12 +122,11 @@ def judge_command(
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice. Its
     journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew.
     """
-    options, source = judge_options(locals()), source_of(locals())
+    options = judge_options(locals())
     from adjudge.commands.contest import Contest
     from adjudge.commands.judge import judge_file
     from adjudge.commands.rank import rank_file
 
-    earlier = earlier_of(resume, overwrite)
     if judge == "tournament":
         rank_file(
             texts,

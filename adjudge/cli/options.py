@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
-
-if TYPE_CHECKING:
-    from adjudge.commands.source import Source
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -133,18 +130,3 @@ def judge_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     names = {name for kind in KINDS.values() for name in kind.options}
     return {name: value for name, value in parameters.items() if name in names and value is not None}
-
-
-def source_of(parameters: Mapping[str, Any]) -> Source:
-    """The engine that a command is to ask, of all its parameters."""
-    from adjudge.commands.source import Source
-
-    named = {name: parameters[name] for name in Source.__struct_fields__}
-    if named["url"] is None and named["model"] is None:
-        named["model"] = DEFAULT_MODEL
-    return Source(**named)
-
-
-def earlier_of(resume: bool, overwrite: bool) -> Literal["resume", "overwrite", "refuse"]:
-    """What becomes of an earlier run of the same output."""
-    return "resume" if resume else "overwrite" if overwrite else "refuse"

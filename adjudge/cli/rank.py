@@ -7,35 +7,26 @@ from typing import Annotated, Literal
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
     Attempts,
-    Device,
-    Dtype,
     JournalFile,
     JudgeAspects,
     JudgeCut,
-    JudgeModel,
     JudgeOrders,
     Language,
     Layout,
     MaxTokens,
     MinMass,
     Mode,
-    Overwrite,
-    Replicas,
     Report,
-    Resume,
     Samples,
     Temperature,
-    TokenizerName,
-    Url,
-    earlier_of,
     judge_options,
-    source_of,
 )
 
 
+@with_groups
 def rank(
     groups: Annotated[Path, typer.Argument(help="JSONL of groups: the responses to one prompt.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Rankings, JSONL in input order.")] = None,
@@ -51,10 +42,8 @@ def rank(
         Literal["bradley_terry", "borda"], typer.Option(help="How preferences become strengths.")
     ] = "bradley_terry",
     seed: Annotated[int, typer.Option(help="Decides who meets whom, and which analyses are drawn.")] = 0,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
+    *,
+    source: Asked,
     aspects: JudgeAspects = None,
     orders: JudgeOrders = None,
     mode: Mode = None,
@@ -66,13 +55,9 @@ def rank(
     layout: Layout = None,
     min_mass: MinMass = None,
     cut: JudgeCut = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    earlier: EarlierRun,
     report: Report = None,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Rank the responses to each prompt by comparing pairs of them.
 
@@ -83,7 +68,7 @@ def rank(
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; no pair is lost or judged twice.
     """
-    options, source = judge_options(locals()), source_of(locals())
+    options = judge_options(locals())
     from adjudge.commands.contest import Contest, without_contest
     from adjudge.commands.rank import rank_file
 
@@ -93,7 +78,7 @@ def rank(
         contest=Contest(pairing, k, budget, ranking, seed),
         options=without_contest(options),
         source=source,
-        earlier=earlier_of(resume, overwrite),
+        earlier=earlier,
         report=report,
         journal=journal,
     )

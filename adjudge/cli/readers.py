@@ -7,20 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
-    Device,
-    Dtype,
     JournalFile,
     JudgeAspects,
-    JudgeModel,
-    Overwrite,
-    Replicas,
-    Resume,
-    TokenizerName,
-    Url,
-    earlier_of,
-    source_of,
 )
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
@@ -34,6 +24,7 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw what each stage left:
 
 
 @readers.command("anonymise")
+@with_groups
 def readers_anonymise(
     reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot, and a review where there is one.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The rows with new names, JSONL.")] = None,
@@ -42,16 +33,10 @@ def readers_anonymise(
     attempts: Attempts = 3,
     seed: Seed = 0,
     language: PromptLanguage = "en",
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Give the people and places of published plots new names, so that a model does not know the plots.
 
@@ -62,7 +47,6 @@ def readers_anonymise(
     Rows that were dropped stand in OUTPUT.dropped.jsonl with the reason, the maps in OUTPUT.names.jsonl. A run can be
     stopped at any time and continued with --resume; nothing is asked twice.
     """
-    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
     from adjudge.commands.readers import Writing, anonymise_file
 
     anonymise_file(
@@ -76,6 +60,7 @@ def readers_anonymise(
 
 
 @readers.command("summarise")
+@with_groups
 def readers_summarise(
     reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The rows with summaries, JSONL.")] = None,
@@ -85,23 +70,16 @@ def readers_summarise(
     attempts: Attempts = 3,
     seed: Seed = 0,
     language: PromptLanguage = "en",
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Have plots retold in few words, so that a model does not know them by their wording, and several fit a prompt.
 
     A retelling that is too long is written again, and at last the plot's rows are dropped (OUTPUT.dropped.jsonl). A run
     can be stopped at any time and continued with --resume; nothing is asked twice.
     """
-    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
     from adjudge.commands.readers import Writing, summarise_file
 
     summarise_file(

@@ -7,19 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
-    Device,
-    Dtype,
     JournalFile,
-    JudgeModel,
-    Overwrite,
-    Replicas,
-    Resume,
-    TokenizerName,
-    Url,
-    earlier_of,
-    source_of,
 )
 
 rubrics = typer.Typer(
@@ -37,6 +27,7 @@ Form = Annotated[
 
 
 @rubrics.command("mine")
+@with_groups
 def mine(
     questions: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt; optionally id, answers, pages.")],
     corpus: Annotated[
@@ -73,16 +64,10 @@ def mine(
     attempts: Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Decides which texts are drawn.")] = 0,
     min_mass: MinMass = 0.01,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Mine a rubric of its own for each open question (QuRL).
 
@@ -95,7 +80,6 @@ def mine(
     and why, and the folder OUTPUT.stages what each stage made. A run that was stopped goes on with --resume; nothing is
     asked twice.
     """
-    source = source_of(locals())
     from adjudge.commands.rubrics import mine_file
     from adjudge.engine.sampling import Sampling
     from adjudge.training.rubrics.mining import Mining
@@ -122,12 +106,13 @@ def mine(
         items=items,
         source=source,
         writers=writer or [],
-        earlier=earlier_of(resume, overwrite),
+        earlier=earlier,
         journal=journal,
     )
 
 
 @rubrics.command("compare")
+@with_groups
 def compare(
     items: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt, response, and rubric or checklist.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Each row's score by scheme, JSONL.")] = None,
@@ -138,23 +123,16 @@ def compare(
     label: Annotated[str, typer.Option(help="The column with people's scores: numbers, or empty.")] = "label",
     form: Form = "fixed",
     min_mass: MinMass = 0.01,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Score the same rows by each scheme, and compare: rank correlation with people, variance, abstentions.
 
     fixed: points that sum to 10 (or to the rubric's own total); free: points, levels or a scale, normalised; binary:
     each criterion met or not.
     """
-    source = source_of(locals())
     from adjudge.commands.rubrics import compare_file
 
     compare_file(
@@ -166,6 +144,6 @@ def compare(
         form=form,
         min_mass=min_mass,
         source=source,
-        earlier=earlier_of(resume, overwrite),
+        earlier=earlier,
         journal=journal,
     )

@@ -7,19 +7,9 @@ from typing import Annotated
 
 import typer
 
+from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
-    Adapter,
-    Device,
-    Dtype,
     JournalFile,
-    JudgeModel,
-    Overwrite,
-    Replicas,
-    Resume,
-    TokenizerName,
-    Url,
-    earlier_of,
-    source_of,
 )
 
 writing = typer.Typer(
@@ -35,6 +25,7 @@ Seed = Annotated[int, typer.Option(help="Another seed draws other passages and t
 
 
 @writing.command("disturb")
+@with_groups
 def writing_disturb(
     texts: Texts,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The texts and what became of them.")] = None,
@@ -49,16 +40,10 @@ def writing_disturb(
     temperature: Temperature = 0.7,
     attempts: Attempts = 3,
     seed: Seed = 0,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Make texts worse in known ways: a judge must score each below the text it was made of.
 
@@ -67,7 +52,6 @@ def writing_disturb(
     (`of`), which `kind` and how much (`amount` of `unit`). What was too short stands in OUTPUT.dropped.jsonl. Next:
     `adjudge judge OUTPUT --judge tree`, then `adjudge bench tree`.
     """
-    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
     from adjudge.commands.writing import Wording, disturb_file
 
     disturb_file(
@@ -83,6 +67,7 @@ def writing_disturb(
 
 
 @writing.command("build")
+@with_groups
 def writing_build(
     texts: Texts,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The benchmark, JSONL.")] = None,
@@ -95,16 +80,10 @@ def writing_build(
     temperature: Temperature = 0.7,
     attempts: Attempts = 3,
     seed: Seed = 0,
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    source: Asked,
+    earlier: EarlierRun,
     journal: JournalFile = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
 ) -> None:
     """Make a writing benchmark of good texts: what must be asked for to get each of them?
 
@@ -114,7 +93,6 @@ def writing_build(
     instruction). With a `response` they are rows for `adjudge judge --judge tree`. English and Chinese texts are asked
     about in their language. Every text that was dropped stands in OUTPUT.dropped.jsonl, with the stage and the reason.
     """
-    source, earlier = source_of(locals()), earlier_of(resume, overwrite)
     from adjudge.commands.writing import Wording, build_file
 
     build_file(

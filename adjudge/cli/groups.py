@@ -1,0 +1,88 @@
+"""Options that several commands take together, and how a command takes them: as one parameter."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from adjudge.cli.options import (
+    DEFAULT_MODEL,
+    Adapter,
+    Device,
+    Dtype,
+    JudgeModel,
+    Overwrite,
+    Replicas,
+    Resume,
+    TokenizerName,
+    Url,
+)
+from adjudge.commands.source import Source
+
+
+@dataclass(frozen=True)
+class Group:
+    """Options that are typed one by one, and reach a command as what `make` makes of them."""
+
+    make: Callable[..., Any]
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer reads it: a parameter annotated with a `Group` gives way to the options of that group."""
+    parameters: list[inspect.Parameter] = []
+    options: dict[str, tuple[Group, list[str]]] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        marks = getattr(parameter.annotation, "__metadata__", ())
+        group = next((mark for mark in marks if isinstance(mark, Group)), None)
+        if group is None:
+            parameters.append(parameter)
+        else:
+            own = inspect.signature(group.make, eval_str=True).parameters
+            parameters += [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in own.values()]
+            options[parameter.name] = (group, list(own))
+
+    @functools.wraps(command)
+    def typed(**given: Any) -> None:
+        made = {name: group.make(**{one: given.pop(one) for one in own}) for name, (group, own) in options.items()}
+        command(**given, **made)
+
+    typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    typed.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return typed
+
+
+def _source(
+    model: JudgeModel = None,
+    adapter: Adapter = None,
+    url: Url = None,
+    tokenizer: TokenizerName = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+) -> Source:
+    return Source(
+        model=DEFAULT_MODEL if model is None and url is None else model,
+        adapter=adapter,
+        url=url,
+        tokenizer=tokenizer,
+        device=device,
+        dtype=dtype,
+        replicas=replicas,
+    )
+
+
+Earlier = Literal["resume", "overwrite", "refuse"]
+
+
+def _earlier(resume: Resume = False, overwrite: Overwrite = False) -> Earlier:
+    return "resume" if resume else "overwrite" if overwrite else "refuse"
+
+
+Asked = Annotated[Source, Group(_source)]
+"""The engine that a command asks."""
+
+EarlierRun = Annotated[Earlier, Group(_earlier)]
+"""What becomes of an earlier run of the same output."""

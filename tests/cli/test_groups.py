@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from adjudge.cli.groups import Asked, EarlierRun, Group, with_groups
+from adjudge.cli.options import DEFAULT_MODEL
+from adjudge.commands.source import Source
+from adjudge.engine.errors import AdjudgeError
+
+
+def typed(*arguments: str) -> tuple[Path, Source, str, int]:
+    """What a command gets that is called with these arguments."""
+    got: list[tuple[Path, Source, str, int]] = []
+    app = typer.Typer()
+
+    @app.command()
+    @with_groups
+    def command(texts: Path, *, source: Asked, earlier: EarlierRun, limit: int = 3) -> None:
+        """Say what there is."""
+        got.append((texts, source, earlier, limit))
+
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    return got[0]
+
+
+def test_the_options_of_a_group_are_typed_one_by_one_and_reach_the_command_as_one() -> None:
+    texts, source, earlier, limit = typed(
+        "t.jsonl", "--limit", "5", "--url", "http://h", "--tokenizer", "t", "--resume"
+    )
+    assert (texts, limit, earlier) == (Path("t.jsonl"), 5, "resume")
+    assert (source.url, source.tokenizer, source.model) == ("http://h", "t", None)
+
+
+def test_a_group_has_its_own_defaults() -> None:
+    _, source, earlier, limit = typed("t.jsonl")
+    assert (source.model, source.replicas, source.device, earlier, limit) == (DEFAULT_MODEL, 1, "auto", "refuse", 3)
+
+
+def test_what_options_contradict_is_found_before_the_command_begins() -> None:
+    with pytest.raises(AdjudgeError, match="--url asks a server"):
+        typed("t.jsonl", "--url", "http://h", "--device", "cuda")
+
+
+def test_a_command_keeps_its_name_and_its_help() -> None:
+    @with_groups
+    def command(pair: Annotated[int, Group(lambda one=1, two=2: one + two)]) -> None:
+        """Add."""
+
+    assert (command.__name__, command.__doc__) == ("command", "Add.")
