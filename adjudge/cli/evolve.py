@@ -54,7 +54,8 @@ def evolve_synthesize(
     `prompt`) and the rationale (`response`), as `adjudge train sft` takes them. What could not be used stands in
     OUTPUT.dropped.jsonl, with the reason.
     """
-    from adjudge.commands.evolve import Writing, synthesize_file
+    from adjudge.commands.evolve import synthesize_file
+    from adjudge.commands.stage_run import Writing
 
     synthesize_file(
         stories,
@@ -101,7 +102,8 @@ def evolve_filter(
 
     A row needs `aspect`, `prompt_a`, `story_a`, `score_a`, the same of b (of pairs) and `response`.
     """
-    from adjudge.commands.evolve import Writing, filter_file
+    from adjudge.commands.evolve import filter_file
+    from adjudge.commands.stage_run import Writing
 
     filter_file(
         rationales,
@@ -138,7 +140,8 @@ def evolve_validate(
     For each stage it rates what the stage left, from 1 to 5, and compares rationales that the stage kept with ones of
     the same question that it dropped, in both orders. Take another model than the one that wrote and filtered them.
     """
-    from adjudge.commands.evolve import Writing, validate_file
+    from adjudge.commands.evolve import validate_file
+    from adjudge.commands.stage_run import Writing
 
     validate_file(
         evolved,

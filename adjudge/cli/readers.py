@@ -47,12 +47,14 @@ def readers_anonymise(
     Rows that were dropped stand in OUTPUT.dropped.jsonl with the reason, the maps in OUTPUT.names.jsonl. A run can be
     stopped at any time and continued with --resume; nothing is asked twice.
     """
-    from adjudge.commands.readers import Writing, anonymise_file
+    from adjudge.commands.readers import anonymise_file
+    from adjudge.commands.stage_run import Writing
 
     anonymise_file(
         reviews,
         output or reviews.with_suffix(".anonymous.jsonl"),
-        writing=Writing(max_tokens, temperature, attempts, seed, language),
+        language=language,
+        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
         source=source,
         earlier=earlier,
         journal=journal,
@@ -80,13 +82,15 @@ def readers_summarise(
     A retelling that is too long is written again, and at last the plot's rows are dropped (OUTPUT.dropped.jsonl). A run
     can be stopped at any time and continued with --resume; nothing is asked twice.
     """
-    from adjudge.commands.readers import Writing, summarise_file
+    from adjudge.commands.readers import summarise_file
+    from adjudge.commands.stage_run import Writing
 
     summarise_file(
         reviews,
         output or reviews.with_suffix(".summaries.jsonl"),
         words=words,
-        writing=Writing(max_tokens, temperature, attempts, seed, language),
+        language=language,
+        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
         source=source,
         earlier=earlier,
         journal=journal,

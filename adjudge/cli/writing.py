@@ -52,14 +52,15 @@ def writing_disturb(
     (`of`), which `kind` and how much (`amount` of `unit`). What was too short stands in OUTPUT.dropped.jsonl. Next:
     `adjudge judge OUTPUT --judge tree`, then `adjudge bench tree`.
     """
-    from adjudge.commands.writing import Wording, disturb_file
+    from adjudge.commands.stage_run import Writing
+    from adjudge.commands.writing import disturb_file
 
     disturb_file(
         texts,
         output or texts.with_suffix(".disturbed.jsonl"),
         kinds=kinds,
         most=most,
-        wording=Wording(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
         source=source,
         earlier=earlier,
         journal=journal,
@@ -93,7 +94,8 @@ def writing_build(
     instruction). With a `response` they are rows for `adjudge judge --judge tree`. English and Chinese texts are asked
     about in their language. Every text that was dropped stands in OUTPUT.dropped.jsonl, with the stage and the reason.
     """
-    from adjudge.commands.writing import Wording, build_file
+    from adjudge.commands.stage_run import Writing
+    from adjudge.commands.writing import build_file
 
     build_file(
         texts,
@@ -101,7 +103,7 @@ def writing_build(
         tasks=tasks,
         least=least,
         min_mass=min_mass,
-        wording=Wording(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
         source=source,
         earlier=earlier,
         journal=journal,

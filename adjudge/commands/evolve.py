@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
+from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
+from adjudge.commands.stage_run import Writing, beside, stage_run, tell_texts, write_parts
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
-from adjudge.engine.sampling import Sampling
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, parse_aspects
-from adjudge.rewards.journal import Journal
 from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
 from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
@@ -27,21 +23,7 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import Raters, Strata, read_stories, sample_questions
 from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.evolve.validation import show_validation, stages_of, validate
-from adjudge.training.stages import Drop, Texts, write_stage
-
-
-class Writing(msgspec.Struct, frozen=True, kw_only=True):
-    """How the model writes."""
-
-    max_tokens: int
-    temperature: float
-    attempts: int
-    seed: int
-
-    @property
-    def sampling(self) -> Sampling:
-        """As the engine takes it."""
-        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
+from adjudge.training.stages import write_stage
 
 
 def synthesize_file(
@@ -70,12 +52,12 @@ def synthesize_file(
     if shown and len(shown[0].stories) != len(questions[0].stories):
         raise AdjudgeError(f"{examples}: give examples of {'single stories' if pointwise else 'pairs'}, as asked for")
     _show_strata(strata)
-    with _stage_run("the stories", path, output, journal, earlier, source) as (engine, book):
-        texts = Texts(engine, writing.sampling, book, attempts=writing.attempts, seed=writing.seed)
+    with stage_run("the stories", path, output, earlier=earlier, journal=journal) as run:
+        texts = writing.texts(run.open(source), run.book)
         made = synthesize(questions, texts, voices, examples=shown, shots=shots, seed=writing.seed)
-        _write(output, made.kept, made.dropped)
+        write_parts(output, made.kept, [made])
     show_attrition([Count.of(made)], f"Rationales for {path.name}")
-    _tell(texts)
+    tell_texts(texts)
     print(f"rationales: {output}")
 
 
@@ -96,17 +78,17 @@ def filter_file(
     if plot is not None:
         check_picture(plot)
     rationales = read_rationales(path)
-    with _stage_run("the rationales", path, output, journal, earlier, source, plot) as (engine, book):
+    with stage_run("the rationales", path, output, earlier=earlier, journal=journal, plot=plot) as run:
         how: dict[str, Any] = {"mode": mode, "sampling": writing.sampling}
-        filters = Filters(engine, book, **how, attempts=writing.attempts, seed=writing.seed)
+        filters = Filters(run.open(source), run.book, **how, attempts=writing.attempts, seed=writing.seed)
         done = list(filters.evolve(rationales, names))
-        _write(output, done[-1].kept, [drop for one in done for drop in one.dropped])
+        write_parts(output, done[-1].kept, done)
     paper = PUBLISHED if names == PIPELINE else (None,) * len(names)
     counts = [Count.of(one, published) for one, published in zip(done, paper, strict=True)]
     title = f"What each stage left of {path.name}"
     show_attrition(counts, title)
-    _tell(filters.texts)
-    print(f"evolved: {output}\ndropped: {dropped_of(output)}")
+    tell_texts(filters.texts)
+    print(f"evolved: {output}\ndropped: {beside(output, 'dropped')}")
     if plot is not None:
         draw_attrition(counts, plot, title)
         print(f"plot: {plot}")
@@ -125,10 +107,11 @@ def validate_file(
     journal: Path | None,
 ) -> None:
     """Ask a judge about what `evolve filter` kept in `path` and dropped beside it."""
-    stages = stages_of(_read_part(path), _read_part(dropped or dropped_of(path)))
-    with _stage_run("the rationales", path, output, journal, earlier, source) as (engine, book):
+    stages = stages_of(_read_part(path), _read_part(dropped or beside(path, "dropped")))
+    with stage_run("the rationales", path, output, earlier=earlier, journal=journal, others=()) as run:
+        engine = run.open(source)
         sampling = writing.sampling if mode == "reasoned" else None
-        how: dict[str, Any] = {"mode": mode, "journal": book, "sampling": sampling, "attempts": writing.attempts}
+        how: dict[str, Any] = {"mode": mode, "journal": run.book, "sampling": sampling, "attempts": writing.attempts}
         judges = QualityJudge(engine, **how, seed=writing.seed), BetterJudge(engine, **how, seed=writing.seed)
         rows = list(validate(stages, *judges, sample=sample, seed=writing.seed))
         write_stage(output, rows)
@@ -148,48 +131,9 @@ def parse_stages(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def dropped_of(output: Path) -> Path:
-    """Where the rows that were dropped stand, beside those that were kept."""
-    return output.with_name(f"{output.stem}.dropped{output.suffix}")
-
-
-@contextmanager
-def _stage_run(
-    what: str,
-    path: Path,
-    output: Path,
-    journal: Path | None,
-    earlier: Earlier,
-    source: Source,
-    plot: Path | None = None,
-) -> Iterator[tuple[EngineFace, Journal]]:
-    """The engine and the journal of a run that may be stopped at any time, alone with its files."""
-    journal = journal or output.with_name(output.name + ".journal")
-    check_paths(what, path, output, journal, plot)
-    if dropped_of(output).resolve() == path.resolve():
-        raise AdjudgeError(f"{path} is where dropped rows go: name another output with -o")
-    with alone(journal), Journal(journal) as book:
-        if earlier == "refuse":
-            check_earlier(output, book, earlier)
-        elif earlier == "overwrite":
-            book.clear()
-        with keeping(output, lambda: f"{len(book)} answers are kept in {journal}"), source.open() as engine:
-            yield engine, book
-
-
 def _read_part(path: Path) -> list[Rationale]:
     """What `evolve filter` kept, or dropped: one of them may be nothing."""
     return [] if path.is_file() and not path.stat().st_size else read_rationales(path)
-
-
-def _write(output: Path, kept: Sequence[Rationale], dropped: Sequence[Drop]) -> None:
-    """The dropped rows first: where the kept ones stand, both do."""
-    write_stage(dropped_of(output), dropped)
-    write_stage(output, kept)
-
-
-def _tell(texts: Texts) -> None:
-    print(f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal")
 
 
 def _show_strata(strata: Sequence[Strata]) -> None:

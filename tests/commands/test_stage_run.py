@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adjudge.commands.resumable import Earlier
+from adjudge.commands.source import Source
+from adjudge.commands.stage_run import beside, stage_run, write_parts
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal
+from adjudge.training.stages import Drop, Passed
+
+NOBODY = Source(model="no/such-model", adapter=None, url=None, replicas=1, device="auto", dtype="auto")
+TINY = Source(model="dummy:tiny-llama", adapter=None, url=None, replicas=1, device="auto", dtype="auto")
+
+
+def run(folder: Path, source: Source, earlier: Earlier) -> None:
+    """A run with one answer."""
+    with stage_run("the texts", folder / "t.jsonl", folder / "o.jsonl", earlier=earlier, journal=None) as one:
+        one.open(source)
+        one.book.put("question", b"answer")
+
+
+def kept(folder: Path) -> int:
+    with Journal(folder / "o.jsonl.journal") as book:
+        return len(book)
+
+
+def test_a_model_that_cannot_be_opened_costs_no_answers_of_the_run_it_was_to_overwrite(tmp_path: Path) -> None:
+    run(tmp_path, TINY, "refuse")
+    with pytest.raises(AdjudgeError, match="no/such-model"):
+        run(tmp_path, NOBODY, "overwrite")
+    assert kept(tmp_path) == 1
+    with stage_run("t", tmp_path / "t", tmp_path / "o.jsonl", earlier="overwrite", journal=None) as one:
+        one.open(TINY)
+        assert len(one.book) == 0
+
+
+def test_an_earlier_run_is_refused_unless_it_is_to_go_on(tmp_path: Path) -> None:
+    run(tmp_path, TINY, "refuse")
+    with pytest.raises(AdjudgeError, match="exists: --resume continues that run"):
+        run(tmp_path, TINY, "refuse")
+    run(tmp_path, TINY, "resume")
+    assert kept(tmp_path) == 1
+
+
+def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -> None:
+    texts = tmp_path / "o.dropped.jsonl"
+    with (
+        pytest.raises(AdjudgeError, match="o.dropped.jsonl would be overwritten: name another output"),
+        stage_run("the texts", texts, tmp_path / "o.jsonl", earlier="refuse", journal=None),
+    ):
+        pass
+
+
+def test_dropped_rows_stand_beside_those_that_were_kept_with_stage_and_reason(tmp_path: Path) -> None:
+    output = tmp_path / "o.jsonl"
+    write_parts(output, [{"a": 1}], [Passed("sieve", [{"a": 1}], [Drop("sieve", "small", {"a": 0})])])
+    assert output.read_text() == '{"a":1}\n'
+    assert beside(output, "dropped").read_text() == '{"a":0,"dropped":{"stage":"sieve","reason":"small"}}\n'
