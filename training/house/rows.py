@@ -25,8 +25,10 @@ BEST = 4.7
 """The score of a text as its author left it; 1 is the lowest."""
 SPREAD = 0.4
 """How far readers differ: the target is a score, one so much lower and one so much higher."""
-STEPS = (0, 0, 1, 1, 2, 2, 3, 4)
-"""How many steps down a text is taken, drawn from these."""
+BEGINNING = (0, 0, 0, 1, 2)
+"""How many steps down the better of two versions is taken, drawn from these."""
+FURTHER = (1, 2, 3, 4, 5)
+"""How many more the worse one."""
 OTHER_PROMPT = {"relevance": 0.92, "coherence": 0.12, "quality": 0.35}
 OTHER_PROMPT_OTHERWISE = 0.06
 VERDICT = 0.35
@@ -57,16 +59,22 @@ class _Text(msgspec.Struct, frozen=True):
 
 
 def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequence[Aspect], seed: str) -> Rows:
-    """So many rows of the stories; the same whenever they are asked for."""
+    """Rows of so many excerpts; the same whenever they are asked for.
+
+    Of each there are two versions, one worse than the other: as a pair, or as two rows that are learnt together, so
+    that what they share, which says nothing, cancels out.
+    """
     maker = _Maker(stories, how, [aspect.name for aspect in aspects])
     single: list[Row] = []
     pairs: list[Row] = []
-    for number in range(count):
+    for number in range(1, count + 1):
         random = Random(f"{seed} {number}")
         if random.random() < how.pairs:
-            pairs.append(Row(f"row {number + 1}", {"id": f"pair {number + 1}", **maker.pair(random)}))
+            pairs.append(Row(f"excerpt {number}", {"id": f"{number}", **maker.pair(random)}))
         else:
-            single.append(Row(f"row {number + 1}", {"id": f"text {number + 1}", **maker.single(random)}))
+            for side, columns in zip("ab", maker.versions(random), strict=True):
+                about = {"id": f"{number}{side}", "together": str(number)}
+                single.append(Row(f"excerpt {number}", {**about, **columns}))
     return Rows(tuple(single), tuple(pairs), dict(maker.done))
 
 
@@ -86,18 +94,22 @@ class _Maker:
         self.corpus = Corpus(stories)
         self.done: Counter[str] = Counter()
 
-    def single(self, random: Random) -> dict[str, Any]:
-        """A text under its prompt."""
-        text = self._text(self._excerpt(random), random)
-        prompt, response = typeset([text.prompt, text.text], random)
-        asked = self._asked([text], random)
-        return {"prompt": prompt, "response": response, "scores": self._scores(text, asked)}
+    def versions(self, random: Random) -> list[dict[str, Any]]:
+        """The better and the worse version of an excerpt, set alike and asked about alike."""
+        found = self._versions(self._excerpt(random), random)
+        set_alike = typeset([part for text in found for part in (text.prompt, text.text)], random)
+        asked = self._asked(found, random)
+        return [
+            {"prompt": prompt, "response": response, "scores": self._scores(text, asked)}
+            for text, prompt, response in zip(found, set_alike[::2], set_alike[1::2], strict=True)
+        ]
 
     def pair(self, random: Random) -> dict[str, Any]:
-        """Two texts: of one excerpt, or of two."""
-        first = self._excerpt(random)
-        second = first if random.random() < 0.6 else self._excerpt(random)
-        a, b = (self._text(excerpt, random) for excerpt in (first, second))
+        """Two texts side by side, the better one first or second: of one excerpt, or of two."""
+        better, worse = self._versions(self._excerpt(random), random)
+        if random.random() < 0.3:
+            worse = self._versions(self._excerpt(random), random)[1]
+        a, b = random.sample([better, worse], 2)
         prompt_a, prompt_b, story_a, story_b = typeset([a.prompt, b.prompt, a.text, b.text], random)
         asked = self._asked([a, b], random)[:1]
         prompts = {"prompt": prompt_a} if prompt_a == prompt_b else {"prompt_a": prompt_a, "prompt_b": prompt_b}
@@ -117,16 +129,32 @@ class _Maker:
             return Story(story.prompt, parts, gaps, story.source), ended
         return Story(parts[0], parts[1:], gaps[1:], story.source), ended
 
-    def _text(self, excerpt: tuple[Story, bool], random: Random) -> _Text:
-        """The excerpt, taken some steps down, or a hostile text in its place."""
+    def _versions(self, excerpt: tuple[Story, bool], random: Random) -> tuple[_Text, _Text]:
+        """The excerpt some steps down, often none, and further down: by more steps, or by what a policy may try."""
         story, ended = excerpt
-        if random.random() < self.how.hostile:
+        whole = _Text(story.prompt, "", dict.fromkeys(self.aspects, 1.0), ended)
+        better, sentences = self._down(whole, list(story.sentences), random.choice(BEGINNING), story, random)
+        fate = random.random()
+        if fate < self.how.hostile:
             name = random.choice(list(HOSTILE))
-            self.done[name] += 1
             text = HOSTILE[name](story, random, self.corpus)
-            return _Text(story.prompt, text, dict.fromkeys(self.aspects, 0.0), True)
-        left = dict.fromkeys(self.aspects, 1.0)
-        sentences, steps = list(story.sentences), random.choice(STEPS)
+            return better, self._said(name, _Text(story.prompt, text, dict.fromkeys(self.aspects, 0.0), True))
+        if fate < 1.5 * self.how.hostile:
+            text = with_verdict(better.text, random)
+            left = {name: share * (1 - VERDICT) for name, share in better.left.items()}
+            return better, self._said("verdict beside it", _Text(better.prompt, text, left, better.ended))
+        if fate < 2.5 * self.how.hostile:
+            prompt = self.corpus.text(random, story).prompt or self.corpus.sentence(random, story)
+            costs = {name: OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
+            left = {name: share * (1 - costs[name]) for name, share in better.left.items()}
+            return better, self._said("other prompt", _Text(prompt, better.text, left, better.ended))
+        return better, self._down(better, sentences, random.choice(FURTHER), story, random)[0]
+
+    def _down(
+        self, text: _Text, sentences: list[str], steps: int, story: Story, random: Random
+    ) -> tuple[_Text, list[str]]:
+        """A text so many steps further down, and its sentences; half of the steps are of one kind."""
+        left, ended = text.left, text.ended
         usual = random.choice(list(DISTURBANCES))
         for _ in range(steps):
             name = usual if random.random() < 0.5 else random.choice(list(DISTURBANCES))
@@ -136,17 +164,11 @@ class _Maker:
             self.done[name] += 1
             sentences, ended = changed, ended or name in ("cut", "forced ending")
             left = {aspect: share * (1 - DISTURBANCES[name].cost(aspect)) for aspect, share in left.items()}
-        text = _joined(sentences, story.gaps)
-        prompt = story.prompt
-        if random.random() < 0.08:
-            prompt = self.corpus.text(random, story).prompt or self.corpus.sentence(random, story)
-            self.done["other prompt"] += 1
-            left = {name: share * (1 - OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE)) for name, share in left.items()}
-        if random.random() < self.how.hostile / 2:
-            text = with_verdict(text, random)
-            self.done["verdict beside it"] += 1
-            left = {name: share * (1 - VERDICT) for name, share in left.items()}
-        return _Text(prompt, text, left, ended)
+        return _Text(text.prompt, _joined(sentences, story.gaps), left, ended), sentences
+
+    def _said(self, name: str, text: _Text) -> _Text:
+        self.done[name] += 1
+        return text
 
     def _asked(self, texts: Sequence[_Text], random: Random) -> list[str]:
         """Some aspects; that of an ending is of texts that have one."""

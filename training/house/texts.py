@@ -13,7 +13,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.wire import read_rows
-from adjudge.training.house.recipe import TextSource
+from adjudge.training.house.recipe import TextFile
 from adjudge.training.writing.passages import sentences
 
 SUFFIXES = (".txt", ".md")
@@ -96,7 +96,7 @@ class Corpus:
         return random.choice(others or self.words or [word])
 
 
-def stories_of(sources: Sequence[TextSource]) -> Stories:
+def stories_of(sources: Sequence[TextFile]) -> Stories:
     """The texts of sources; a text of fewer than three sentences is left out and counted.
 
     Raises AdjudgeError for what cannot be read, a column that is missing, and where nothing is left.
@@ -135,7 +135,7 @@ def _told(text: str, place: int) -> bool:
     return whole and not (place < 2 and _REPLY.match(text))
 
 
-def _read(source: TextSource) -> Iterator[tuple[str, str]]:
+def _read(source: TextFile) -> Iterator[tuple[str, str]]:
     path = Path(source.path)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())

@@ -1,0 +1,166 @@
+"""`adjudge bench disturbances`: stories made worse in known ways, and how often a judge scores them lower for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from adjudge.bench.machine import describe_machine
+from adjudge.bench.measurement import write_rows
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.verdict import Item
+from adjudge.training.house.disturbances import DISTURBANCES
+from adjudge.training.house.hostile import HOSTILE, with_verdict
+from adjudge.training.house.recipe import TextFile
+from adjudge.training.house.texts import Corpus, Story, stories_of
+
+HEADER = ("what", "kind", "texts", "lower", "lower_low", "lower_high", "score_before", "score_after", "abstained")
+DRAWS = 2000
+ALL = "all"
+
+
+class Pairing(msgspec.Struct, frozen=True):
+    """A story and what became of it: which `kind` of change, and whether it made the story worse or replaced it."""
+
+    what: str
+    kind: str
+    story: int
+    text: str
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a kind of change was taken: the share of texts scored below their story, with a 95 % bootstrap interval."""
+
+    what: str
+    kind: str
+    texts: int
+    lower: float
+    interval: tuple[float, float]
+    before: float
+    after: float
+    abstained: int
+
+
+def bench_disturbances(
+    path: Path,
+    *,
+    model: str,
+    adapter: Path | None = None,
+    aspects: str = "hanna",
+    text: str = "story",
+    limit: int | None = None,
+    steps: int = 2,
+    sentences: int = 12,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    output: Path | None = None,
+) -> None:
+    """Judge up to `limit` stories as they are and changed, each change `steps` times, and print how each was taken.
+
+    A story is judged up to its `sentences`-th sentence. Raises AdjudgeError for what cannot be read.
+    """
+    found = stories_of([TextFile(str(path), text)]).texts
+    stories = Random(seed).sample(found, min(limit or len(found), len(found)))
+    stories = [msgspec.structs.replace(one, sentences=one.sentences[:sentences]) for one in stories]
+    changed = list(changes(stories, steps, seed))
+    engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
+    judge = PointwiseJudge(engine, aspects=parse_aspects(aspects))
+    items = [Item(one.prompt, _text(one.sentences), f"{n}") for n, one in enumerate(stories)]
+    items += [Item(stories[one.story].prompt, one.text, f"{n} {one.kind}") for n, one in enumerate(changed)]
+    scores: list[float | None] = [None] * len(items)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("judging", total=len(items))
+        for place, verdict in enumerate(judge.judge_iter(items)):
+            scores[place] = verdict.score
+            progress.advance(task)
+    outcomes = list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
+    machine = describe_machine()
+    Console().print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
+    print("[low, high]: 95 % of draws of stories; scores are in [0, 1], the mean of the aspects")
+    print(machine)
+    if output is not None:
+        rows = [
+            (o.what, o.kind, o.texts, *(f"{x:.3f}" for x in (o.lower, *o.interval, o.before, o.after)), o.abstained)
+            for o in outcomes
+        ]
+        write_rows(output, (*HEADER, "machine"), [(*row, machine) for row in rows])
+        print(f"table: {output}")
+
+
+def changes(stories: Sequence[Story], steps: int, seed: int) -> Iterator[Pairing]:
+    """Every story in each way made worse, with a verdict beside it, and replaced; a way may find nothing."""
+    if len(stories) < 2:
+        raise AdjudgeError("give at least two stories: some are made worse with sentences of others")
+    corpus = Corpus(stories)
+
+    def chance(kind: str, number: int) -> Random:
+        return Random(f"{seed} {kind} {number}")
+
+    for number, story in enumerate(stories):
+        for kind, disturbance in DISTURBANCES.items():
+            sentences: list[str] | None = list(story.sentences)
+            random = chance(kind, number)
+            for _ in range(steps):
+                sentences = disturbance.step(sentences or [], random, corpus, story) or sentences
+            if sentences is not None and tuple(sentences) != story.sentences:
+                yield Pairing("made worse", kind, number, _text(sentences))
+        beside = with_verdict(_text(story.sentences), chance("verdict", number))
+        yield Pairing("hostile", "verdict beside it", number, beside)
+        for kind, write in HOSTILE.items():
+            yield Pairing("hostile", kind, number, write(story, chance(kind, number), corpus))
+
+
+def outcomes_of(
+    changed: Sequence[Pairing], before: Sequence[float | None], after: Sequence[float | None]
+) -> Iterator[Outcome]:
+    """By kind, in order of appearance, and over all of each sort; a text without a score counts as not lower."""
+    kinds = dict.fromkeys((one.what, one.kind) for one in changed)
+    sorts = [*kinds, *dict.fromkeys((what, ALL) for what, _ in kinds)]
+    scored = [(one, before[one.story], score) for one, score in zip(changed, after, strict=True)]
+    for what, kind in sorts:
+        found = [entry for entry in scored if entry[0].what == what and kind in (entry[0].kind, ALL)]
+        both = [(base, score) for _, base, score in found if base is not None and score is not None]
+        lower = [float(base is not None and score is not None and score < base) for _, base, score in found]
+        interval = _interval(lower, [one.story for one, _, _ in found])
+        means = [fmean(side) for side in zip(*both, strict=True)] if both else [math.nan, math.nan]
+        yield Outcome(what, kind, len(found), fmean(lower), interval, means[0], means[1], len(found) - len(both))
+
+
+def _interval(values: Sequence[float], clusters: Sequence[int]) -> tuple[float, float]:
+    """Of the mean, over draws of the stories."""
+    names = sorted(set(clusters))
+    sums, counts = (
+        np.array([sum(weight for weight, name in zip(column, clusters, strict=True) if name == one) for one in names])
+        for column in (values, [1.0] * len(values))
+    )
+    drawn = np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names)))
+    means = sums[drawn].sum(1) / counts[drawn].sum(1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _text(sentences: Sequence[str]) -> str:
+    return " ".join(sentences)
+
+
+def _table(outcomes: Sequence[Outcome], title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for column in ("", "kind", "texts", "scored below the story", "score before", "after", "abstained"):
+        table.add_column(column)
+    for o in outcomes:
+        share = f"{100 * o.lower:.0f} % [{100 * o.interval[0]:.0f}, {100 * o.interval[1]:.0f}]"
+        table.add_row(o.what, o.kind, str(o.texts), share, f"{o.before:.3f}", f"{o.after:.3f}", str(o.abstained))
+    return table

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
+
+from adjudge.engine.aliases import ALIASES, HOUSE
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import ModelUnsupported
+from adjudge.engine.merging import ADAPTER, half_precision, merge
+from adjudge.engine.sources import open_source, resolve
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, Path]:
+    """A model's folder, and that of an adapter of it whose numbers are not zero."""
+    model, tokenizer = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    model.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
+    torch.manual_seed(0)
+    for name, weight in peft.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+    peft.save_pretrained(adapter)
+    return base, adapter
+
+
+def test_a_merged_model_scores_as_the_adapter_over_its_base_does(saved: tuple[Path, Path], tmp_path: Path) -> None:
+    base, adapter = saved
+    merged = tmp_path / "merged"
+    merged.mkdir()
+    merge(base, adapter, merged)
+    prompts, labels = ["one two three", "another text to score"], ["a", "b", "c"]
+    bare, laid, whole = (
+        [score.probs for score in Engine(str(base if one != "merged" else merged), adapter=over).score(prompts, labels)]
+        for one, over in (("base", None), ("base", adapter), ("merged", None))
+    )
+    assert all(one == pytest.approx(other, abs=1e-5) for one, other in zip(laid, whole, strict=True))
+    assert any(one != pytest.approx(other, abs=1e-3) for one, other in zip(bare, whole, strict=True))
+
+
+def test_an_adapter_in_half_precision_is_half_the_size_and_does_nearly_the_same(saved: tuple[Path, Path]) -> None:
+    _, adapter = saved
+    size, before = (adapter / ADAPTER).stat().st_size, load_file(adapter / ADAPTER)
+    half_precision(adapter)
+    assert (adapter / ADAPTER).stat().st_size < 0.6 * size
+    after = load_file(adapter / ADAPTER)
+    assert all(torch.allclose(after[name].float(), before[name], rtol=2**-8) for name in before)
+
+
+def test_an_adapter_of_another_base_is_refused_with_both_names(saved: tuple[Path, Path], tmp_path: Path) -> None:
+    _, adapter = saved
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "some-other"}))
+    other = tmp_path / "other"
+    model, _ = open_source(resolve("dummy:tiny-qwen2"), dtype=torch.float32)
+    model.save_pretrained(other)
+    with pytest.raises(ModelUnsupported, match="is of some-other, and does not fit other"):
+        merge(other, adapter, tmp_path)
+
+
+def test_the_house_judge_is_the_writing_model_with_its_adapter() -> None:
+    assert ALIASES["house"] is HOUSE and HOUSE.sha256 == ALIASES["smollm2-135m"].sha256
+    assert HOUSE.fingerprint != ALIASES["smollm2-135m"].fingerprint
+    assert HOUSE.adapter is not None and (HOUSE.adapter / ADAPTER).stat().st_size <= 12_000_000
+    other = msgspec.structs.replace(HOUSE, adapter=None)
+    assert other.fingerprint == ALIASES["smollm2-135m"].fingerprint

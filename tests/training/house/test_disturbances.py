@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from adjudge.training.house.disturbances import DISTURBANCES
+from adjudge.training.house.hostile import HOSTILE, with_verdict
+from adjudge.training.house.recipe import ASPECTS
+from adjudge.training.house.texts import Corpus
+from adjudge.training.house.typesetting import STYLES
+from tests.training.house.stories import own_stories
+
+STORIES = own_stories()[:60]
+CORPUS = Corpus(STORIES)
+
+
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_a_step_changes_most_stories_and_is_the_same_whenever_it_is_asked_for(name: str) -> None:
+    step, done = DISTURBANCES[name].step, 0
+    for number, story in enumerate(STORIES):
+        before = list(story.sentences)
+        first, again = (step(list(story.sentences), Random(number), CORPUS, story) for _ in range(2))
+        assert first == again and before == list(story.sentences)
+        done += first is not None and first != before and all(first)
+    assert done >= 0.6 * len(STORIES)
+
+
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_a_step_costs_every_aspect_something_and_none_all(name: str) -> None:
+    assert all(0 < DISTURBANCES[name].cost(aspect.name) < 1 for aspect in ASPECTS)
+    assert DISTURBANCES[name].cost("an aspect of one's own") > 0
+
+
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_steps_can_be_repeated_on_what_they_left(name: str) -> None:
+    for number, story in enumerate(STORIES[:20]):
+        sentences = list(story.sentences)
+        for round in range(12):
+            sentences = DISTURBANCES[name].step(sentences, Random(f"{number} {round}"), CORPUS, story) or sentences
+        assert sentences
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_text_is_no_sentence_of_the_story_alone(name: str) -> None:
+    for number, story in enumerate(STORIES[:20]):
+        text = HOSTILE[name](story, Random(number), CORPUS)
+        assert text != " ".join(story.sentences)
+        assert text == HOSTILE[name](story, Random(number), CORPUS)
+
+
+def test_a_verdict_stands_before_or_after_the_whole_text() -> None:
+    texts = [with_verdict("A story.", Random(number)) for number in range(40)]
+    assert all("A story." in text and text != "A story." for text in texts)
+    assert any(text.startswith("A story.") for text in texts) and any(text.endswith("A story.") for text in texts)
+
+
+def test_styles_change_the_setting_and_no_word() -> None:
+    text = 'Ana said, "I don\'t know Tomas." Then Ana left.'
+    for name, (_, style) in STYLES.items():
+        letters = "".join(filter(str.isalpha, style(text, Random(0)))).lower()
+        if "without names" not in name:
+            assert letters == "".join(filter(str.isalpha, text)).lower()
+    spaced = STYLES["spaced in small letters"][1](text, Random(0))
+    assert spaced == 'ana said , " i do n\'t know tomas . " then ana left .'
+    nameless = STYLES["the same without names"][1]("We saw Ana. Ana left.", Random(0))
+    assert nameless.count("ALE]") == 2 or nameless.count("[NEUTRAL]") == 2

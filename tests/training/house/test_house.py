@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from adjudge.engine.engine import Engine
+from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.verdict import Item, Pair
+from adjudge.training.house.house import train_house
+from adjudge.training.house.recipe import HouseRecipe
+from adjudge.training.recipe import recipe_of
+from tests.training.house.stories import OWN
+
+
+def recipe(tmp_path: Path, name: str, **changes: Any) -> HouseRecipe:
+    record: dict[str, Any] = {
+        "output": name,
+        "policy": {"model": "dummy:tiny-llama", "lora": {"rank": 4}},
+        "sources": [{"path": str(OWN / "everyday.jsonl"), "licence": "Apache-2.0", "attribution": "the authors"}],
+        "excerpts": {"count": 24, "held_out": 0.2, "longest": 4},
+        "optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 4, "steps": 4},
+        "logging": {"save_every": 2},
+        **changes,
+    }
+    return recipe_of(record, HouseRecipe, tmp_path)
+
+
+def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
+    told: list[str] = []
+    run = train_house(recipe(tmp_path, "whole"), status=told.append)
+    assert run.after is not None and run.step == 4
+    rows = [json.loads(line) for line in (tmp_path / "whole" / "rows.jsonl").read_text().splitlines()]
+    assert len(rows) == 24 + 5
+    card = (run.folder.policy / "README.md").read_text()
+    assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
+
+    engine = Engine(str(run.folder.start), adapter=run.folder.policy)
+    assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None
+    assert PairwiseJudge(engine).judge([Pair(a="One.", b="Two.", prompt="p", id="1")])[0].preference is not None
+
+    cut = recipe(tmp_path, "cut")
+    stopped = train_house(cut, status=told.append)
+    for folder in (tmp_path / "cut").glob("checkpoint-4"):
+        (folder / "trainer_state.json").unlink()
+    resumed = train_house(cut, resume=True)
+    assert resumed.step == stopped.step
+    adapter = "policy/adapter_model.safetensors"
+    assert (tmp_path / "cut" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()

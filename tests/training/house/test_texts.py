@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.house.recipe import HouseRecipe, TextFile, read_house_recipe
+from adjudge.training.house.texts import stories_of
+from tests.training.house.stories import own_stories
+
+TEXT = "The bus was late. Ana waited in the rain. At last it came."
+
+
+def texts(tmp_path: Path, *rows: dict[str, object]) -> TextFile:
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return TextFile(str(path))
+
+
+def recipe(tmp_path: Path, source: str) -> HouseRecipe:
+    path = tmp_path / "recipe.toml"
+    path.write_text(f'output = "out"\n[[sources]]\n{source}\n')
+    return read_house_recipe(path)
+
+
+def test_a_text_comes_in_sentences_with_the_prompt_it_answers(tmp_path: Path) -> None:
+    [story] = stories_of([texts(tmp_path, {"prompt": "A bus.", "text": TEXT})]).texts
+    assert story.sentences == ("The bus was late.", "Ana waited in the rain.", "At last it came.")
+    assert (story.prompt, story.source) == ("A bus.", "texts.jsonl")
+
+
+def test_texts_too_short_to_be_made_worse_are_left_out_and_counted(tmp_path: Path) -> None:
+    found = stories_of([texts(tmp_path, {"text": TEXT}, {"text": "One sentence only."}, {"text": ""})])
+    assert len(found.texts) == 1 and found.short == {"texts.jsonl": 2}
+
+
+def test_a_column_of_several_texts_by_name_gives_all_of_them(tmp_path: Path) -> None:
+    found = stories_of([texts(tmp_path, {"prompt": "p", "text": {"one": TEXT, "other": TEXT + " So she got home."}})])
+    assert [len(story.sentences) for story in found.texts] == [3, 4]
+
+
+def test_a_folder_gives_its_text_files(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "one.txt").write_text(TEXT)
+    (tmp_path / "two.md").write_text("# A heading\n\n" + TEXT)
+    (tmp_path / "three.pdf").write_text(TEXT)
+    found = stories_of([TextFile(str(tmp_path))])
+    assert [story.sentences[0] for story in found.texts] == ["The bus was late."] * 2
+
+
+def test_what_a_model_says_to_whoever_asked_is_no_part_of_its_story(tmp_path: Path) -> None:
+    row = {"text": f"Sure, here is a story!\n\nTitle: The Bus\n\n{TEXT}\n\n### Human: Thanks. And now? Go on."}
+    assert " ".join(stories_of([texts(tmp_path, row)]).texts[0].sentences) == TEXT
+
+
+@pytest.mark.parametrize("absent", ["licence", "attribution"])
+def test_a_source_without_a_licence_is_refused_by_name(tmp_path: Path, absent: str) -> None:
+    given = {"licence": "MIT", "attribution": "Ana"}
+    lines = "".join(f'\n{name} = "{value}"' for name, value in given.items() if name != absent)
+    (tmp_path / "texts.jsonl").write_text("{}")
+    with pytest.raises(AdjudgeError, match=f"texts.jsonl has no {absent}: write {absent} = "):
+        recipe(tmp_path, f'path = "texts.jsonl"{lines}')
+
+
+def test_a_source_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="texts.jsonl is not there: mend its path, or name its folder with --data"):
+        recipe(tmp_path, 'path = "texts.jsonl"\nlicence = "MIT"\nattribution = "Ana"')
+
+
+def test_a_source_is_looked_for_beside_the_recipe_then_in_the_folder_of_data(tmp_path: Path) -> None:
+    path, data = tmp_path / "recipe.toml", tmp_path / "data"
+    (data / "in").mkdir(parents=True)
+    (data / "in" / "texts.jsonl").write_text("{}")
+    path.write_text('output = "out"\n[[sources]]\npath = "in/texts.jsonl"\nlicence = "MIT"\nattribution = "Ana"')
+    assert read_house_recipe(path, data=data).sources[0].path == str(data / "in" / "texts.jsonl")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "texts.jsonl").write_text("{}")
+    assert read_house_recipe(path, data=data).sources[0].path == str(tmp_path / "in" / "texts.jsonl")
+
+
+def test_a_column_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match='line 1 of texts.jsonl: "text" is no text: set text = "COLUMN"'):
+        stories_of([texts(tmp_path, {"story": TEXT})])
+
+
+def test_sources_without_a_usable_text_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="no text of at least 3 sentences"):
+        stories_of([texts(tmp_path, {"text": "Short."})])
+
+
+def test_the_projects_own_stories_are_all_of_use() -> None:
+    stories = own_stories()
+    assert len(stories) == 450 and len({story.sentences for story in stories}) == 450
+    assert all(story.prompt for story in stories)
