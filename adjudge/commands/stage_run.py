@@ -39,12 +39,16 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
 class StageRun:
     """A run that is alone with its output and with its journal `book`."""
 
-    def __init__(self, book: Journal, earlier: Earlier, closing: ExitStack) -> None:
+    def __init__(self, output: Path, book: Journal, earlier: Earlier, closing: ExitStack) -> None:
         self.book = book
-        self._earlier, self._closing = earlier, closing
+        self._output, self._earlier, self._closing = output, earlier, closing
 
     def open(self, source: Source) -> EngineFace:
-        """The engine, until the run ends; once it is open, what an overwritten run was answered is forgotten."""
+        """The engine, until the run ends; once it is open, what an overwritten run was answered is forgotten.
+
+        Raises AdjudgeError where a run is to go on whose journal is not there: all would be asked again.
+        """
+        check_earlier(self._output, self.book, self._earlier)
         engine = self._closing.enter_context(source.open())
         if self._earlier == "overwrite":
             self.book.clear()
@@ -59,27 +63,28 @@ def stage_run(
     *,
     earlier: Earlier,
     journal: Path | None,
-    plot: Path | None = None,
     others: Sequence[str] = ("dropped",),
+    **more: Path | None,
 ) -> Iterator[StageRun]:
     """A run from `path` to `output` that says what is kept when it is stopped; `what` names the input.
 
-    `others` are written beside the output (see `beside`). Raises AdjudgeError for files that stand in each other's way,
-    and for an earlier run's unless the user has said what is to become of them.
+    `others` are written beside the output (see `beside`), `more` where the user said, if they did. Raises AdjudgeError
+    for files that stand in each other's way, and for an earlier run's unless the user has said what is to become of
+    them.
     """
     journal = journal or output.with_name(output.name + ".journal")
-    check_paths(what, path, output, journal, plot)
+    check_paths(what, path, output, journal, **more)
     check_beside(path, output, *others)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         if earlier == "refuse":
             check_earlier(output, book, earlier)
         with keeping(output, lambda: f"{len(book)} answers are kept in {journal}"):
-            yield StageRun(book, earlier, closing)
+            yield StageRun(output, book, earlier, closing)
 
 
-def beside(output: Path, name: str, suffix: str | None = None) -> Path:
-    """The file of that name that goes with an output, and with its ending where no other is given."""
-    return output.with_name(f"{output.stem}.{name}{suffix or output.suffix}")
+def beside(output: Path, name: str) -> Path:
+    """The file of that name that goes with an output, and with its ending where the name has none."""
+    return output.with_name(f"{output.stem}.{name}{'' if Path(name).suffix else output.suffix}")
 
 
 def check_beside(path: Path, output: Path, *others: str) -> None:
