@@ -10,7 +10,8 @@ from typing import Any
 from adjudge.commands.output import check_writable, make_folder_of
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import Writing, beside, check_beside, stage_run, tell_texts, write_parts
+from adjudge.commands.stage_run import beside, check_beside, stage_run, write_parts
+from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, Aspect, parse_aspects
 from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.commands.source import Source
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
-from adjudge.training.stages import Passed, Texts, write_stage
-
-
-class Writing(msgspec.Struct, frozen=True, kw_only=True):
-    """How the model writes."""
-
-    max_tokens: int
-    temperature: float
-    attempts: int
-    seed: int
-
-    @property
-    def sampling(self) -> Sampling:
-        """As the engine takes it."""
-        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
-
-    def texts(self, engine: EngineFace, book: Journal, schema: Mapping[str, Any] | None = None) -> Texts:
-        """What has texts written so, JSON of a `schema` where there is one."""
-        return Texts(engine, self.sampling, book, schema=schema, attempts=self.attempts, seed=self.seed)
+from adjudge.training.stages import Passed, write_stage
 
 
 class StageRun:
@@ -97,8 +76,3 @@ def write_parts(output: Path, kept: Iterable[Any], stages: Sequence[Passed[Any]]
     """The rows that were kept, and beside them those that were dropped: these first, so that both stand or neither."""
     write_stage(beside(output, "dropped"), (drop for stage in stages for drop in stage.dropped))
     write_stage(output, kept)
-
-
-def tell_texts(texts: Texts) -> None:
-    """Say what the model wrote."""
-    print(f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal")

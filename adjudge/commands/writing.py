@@ -8,7 +8,8 @@ from typing import Any
 
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import Writing, beside, stage_run, tell_texts, write_parts
+from adjudge.commands.stage_run import beside, stage_run, write_parts
+from adjudge.commands.texts import Writing, tell_texts
 from adjudge.training.attrition import Count, show_attrition
 from adjudge.training.stages import Passed, Scores, read_stage
 from adjudge.training.writing.building import SCHEMA, Building, candidates_of
