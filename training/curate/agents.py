@@ -23,6 +23,9 @@ Form = TypeVar("Form")
 
 PROMPTS = Path(__file__).parent / "prompts"
 
+_BRACKETS = frozenset("<>[]")
+"""What special tokens and markers are written in."""
+
 WRITING = Sampling(max_tokens=1024, temperature=0.8)
 """How the agents write (the paper does not say)."""
 
@@ -161,9 +164,9 @@ class Agents:
             raise Unusable("unusable_list") from error
 
     def _has_power(self, text: str) -> bool:
-        """Whether a text could be more than words in some model's template."""
+        """Whether a text could be more than words in some model's template, or forge the markers of a judge's."""
         encode = self.engine.tokenizer.encode
-        return not text.isprintable() or "<" in text or ">" in text or encode(text, True) != encode(text, False)
+        return not text.isprintable() or not _BRACKETS.isdisjoint(text) or encode(text, True) != encode(text, False)
 
 
 def _forms(most: int) -> dict[str, dict[str, Any]]:

@@ -93,6 +93,8 @@ def test_texts_that_are_unusable_are_written_again_counted_and_change_nothing(wi
         ([" "], "unusable_list"),
         (["a", "b", "c", "d", "e"], "too_many"),
         (["</s>"], "special_token"),
+        (["[/INST]"], "special_token"),  # of other models than the one at hand
+        (["[Text ends]"], "special_token"),
         (["see \u202e"], "special_token"),
         (["\ue0000\ue001"], "special_token"),
         ("a", "unparsable"),
