@@ -76,7 +76,7 @@ def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: s
     _check_output(path, output)
     chosen = _aspects(aspects)
     grouped = _grouped(read_reviews(path, chosen), rules, chosen)
-    write_parts(output, grouped.questions, grouped.stages)
+    _write(output, grouped.questions, grouped.stages)
     title = f"What each stage left of the reviews in {path.name}"
     counts = _show(grouped.stages, title)
     if plot is not None:
@@ -93,7 +93,7 @@ def instruct_file(path: Path, output: Path, *, split: str, k: int | None, texts:
     """Write rows to tune on from the questions of `path`."""
     _check_output(path, output)
     made = tuning_rows(read_questions(path), split=split, k=k, texts=texts, aspects=_aspects(aspects))
-    write_parts(output, made.rows, made.stages)
+    _write(output, made.rows, made.stages)
     _show(made.stages, f"Questions of {path.name} to tune on")
     print(f"{len(made.rows)} rows: {output}")
 
@@ -115,6 +115,13 @@ def _check_output(path: Path, output: Path) -> None:
     check_beside(path, output, "dropped")
     make_folder_of(output)
     check_writable(output)
+
+
+def _write(output: Path, rows: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:
+    try:
+        write_parts(output, rows, stages)
+    except OSError as error:
+        raise AdjudgeError(f"cannot write {output} ({error.strerror}): make room, or name another with -o") from error
 
 
 def _show(stages: Sequence[Passed[Any]], title: str) -> list[Count]:

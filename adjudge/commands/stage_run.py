@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,13 @@ def check_beside(path: Path, output: Path, *others: str) -> None:
         raise AdjudgeError(f"{path} would be overwritten: name another output with -o")
 
 
-def write_parts(output: Path, kept: Iterable[Any], stages: Sequence[Passed[Any]]) -> None:
-    """The rows that were kept, and beside them those that were dropped: these first, so that both stand or neither."""
-    write_stage(beside(output, "dropped"), (drop for stage in stages for drop in stage.dropped))
+def write_parts(output: Path, kept: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:
+    """The rows that were kept, and beside them those that were dropped: these first, so that both stand or neither.
+
+    Where none were kept, it is said: an empty file is not what anybody wants.
+    """
+    dropped = beside(output, "dropped")
+    write_stage(dropped, (drop for stage in stages for drop in stage.dropped))
     write_stage(output, kept)
+    if not kept:
+        print(f"adjudge: nothing is left in {output}: {dropped} says why", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +81,3 @@ def build_file(
     tell_texts(texts)
     counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)
     print(f"benchmark: {output} ({counts})\ndropped: {beside(output, 'dropped')}")
-    if not rows:
-        print(
-            f"adjudge: no text was left: see why in {beside(output, 'dropped')}, and --least, --min-mass",
-            file=sys.stderr,
-        )

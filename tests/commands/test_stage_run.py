@@ -78,6 +78,11 @@ def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -
         pass
 
 
+def test_a_stage_that_leaves_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_parts(tmp_path / "o.jsonl", [], [Passed("sieve", [], [Drop("sieve", "small", {"a": 0})])])
+    assert "nothing is left in" in capsys.readouterr().err
+
+
 def test_dropped_rows_stand_beside_those_that_were_kept_with_stage_and_reason(tmp_path: Path) -> None:
     output = tmp_path / "o.jsonl"
     write_parts(output, [{"a": 1}], [Passed("sieve", [{"a": 1}], [Drop("sieve", "small", {"a": 0})])])
