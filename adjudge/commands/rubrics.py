@@ -24,6 +24,7 @@ from adjudge.rewards.published_rubrics import open_rubric
 from adjudge.rewards.retrieval import EngineEmbedder
 from adjudge.rewards.wire import ITEM_COLUMNS, Row, rubric_item_of
 from adjudge.training.attrition import show_attrition
+from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.rubrics.corpus import Page, read_corpus
 from adjudge.training.rubrics.filtering import Form
 from adjudge.training.rubrics.mining import Mined, Miner, Mining, check_sampling, fixed_rows, given_answers, item_rows
@@ -66,7 +67,7 @@ def mine_file(
         miner = Miner(
             engine,
             mining,
-            search=_search(pages, search, engine, mining.language),
+            search=_search(pages, search, KeptEngine(engine, run.book), mining.language),
             sampling=sampling,
             journal=run.book,
             writers=[partial(_writer, source, name) for name in writers],

@@ -118,6 +118,18 @@ def test_a_stopped_run_goes_on_with_resume_and_asks_nothing_twice(
     assert run(*MINE, "--overwrite").exit_code == 0 and len(engine.asked) == 2 * asked
 
 
+def test_pages_found_by_meaning_are_embedded_once(
+    engine: Examiner, tiny: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Examiner, "require_embeddings", lambda self: None)
+    monkeypatch.setattr(Examiner, "embed_iter", lambda self, prompts, **how: tiny.embed_iter(prompts, **how))
+    assert run(*MINE, "--search", "meaning").exit_code == 0
+    rubrics = Path("r.jsonl").read_bytes()
+    monkeypatch.setattr(Examiner, "embed_iter", lambda *prompts, **how: pytest.fail("a text was embedded again"))
+    assert run(*MINE, "--search", "meaning", "--resume").exit_code == 0
+    assert Path("r.jsonl").read_bytes() == rubrics
+
+
 def test_without_rubrics_every_question_gets_the_six_dimensions_and_nothing_is_asked(engine: Examiner) -> None:
     assert run("rubrics", "mine", "q.jsonl", "--without", "rubrics", "--items", "i.jsonl").exit_code == 0
     assert len(lines("q.rubrics.jsonl")[1]["rubric"]["criteria"]) == 6 and not engine.asked
