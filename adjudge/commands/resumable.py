@@ -18,21 +18,22 @@ from adjudge.rewards.journal import Journal
 Earlier = Literal["resume", "overwrite", "refuse"]
 
 
-def check_paths(what: str, path: Path, output: Path, journal: Path, **others: Path | None) -> None:
+def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> None:
     """Make the folders, and refuse files that cannot be written or that are named twice.
 
-    `what` names the input; of the `others`, by their names, those that are None are not written.
+    `what` names the input; `others` are written too, by their names, where they are not None.
     """
     more = {f"the {name}": file for name, file in others.items() if file is not None}
-    names = {what: path, "the output": output, "the journal": journal, **more}
+    names = {what: path, "the output": output, **more}
     places: dict[Path, str] = {}
     for name, file in names.items():
         if other := places.get(file.resolve()):
             raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
         places[file.resolve()] = name
-    for written in (output, *more.values()):
-        make_folder_of(written)
-        check_writable(written)
+    for name, written in names.items():
+        if name not in (what, "the journal"):  # which is a database, and says so itself
+            make_folder_of(written)
+            check_writable(written)
 
 
 @contextmanager

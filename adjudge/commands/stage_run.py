@@ -53,7 +53,7 @@ def stage_run(
     them.
     """
     journal = journal or output.with_name(output.name + ".journal")
-    check_paths(what, path, output, journal, **more)
+    check_paths(what, path, output, journal=journal, **more)
     check_beside(path, output, *others)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         if earlier == "refuse":

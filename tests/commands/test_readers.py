@@ -93,7 +93,8 @@ def test_plots_are_rewritten_in_runs_that_go_on_where_they_stopped(run: Run) -> 
     [
         ({"score": 11}, ("group", "r.jsonl"), '"score" is 11'),
         ({"plot": ""}, ("anonymise", "r.jsonl", "--model", "no/such"), '"plot" is empty'),
-        ({}, ("group", "r.jsonl", "-o", "r.jsonl"), "would be overwritten"),
+        ({}, ("group", "r.jsonl", "-o", "r.jsonl"), "both the reviews and the output"),
+        ({}, ("group", "r.jsonl", "-o", "i.jsonl", "--plot", "r.jsonl/p.png"), "cannot make the folder r.jsonl"),
         ({}, ("group", "r.jsonl", "--plot", "p.txt"), "is no picture"),
         ({}, ("group", "r.jsonl", "--k", "5", "--least", "3"), "least is 3"),
         ({}, ("instruct", "r.jsonl"), '"expected" is missing'),
