@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,7 +143,8 @@ class Agents:
         cases = wrong[: self.shown]
         data = {**_columns(cases), "principles": list(principles), "why": [case.why for case in cases]}
         said, truth = [int(case.said) for case in cases], [int(case.truth) for case in cases]
-        return self._one("revise", data, self._list, said=said, truth=truth, most=self.most)
+        read = partial(self._list, trusted=frozenset(principles))
+        return self._one("revise", data, read, said=said, truth=truth, most=self.most)
 
     def _one(self, name: str, data: Mapping[str, Data], read: Read[Form], **trusted: Any) -> Form | Unusable:
         [(_, found)] = self._texts[name].write([self._prompt(name, data, **trusted)], read)
@@ -151,12 +153,12 @@ class Agents:
     def _prompt(self, name: str, data: Mapping[str, Data], **trusted: Any) -> Prompt:
         return self._texts[name].prompt(*self._prompts[name].render(data={"reasons": [], **data}, **trusted))
 
-    def _list(self, text: str) -> tuple[str, ...]:
-        """The principles in a text, fit to be trusted: later on they are part of a judge's own prompt."""
+    def _list(self, text: str, trusted: Collection[str]) -> tuple[str, ...]:
+        """The principles in a text, the new ones fit to be trusted: later on they are part of a judge's own prompt."""
         principles = [_line(principle) for principle in json_of(_Principles)(text).principles]
         if len(principles) > self.most:
             raise Unusable("too_many")
-        if any(self._has_power(principle) for principle in principles):
+        if any(self._has_power(principle) for principle in principles if principle not in trusted):
             raise Unusable("special_token")
         try:
             return checked(principles)

@@ -107,6 +107,12 @@ def test_a_list_that_is_no_principles_is_unusable(wide: Engine, principles: Any,
     assert str(found) == reason and len(engine.asked) == 2
 
 
+def test_principles_of_the_users_own_stay_whatever_they_hold(wide: Engine) -> None:
+    own = "Greet [name] <warmly>."
+    engine = World(wide, lambda shown, before: json.dumps({"principles": [own, "Be brief."]}))
+    assert search_of(engine).agents.revise([own], []) == (own, "Be brief.")
+
+
 def test_what_cannot_be_judged_is_dropped_and_no_hit(wide: Engine) -> None:
     engine = World(wide, lambda shown, before: act(shown, before).replace("a plain text", "a dumb text"))
     search = search_of(engine, rounds=1, reflect=False)
