@@ -52,7 +52,7 @@ def stage_run(
     for files that stand in each other's way, and for an earlier run's unless the user has said what is to become of
     them.
     """
-    journal = journal or output.with_name(output.name + ".journal")
+    journal = journal or output.parent / f"{output.name}.journal"
     check_paths(what, path, output, journal=journal, **more)
     check_beside(path, output, *others)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:

@@ -69,6 +69,15 @@ def test_files_that_the_user_names_are_refused_where_they_are_one(tmp_path: Path
         pass
 
 
+def test_an_output_that_is_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with (
+        pytest.raises(AdjudgeError, match="cannot write . "),
+        stage_run("the texts", Path("t.jsonl"), Path("."), earlier="refuse", journal=None),
+    ):
+        pass
+
+
 def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -> None:
     texts = tmp_path / "o.dropped.jsonl"
     with (
