@@ -76,7 +76,7 @@ def pair_of(row: Row, number: int) -> Pair:
         prompt=row.optional_text("prompt", judge) or "",
         prompt_a=prompt_a,
         prompt_b=prompt_b,
-        id=_id(row, number),
+        id=id_of(row, number),
     )
 
 
@@ -94,7 +94,7 @@ def group_of(row: Row, number: int) -> Group:
         prompt=row.text("prompt", tournament),
         responses=tuple(responses),
         reference=row.optional_text("reference", tournament),
-        id=_id(row, number),
+        id=id_of(row, number),
     )
 
 
@@ -104,7 +104,7 @@ def item_of(row: Row, number: int) -> Item:
     return Item(
         prompt=row.text("prompt", judge),
         response=row.text("response", judge),
-        id=_id(row, number),
+        id=id_of(row, number),
         reference=row.optional_text("reference", judge),
     )
 
@@ -215,7 +215,8 @@ def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
         raise AdjudgeError(f'{row.place}: "reviews" cannot be read ({detail}): give a list of {form}') from error
 
 
-def _id(row: Row, number: int) -> str:
+def id_of(row: Row, number: int) -> str:
+    """What a row goes by: its `id`, or its number where it has none."""
     name = row.columns.get("id")
     return str(number if name in (None, "") else name)
 

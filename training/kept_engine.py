@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
@@ -14,19 +15,40 @@ from adjudge.engine.labels import Labels
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Score
+from adjudge.engine.score import Reason, Score
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judge import PASSING
 
-Result = TypeVar("Result", Score, Completion)
+
+class KeptEmbedding(msgspec.Struct, frozen=True, array_like=True):
+    """An embedding as the journal keeps it."""
+
+    values: bytes | None
+    reason: Reason | None
+    prompt_tokens: int
+
+    @staticmethod
+    def of(embedding: Embedding) -> KeptEmbedding:
+        """The embedding to keep."""
+        values = None if embedding.values is None else embedding.values.tobytes()
+        return KeptEmbedding(values, embedding.reason, embedding.prompt_tokens)
+
+    @property
+    def embedding(self) -> Embedding:
+        """As the engine gave it."""
+        values = None if self.values is None else np.frombuffer(self.values, np.float32)
+        return Embedding(values, self.reason, self.prompt_tokens)
+
+
+Result = TypeVar("Result", Score, Completion, KeptEmbedding)
 
 
 class KeptEngine(EngineFace):
-    """`engine`, but what it scored and wrote for a prompt is kept in the `journal`, under all that decides it.
+    """`engine`, but what it scored, wrote and embedded is kept in the `journal`, under all that decides it.
 
     A judge of several rounds keeps verdicts, not what was said on the way to them: this keeps that too. Answers that
-    lie in the moment (timeouts) are not kept; embeddings and rewards are computed anew. Texts come one a prompt, each
-    with its own seed.
+    lie in the moment (timeouts) are not kept; rewards are computed anew. Texts come one a prompt, each with its own
+    seed.
     """
 
     def __init__(self, engine: EngineFace, journal: Journal) -> None:
@@ -99,7 +121,15 @@ class KeptEngine(EngineFace):
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, Embedding]]:
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        return self._engine.embed_iter(prompts, priority=priority, timeout=timeout)
+        keys = [self._key("embedding", prompt, None) for prompt in prompts]
+
+        def ask(new: Sequence[int]) -> Iterator[tuple[int, KeptEmbedding]]:
+            wanted = [prompts[place] for place in new]
+            for number, embedding in self._engine.embed_iter(wanted, priority=priority, timeout=timeout):
+                yield number, KeptEmbedding.of(embedding)
+
+        found = self._known_first(keys, KeptEmbedding, lambda kept: kept.reason, ask)
+        return ((place, kept.embedding) for place, kept in found)
 
     def reward_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None

@@ -26,7 +26,7 @@ from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judge import PASSING
 from adjudge.rewards.kept_answers import KeptScore
-from adjudge.rewards.wire import Row, encodable, json_line, read_rows
+from adjudge.rewards.wire import Row, encodable, id_of, json_line, read_rows
 
 T = TypeVar("T")
 Read = Callable[[str], T]
@@ -269,21 +269,21 @@ def write_stage(path: Path, rows: Iterable[Any]) -> None:
 
 
 def read_stage(path: Path, *, needs: Sequence[str] = ()) -> list[Row]:
-    """The rows of a file; each has the columns it `needs`, and an `id` of its own if it has one.
+    """The rows of a file; each has the columns it `needs`, and goes by an id of its own (see `id_of`).
 
-    Raises AdjudgeError as `read_rows` does, and for a file that was not written to its end.
+    Raises AdjudgeError as `read_rows` does, for two rows of one id, and for a file that was not written to its end.
     """
     check_whole(path)
     rows = read_rows(path)
     places: dict[str, str] = {}
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         for name in needs:
             if row.columns.get(name) is None:
                 raise AdjudgeError(f'{row.place}: "{name}" is missing')
-        if (own := row.columns.get("id")) is not None:
-            if earlier := places.get(str(own)):
-                raise AdjudgeError(f'{row.place}: its id "{own}" is that of {earlier} too: give each row its own')
-            places[str(own)] = row.place
+        own = id_of(row, number)
+        if earlier := places.get(own):
+            raise AdjudgeError(f'{row.place}: its id "{own}" is that of {earlier} too: give each row its own')
+        places[own] = row.place
     return rows
 
 

@@ -7,17 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
-from adjudge.cli.options import (
-    JournalFile,
-)
+from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.options import JournalFile
+from adjudge.commands.texts import Writing
 
 evolve = typer.Typer(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
 
-MaxTokens = Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)]
-Temperature = Annotated[float, typer.Option(help="How freely it is written.", min=0.0)]
-Attempts = Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)]
-Seed = Annotated[int, typer.Option(help="Another seed draws other questions, examples and texts.")]
 Mode = Annotated[
     Literal["direct", "reasoned"],
     typer.Option(help="How the model judges: at once, by the label distribution, or after an analysis in writing."),
@@ -38,11 +33,8 @@ def evolve_synthesize(
     ] = "mean",
     examples: Annotated[Path | None, typer.Option(help="Rationales, as this command writes them, to show.")] = None,
     shots: Annotated[int, typer.Option(help="How many of them are shown before each question.", min=0)] = 1,
-    max_tokens: MaxTokens = 512,
-    temperature: Temperature = 0.7,
-    attempts: Attempts = 3,
-    seed: Seed = 0,
     *,
+    writing: Annotated[Writing, written(512)],
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -55,7 +47,6 @@ def evolve_synthesize(
     OUTPUT.dropped.jsonl, with the reason.
     """
     from adjudge.commands.evolve import synthesize_file
-    from adjudge.commands.stage_run import Writing
 
     synthesize_file(
         stories,
@@ -67,7 +58,7 @@ def evolve_synthesize(
         raters=raters,
         examples=examples,
         shots=shots,
-        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=writing,
         source=source,
         earlier=earlier,
         journal=journal,
@@ -84,11 +75,8 @@ def evolve_filter(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw what each stage left: a .png, .svg or .pdf.")] = None,
     mode: Mode = "direct",
-    max_tokens: MaxTokens = 512,
-    temperature: Temperature = 0.7,
-    attempts: Attempts = 3,
-    seed: Seed = 0,
     *,
+    writing: Annotated[Writing, written(512)],
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -103,14 +91,13 @@ def evolve_filter(
     A row needs `aspect`, `prompt_a`, `story_a`, `score_a`, the same of b (of pairs) and `response`.
     """
     from adjudge.commands.evolve import filter_file
-    from adjudge.commands.stage_run import Writing
 
     filter_file(
         rationales,
         output or rationales.with_suffix(".evolved.jsonl"),
         stages=stages,
         mode=mode,
-        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=writing,
         source=source,
         earlier=earlier,
         journal=journal,
@@ -126,11 +113,8 @@ def evolve_validate(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The table as JSONL.")] = None,
     sample: Annotated[int, typer.Option(help="Rationales, and pairs, of each stage at most.", min=1)] = 1000,
     mode: Mode = "direct",
-    max_tokens: MaxTokens = 512,
-    temperature: Temperature = 0.7,
-    attempts: Attempts = 3,
-    seed: Seed = 0,
     *,
+    writing: Annotated[Writing, written(512)],
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -141,7 +125,6 @@ def evolve_validate(
     the same question that it dropped, in both orders. Take another model than the one that wrote and filtered them.
     """
     from adjudge.commands.evolve import validate_file
-    from adjudge.commands.stage_run import Writing
 
     validate_file(
         evolved,
@@ -149,7 +132,7 @@ def evolve_validate(
         dropped=dropped,
         sample=sample,
         mode=mode,
-        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=writing,
         source=source,
         earlier=earlier,
         journal=journal,

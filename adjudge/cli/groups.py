@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import typer
+
 from adjudge.cli.options import (
     DEFAULT_MODEL,
     Adapter,
@@ -21,6 +23,7 @@ from adjudge.cli.options import (
     Url,
 )
 from adjudge.commands.source import Source
+from adjudge.commands.texts import Writing
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,20 @@ Earlier = Literal["resume", "overwrite", "refuse"]
 
 def _earlier(resume: Resume = False, overwrite: Overwrite = False) -> Earlier:
     return "resume" if resume else "overwrite" if overwrite else "refuse"
+
+
+def written(most: int, how_freely: float = 0.7) -> Group:
+    """How the model writes (`Writing`), where texts have `most` tokens unless the user says otherwise."""
+
+    def make(
+        max_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)] = most,
+        temperature: Annotated[float, typer.Option(help="How freely texts are written.", min=0.0)] = how_freely,
+        attempts: Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)] = 3,
+        seed: Annotated[int, typer.Option(help="Another seed draws other texts, and whatever else is drawn.")] = 0,
+    ) -> Writing:
+        return Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed)
+
+    return Group(make)
 
 
 Asked = Annotated[Source, Group(_source)]

@@ -7,18 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
-from adjudge.cli.options import (
-    JournalFile,
-    JudgeAspects,
-)
+from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.options import JournalFile, JudgeAspects
+from adjudge.commands.texts import Writing
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
 
-MaxTokens = Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)]
-Temperature = Annotated[float, typer.Option(help="How freely it is written.", min=0.0)]
-Attempts = Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)]
-Seed = Annotated[int, typer.Option(help="Another seed draws others.")]
 PromptLanguage = Annotated[str, typer.Option(help="Language of the prompts.")]
 Plot = Annotated[Path | None, typer.Option(help="Also draw what each stage left: a .png, .svg or .pdf.")]
 
@@ -28,12 +22,9 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw what each stage left:
 def readers_anonymise(
     reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot, and a review where there is one.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The rows with new names, JSONL.")] = None,
-    max_tokens: MaxTokens = 1024,
-    temperature: Temperature = 0.7,
-    attempts: Attempts = 3,
-    seed: Seed = 0,
     language: PromptLanguage = "en",
     *,
+    writing: Annotated[Writing, written(1024)],
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -48,13 +39,12 @@ def readers_anonymise(
     stopped at any time and continued with --resume; nothing is asked twice.
     """
     from adjudge.commands.readers import anonymise_file
-    from adjudge.commands.stage_run import Writing
 
     anonymise_file(
         reviews,
         output or reviews.with_suffix(".anonymous.jsonl"),
         language=language,
-        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=writing,
         source=source,
         earlier=earlier,
         journal=journal,
@@ -67,12 +57,9 @@ def readers_summarise(
     reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The rows with summaries, JSONL.")] = None,
     words: Annotated[int, typer.Option(help="Words of a summary at most.", min=10)] = 250,
-    max_tokens: MaxTokens = 512,
-    temperature: Temperature = 0.7,
-    attempts: Attempts = 3,
-    seed: Seed = 0,
     language: PromptLanguage = "en",
     *,
+    writing: Annotated[Writing, written(512)],
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -83,14 +70,13 @@ def readers_summarise(
     can be stopped at any time and continued with --resume; nothing is asked twice.
     """
     from adjudge.commands.readers import summarise_file
-    from adjudge.commands.stage_run import Writing
 
     summarise_file(
         reviews,
         output or reviews.with_suffix(".summaries.jsonl"),
         words=words,
         language=language,
-        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=writing,
         source=source,
         earlier=earlier,
         journal=journal,
@@ -109,7 +95,7 @@ def readers_group(
     budget: Annotated[int, typer.Option(help="Words of a prompt at most.", min=1)] = 2500,
     test: Annotated[float, typer.Option(help="Share of the readers that is kept unseen.", min=0.0, max=0.99)] = 0.1,
     aspects: JudgeAspects = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Another seed draws others.")] = 0,
     plot: Plot = None,
 ) -> None:
     """Group reviews by reader into questions for `adjudge judge --judge personal`, split by reader.

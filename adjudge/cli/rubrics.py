@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
-from adjudge.cli.options import (
-    JournalFile,
-)
+from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.options import JournalFile
+from adjudge.commands.texts import Writing
 
 rubrics = typer.Typer(
     help="Mine a rubric for each question from texts that people wrote, and compare the ways to score by rubrics.",
@@ -59,12 +58,9 @@ def mine(
         typer.Option(help="Leave out, after commas: rubrics (six fixed dimensions instead), filter, texts."),
     ] = None,
     language: Annotated[str, typer.Option(help="Language of what the writing model is told: en, zh.")] = "en",
-    max_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)] = 2048,
-    temperature: Annotated[float, typer.Option(help="How freely texts are written; above 0.", min=0.0)] = 0.8,
-    attempts: Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)] = 3,
-    seed: Annotated[int, typer.Option(help="Decides which texts are drawn.")] = 0,
     min_mass: MinMass = 0.01,
     *,
+    writing: Annotated[Writing, written(2048, 0.8)],
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -81,7 +77,6 @@ def mine(
     asked twice.
     """
     from adjudge.commands.rubrics import mine_file
-    from adjudge.engine.sampling import Sampling
     from adjudge.training.rubrics.mining import Mining
 
     mining = Mining(
@@ -93,14 +88,14 @@ def mine(
         without=frozenset(name.strip() for name in (without or "").split(",") if name.strip()),  # type: ignore[misc]
         language=language,
         min_mass=min_mass,
-        attempts=attempts,
-        seed=seed,
+        attempts=writing.attempts,
+        seed=writing.seed,
     )
     mine_file(
         questions,
         output or questions.with_suffix(".rubrics.jsonl"),
         mining=mining,
-        sampling=Sampling(max_tokens=max_tokens, temperature=temperature),
+        sampling=writing.sampling,
         corpus=corpus,
         search=search,
         items=items,

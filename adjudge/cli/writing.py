@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
-from adjudge.cli.options import (
-    JournalFile,
-)
+from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.options import JournalFile
+from adjudge.commands.texts import Writing
 
 writing = typer.Typer(
     help="Disturb texts to test a judge, and build writing benchmarks from texts (Tree of Writing).",
@@ -18,10 +17,6 @@ writing = typer.Typer(
 )
 
 Texts = Annotated[Path, typer.Argument(help="JSONL or CSV of texts: response, text or story; other columns stay.")]
-MaxTokens = Annotated[int, typer.Option(help="Tokens of a text that is written at most.", min=1)]
-Temperature = Annotated[float, typer.Option(help="How freely it is written.", min=0.0)]
-Attempts = Annotated[int, typer.Option(help="How often an unusable text is written in all.", min=1)]
-Seed = Annotated[int, typer.Option(help="Another seed draws other passages and texts.")]
 
 
 @writing.command("disturb")
@@ -36,11 +31,8 @@ def writing_disturb(
         ),
     ] = None,
     most: Annotated[int, typer.Option(help="Passages that are dropped or repeated at most.", min=1)] = 3,
-    max_tokens: MaxTokens = 1024,
-    temperature: Temperature = 0.7,
-    attempts: Attempts = 3,
-    seed: Seed = 0,
     *,
+    writing: Annotated[Writing, written(1024)],
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -52,7 +44,6 @@ def writing_disturb(
     (`of`), which `kind` and how much (`amount` of `unit`). What was too short stands in OUTPUT.dropped.jsonl. Next:
     `adjudge judge OUTPUT --judge tree`, then `adjudge bench tree`.
     """
-    from adjudge.commands.stage_run import Writing
     from adjudge.commands.writing import disturb_file
 
     disturb_file(
@@ -60,7 +51,7 @@ def writing_disturb(
         output or texts.with_suffix(".disturbed.jsonl"),
         kinds=kinds,
         most=most,
-        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=writing,
         source=source,
         earlier=earlier,
         journal=journal,
@@ -77,11 +68,8 @@ def writing_build(
     min_mass: Annotated[
         float, typer.Option(help="Probability that the labels must have together.", min=0.0, max=1.0)
     ] = 0.01,
-    max_tokens: MaxTokens = 768,
-    temperature: Temperature = 0.7,
-    attempts: Attempts = 3,
-    seed: Seed = 0,
     *,
+    writing: Annotated[Writing, written(768)],
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -94,7 +82,6 @@ def writing_build(
     instruction). With a `response` they are rows for `adjudge judge --judge tree`. English and Chinese texts are asked
     about in their language. Every text that was dropped stands in OUTPUT.dropped.jsonl, with the stage and the reason.
     """
-    from adjudge.commands.stage_run import Writing
     from adjudge.commands.writing import build_file
 
     build_file(
@@ -103,7 +90,7 @@ def writing_build(
         tasks=tasks,
         least=least,
         min_mass=min_mass,
-        writing=Writing(max_tokens=max_tokens, temperature=temperature, attempts=attempts, seed=seed),
+        writing=writing,
         source=source,
         earlier=earlier,
         journal=journal,

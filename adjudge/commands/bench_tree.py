@@ -165,15 +165,15 @@ def _show(cells: Sequence[Cell]) -> None:
     for name in dict.fromkeys(cell.table for cell in cells):
         some = [cell for cell in cells if cell.table == name]
         columns = dict.fromkeys(cell.column for cell in some)
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", title=visible(name))
-        table.title_justify = "left"
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", title_justify="left")
+        table.title = Text(visible(name))
         for column in ("", *columns):
-            table.add_column(visible(column), justify="right" if column else "left")
+            table.add_column(Text(visible(column)), justify="right" if column else "left")
         for row in dict.fromkeys(cell.row for cell in some):
             found = {cell.column: cell for cell in some if cell.row == row}
             table.add_row(row, *(Text(_told(found.get(column))) for column in columns))
         console.print(table)
-        console.print(_note(some), soft_wrap=True)
+        console.print(_note(some), markup=False, soft_wrap=True)
 
 
 def _told(cell: Cell | None) -> str:
@@ -193,7 +193,7 @@ def _note(cells: Sequence[Cell]) -> str:
     if cells[0].table == "lengths":
         return f"Pearson, in characters, ** p < 0.05, * p < 0.1, over {counted(max(counts), 'text')} at most; {paper}"
     if cells[0].table == "disturbances":
-        fooled = [f"{cell.row} by {cell.column}" for cell in cells if cell.mark]
+        fooled = [f"{cell.row} by {visible(cell.column)}" for cell in cells if cell.mark]
         told = f"not lowered (!): {', '.join(fooled)}" if fooled else "every disturbance lowers every score"
         return f"initial scores and changes over {counted(max(counts), 'text')} at most; {told}; {paper}"
     return f"correlations over systems, mean scores over {counted(max(counts), 'text')} at most; {paper}, with people"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,15 +11,14 @@ from rich.console import Console
 
 from adjudge.bench.labels import label_lines
 from adjudge.bench.words import counted
-from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
+from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
+from adjudge.commands.stage_run import beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.debate import DebateJudge
-from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import Options, prepare
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.principle import PrincipleJudge, default_principles, read_principles
-from adjudge.rewards.verdict import Verdict
 from adjudge.rewards.wire import verdict_record
 from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
 from adjudge.training.curate.agents import FIRST_STRATEGY, WRITING, Agents
@@ -48,35 +46,32 @@ def curate_pairs_file(
     candidates, open_judge = candidates_of(rows), prepare("debate", options)
     if plot is not None:
         check_picture(plot)
-    verdicts: list[Verdict] = []
-    with _journaled("the texts", path, output, journal, plot, earlier) as book, ExitStack() as closing:
-        engine = closing.enter_context(source.open())
-        judge = cast(DebateJudge, open_judge(KeptEngine(engine, book), book))
-        if earlier == "overwrite":
-            book.clear()
-        with keeping(output, lambda: "what was asked so far is kept"):
-            debated, verdicts = judge_candidates(judge, candidates)
-            pairs, stages = make_pairs(debated.kept, rules)
-            stages = [debated, *stages]
-            write_stage(
-                beside(output, "verdicts.jsonl"),
-                (verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)),
-            )
-            write_stage(beside(output, "dropped.jsonl"), (drop.record for stage in stages for drop in stage.dropped))
-            labels = [candidate.label for candidate in candidates]
-            counts, rulings = [Count.of(stage) for stage in stages], Rulings.of(verdicts)
-            agreement = compare_labels(verdicts, labels)
-            summary = {
-                "pairs": len(pairs),
-                "stages": counts,
-                "rulings": rulings,
-                "agreement": measures(agreement),
-                "model": engine.name,
-                "rules": rules,
-                "options": {name: str(value) for name, value in options.items()},
-            }
-            write_stage(beside(output, "summary.json"), [summary])
-            write_stage(output, pairs)
+    others = ("verdicts.jsonl", "dropped.jsonl", "summary.json")
+    with stage_run("the texts", path, output, earlier=earlier, journal=journal, plot=plot, others=others) as run:
+        engine = run.open(source)
+        judge = cast(DebateJudge, open_judge(KeptEngine(engine, run.book), run.book))
+        debated, verdicts = judge_candidates(judge, candidates)
+        pairs, stages = make_pairs(debated.kept, rules)
+        stages = [debated, *stages]
+        write_stage(
+            beside(output, "verdicts.jsonl"),
+            (verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)),
+        )
+        write_stage(beside(output, "dropped.jsonl"), (drop for stage in stages for drop in stage.dropped))
+        labels = [candidate.label for candidate in candidates]
+        counts, rulings = [Count.of(stage) for stage in stages], Rulings.of(verdicts)
+        agreement = compare_labels(verdicts, labels)
+        summary = {
+            "pairs": len(pairs),
+            "stages": counts,
+            "rulings": rulings,
+            "agreement": measures(agreement),
+            "model": engine.name,
+            "rules": rules,
+            "options": {name: str(value) for name, value in options.items()},
+        }
+        write_stage(beside(output, "summary.json"), [summary])
+        write_stage(output, pairs)
     title = f"Pairs of {path.name}"
     show_attrition(counts, title)
     if plot is not None:
@@ -124,21 +119,19 @@ def curate_principles_file(
     if plot is not None:
         check_picture(plot)
     rounds: list[Round] = []
-    with _journaled("the texts", path, output, journal, plot, earlier) as book, ExitStack() as closing:
-        engine = closing.enter_context(source.open())
-        agents = Agents(engine, book, language=language, most=most, **writing)
+    others = ("rounds.jsonl", "dropped.jsonl")
+    with stage_run("the texts", path, output, earlier=earlier, journal=journal, plot=plot, others=others) as run:
+        engine = run.open(source)
+        agents = Agents(engine, run.book, language=language, most=most, **writing)
         search = Search(
-            lambda principles: PrincipleJudge(engine, principles, journal=book, **how), agents, division, plan
+            lambda principles: PrincipleJudge(engine, principles, journal=run.book, **how), agents, division, plan
         )
-        if earlier == "overwrite":
-            book.clear()
-        with keeping(output, lambda: f"{max(len(rounds) - 1, 0)} of {plan.rounds} rounds are kept"):
-            for one in search.rounds(start, FIRST_STRATEGY[language]):
-                rounds.append(one)
-                write_stage(beside(output, "rounds.jsonl"), (known.record for known in rounds))
-                write_stage(beside(output, "dropped.jsonl"), (drop.record for drop in search.dropped))
-                write_principles(output, rounds)
-                _say(_round_line(one))
+        for one in search.rounds(start, FIRST_STRATEGY[language]):
+            rounds.append(one)
+            write_stage(beside(output, "rounds.jsonl"), rounds)
+            write_stage(beside(output, "dropped.jsonl"), search.dropped)
+            write_principles(output, rounds)
+            _say(_round_line(one))
     if plot is not None:
         draw_rounds(rounds, plot, f"Principles from {path.name}")
     chosen = best(rounds)
@@ -162,27 +155,10 @@ def _round_line(one: Round) -> str:
     return f"round {one.number}: {numbers}{happened if one.number else ''}{dropped}"
 
 
-def beside(output: Path, ending: str) -> Path:
-    """The file of that ending that goes with an output."""
-    return output.with_name(f"{output.stem}.{ending}")
-
-
 def measures(agreement: LabelAgreement) -> dict[str, Any]:
     """An agreement with all that follows from its counts."""
     names = ("judged", "accuracy", "precision", "recall", "f1")
     return {**msgspec.structs.asdict(agreement), **{name: getattr(agreement, name) for name in names}}
-
-
-@contextmanager
-def _journaled(
-    what: str, path: Path, output: Path, journal: Path | None, plot: Path | None, earlier: Earlier
-) -> Iterator[Journal]:
-    """The journal of a run that nobody else is in; refuses an earlier run's unless the user said what becomes of it."""
-    journal = journal or output.with_name(output.name + ".journal")
-    check_paths(what, path, output, journal, plot)
-    with alone(journal), Journal(journal) as book:
-        check_earlier(output, book, earlier)
-        yield book
 
 
 def _one_class(labels: Sequence[bool | None]) -> list[str]:

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import Writing, beside, stage_run, tell_texts, write_parts
+from adjudge.commands.stage_run import beside, stage_run, write_parts
+from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, parse_aspects

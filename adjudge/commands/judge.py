@@ -86,8 +86,8 @@ def judge_rows(
     if kind.what == "pairs":
         intentions(rows)
     labels = [label_of(row) for row in rows] if kind.labels else None
-    journal = journal or output.with_name(output.name + ".journal")
-    check_paths(f"the {kind.what}", path, output, journal, report)
+    journal = journal or output.parent / f"{output.name}.journal"
+    check_paths(f"the {kind.what}", path, output, journal=journal, report=report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
         engine = closing.enter_context(source.open())

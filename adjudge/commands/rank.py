@@ -46,8 +46,8 @@ def rank_file(
     rows = rows_of(path)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
-    journal = journal or output.with_name(output.name + ".journal")
-    check_paths("the groups", path, output, journal, report)
+    journal = journal or output.parent / f"{output.name}.journal"
+    check_paths("the groups", path, output, journal=journal, report=report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
         engine = closing.enter_context(source.open())

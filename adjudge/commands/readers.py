@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.output import check_writable, make_folder_of
-from adjudge.commands.resumable import Earlier
+from adjudge.commands.resumable import Earlier, check_paths
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import Writing, beside, check_beside, stage_run, tell_texts, write_parts
+from adjudge.commands.stage_run import beside, check_beside, stage_run, write_parts
+from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, Aspect, parse_aspects
 from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
@@ -72,10 +72,10 @@ def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: s
     """Group the reviews of `path` into questions."""
     if plot is not None:
         check_picture(plot)
-    _check_output(path, output)
+    _check_output("the reviews", path, output, plot=plot)
     chosen = _aspects(aspects)
     grouped = _grouped(read_reviews(path, chosen), rules, chosen)
-    write_parts(output, grouped.questions, grouped.stages)
+    _write(output, grouped.questions, grouped.stages)
     title = f"What each stage left of the reviews in {path.name}"
     counts = _show(grouped.stages, title)
     if plot is not None:
@@ -90,9 +90,9 @@ def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: s
 
 def instruct_file(path: Path, output: Path, *, split: str, k: int | None, texts: bool, aspects: str | None) -> None:
     """Write rows to tune on from the questions of `path`."""
-    _check_output(path, output)
+    _check_output("the questions", path, output)
     made = tuning_rows(read_questions(path), split=split, k=k, texts=texts, aspects=_aspects(aspects))
-    write_parts(output, made.rows, made.stages)
+    _write(output, made.rows, made.stages)
     _show(made.stages, f"Questions of {path.name} to tune on")
     print(f"{len(made.rows)} rows: {output}")
 
@@ -107,13 +107,17 @@ def _grouped(
     return group_choices(choices, Rules.choices(**rules), aspects)
 
 
-def _check_output(path: Path, output: Path) -> None:
+def _check_output(what: str, path: Path, output: Path, **others: Path | None) -> None:
     """Refuse an output, or a file beside it, that is the input or cannot be written."""
-    if path.resolve() == output.resolve():
-        raise AdjudgeError(f"{path} would be overwritten: name another output with -o")
+    check_paths(what, path, output, **others)
     check_beside(path, output, "dropped")
-    make_folder_of(output)
-    check_writable(output)
+
+
+def _write(output: Path, rows: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:
+    try:
+        write_parts(output, rows, stages)
+    except OSError as error:
+        raise AdjudgeError(f"cannot write {output} ({error.strerror}): make room, or name another with -o") from error
 
 
 def _show(stages: Sequence[Passed[Any]], title: str) -> list[Count]:

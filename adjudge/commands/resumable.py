@@ -18,18 +18,20 @@ from adjudge.rewards.journal import Journal
 Earlier = Literal["resume", "overwrite", "refuse"]
 
 
-def check_paths(what: str, path: Path, output: Path, journal: Path, report: Path | None = None) -> None:
-    """Make the folders, and refuse files that cannot be written or that are named twice; `what` names the input."""
-    names = {what: path, "the output": output, "the journal": journal}
-    if report is not None:
-        names["the report"] = report
+def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> None:
+    """Make the folders, and refuse files that cannot be written or that are named twice.
+
+    `what` names the input; `others` are written too, by their names, where they are not None.
+    """
+    more = {f"the {name}": file for name, file in others.items() if file is not None}
+    names = {what: path, "the output": output, **more}
     places: dict[Path, str] = {}
     for name, file in names.items():
         if other := places.get(file.resolve()):
             raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
         places[file.resolve()] = name
-    for written in (output, report):
-        if written is not None:
+    for name, written in names.items():
+        if name not in (what, "the journal"):  # which is a database, and says so itself
             make_folder_of(written)
             check_writable(written)
 
@@ -60,7 +62,7 @@ def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
         raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, -o names another")
     if earlier == "resume" and written and not len(book):
         raise AdjudgeError(
-            f"{output} has verdicts but {book.path} has none:"
+            f"{output} was written but {book.path} is empty:"
             " name its journal with --journal, or start again with --overwrite"
         )
 

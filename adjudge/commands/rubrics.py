@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,17 @@ from rich.console import Console
 from rich.table import Table
 
 from adjudge.commands.output import make_folder_of
-from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
+from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
+from adjudge.commands.stage_run import beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.journal import Journal
 from adjudge.rewards.published_rubrics import open_rubric
 from adjudge.rewards.retrieval import EngineEmbedder
 from adjudge.rewards.wire import ITEM_COLUMNS, Row, rubric_item_of
 from adjudge.training.attrition import show_attrition
+from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.rubrics.corpus import Page, read_corpus
 from adjudge.training.rubrics.filtering import Form
 from adjudge.training.rubrics.mining import Mined, Miner, Mining, check_sampling, fixed_rows, given_answers, item_rows
@@ -53,49 +54,36 @@ def mine_file(
     pages = _pages(questions, mining, corpus)
     if items is not None and mining.without & {"rubrics", "filter"} and not given_answers(questions):
         raise AdjudgeError("no answers are written without the filter: give the questions some, or leave --items out")
-    journal = journal or output.with_name(output.name + ".journal")
-    stages, dropped = (
-        output.with_name(f"{output.stem}.stages"),
-        output.with_name(f"{output.stem}.dropped{output.suffix}"),
-    )
-    check_paths("the questions", path, output, journal)
-    if items is not None:
-        check_paths("the questions", path, items, journal)
-        check_paths("the rubrics", output, items, journal)
-    with alone(journal), Journal(journal) as book, ExitStack() as closing:
-        check_earlier(output, book, earlier)
+    stages, dropped = output.with_name(f"{output.stem}.stages"), beside(output, "dropped")
+    with stage_run("the questions", path, output, earlier=earlier, journal=journal, items=items) as run:
         if "rubrics" in mining.without:
-            with keeping(output, lambda: "nothing was asked"):
-                rows = fixed_rows(questions)
-                write_stage(output, rows)
-                if items is not None:
-                    write_stage(items, item_rows(rows, given_answers(questions)))
+            rows = fixed_rows(questions)
+            write_stage(output, rows)
+            if items is not None:
+                write_stage(items, item_rows(rows, given_answers(questions)))
             print(f"rubrics: {output} (the six fixed dimensions for each of {len(rows)} questions)")
             return
-        engine = closing.enter_context(source.open())
+        engine = run.open(source)
         miner = Miner(
             engine,
             mining,
-            search=_search(pages, search, engine, mining.language),
+            search=_search(pages, search, KeptEngine(engine, run.book), mining.language),
             sampling=sampling,
-            journal=book,
+            journal=run.book,
             writers=[partial(_writer, source, name) for name in writers],
         )
-        if earlier == "overwrite":
-            book.clear()
         make_folder_of(stages / "any")
-        with keeping(output, lambda: f"{len(book)} texts and verdicts are kept"):
-            mined = miner.mine(questions, lambda stage, rows: write_stage(stages / f"{stage}.jsonl", rows))
-            write_stage(dropped, (drop.record for drop in mined.dropped))
-            _show(mined)
-            if not mined.rows:
-                raise AdjudgeError(
-                    f"not one question is left with a rubric: {dropped} says why (sets of low_variance pass with a"
-                    " lower --alpha; a model that writes nothing usable needs more --max-tokens, or is too small)"
-                )
-            write_stage(output, mined.rows)
-            if items is not None:
-                write_stage(items, item_rows(mined.rows, mined.answers))
+        mined = miner.mine(questions, lambda stage, rows: write_stage(stages / f"{stage}.jsonl", rows))
+        write_stage(dropped, mined.dropped)
+        _show(mined)
+        if not mined.rows:
+            raise AdjudgeError(
+                f"not one question is left with a rubric: {dropped} says why (sets of low_variance pass with a"
+                " lower --alpha; a model that writes nothing usable needs more --max-tokens, or is too small)"
+            )
+        write_stage(output, mined.rows)
+        if items is not None:
+            write_stage(items, item_rows(mined.rows, mined.answers))
     print(f"rubrics: {output} ({len(mined.rows)} of {len(questions)} questions)\ndropped: {dropped}")
 
 
@@ -118,24 +106,17 @@ def compare_file(
     items = {row.place: rubric_item_of(row, number) for number, row in enumerate(rows, 1)}
     labels = [_label(row, label) for row in rows]
     check_schemes(schemes, items, general, form)
-    journal = journal or output.with_name(output.name + ".journal")
-    check_paths("the items", path, output, journal)
-    with alone(journal), Journal(journal) as book, ExitStack() as closing:
-        check_earlier(output, book, earlier)
-        engine = closing.enter_context(source.open())
-        if earlier == "overwrite":
-            book.clear()
-        with keeping(output, lambda: f"{len(book)} verdicts are kept"):
-            verdicts = judge_schemes(
-                engine,
-                list(items.values()),
-                schemes,  # type: ignore[arg-type]
-                rubric=general,
-                form=form,
-                min_mass=min_mass,
-                journal=book,
-            )
-            write_stage(output, (_scored(row, number, verdicts) for number, row in enumerate(rows)))
+    with stage_run("the items", path, output, earlier=earlier, journal=journal, others=()) as run:
+        verdicts = judge_schemes(
+            run.open(source),
+            list(items.values()),
+            schemes,  # type: ignore[arg-type]
+            rubric=general,
+            form=form,
+            min_mass=min_mass,
+            journal=run.book,
+        )
+        write_stage(output, (_scored(row, number, verdicts) for number, row in enumerate(rows)))
     _show_schemes(compare_schemes(verdicts, labels), f"Schemes of {path.name}")
     print(f"scores: {output}")
 

@@ -2,49 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.commands.source import Source
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
-from adjudge.training.stages import Passed, Texts, write_stage
-
-
-class Writing(msgspec.Struct, frozen=True, kw_only=True):
-    """How the model writes."""
-
-    max_tokens: int
-    temperature: float
-    attempts: int
-    seed: int
-
-    @property
-    def sampling(self) -> Sampling:
-        """As the engine takes it."""
-        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
-
-    def texts(self, engine: EngineFace, book: Journal, schema: Mapping[str, Any] | None = None) -> Texts:
-        """What has texts written so, JSON of a `schema` where there is one."""
-        return Texts(engine, self.sampling, book, schema=schema, attempts=self.attempts, seed=self.seed)
+from adjudge.training.stages import Passed, write_stage
 
 
 class StageRun:
     """A run that is alone with its output and with its journal `book`."""
 
-    def __init__(self, book: Journal, earlier: Earlier, closing: ExitStack) -> None:
+    def __init__(self, output: Path, book: Journal, earlier: Earlier, closing: ExitStack) -> None:
         self.book = book
-        self._earlier, self._closing = earlier, closing
+        self._output, self._earlier, self._closing = output, earlier, closing
 
     def open(self, source: Source) -> EngineFace:
-        """The engine, until the run ends; once it is open, what an overwritten run was answered is forgotten."""
+        """The engine, until the run ends; once it is open, what an overwritten run was answered is forgotten.
+
+        Raises AdjudgeError where a run is to go on whose journal is not there: all would be asked again.
+        """
+        check_earlier(self._output, self.book, self._earlier)
         engine = self._closing.enter_context(source.open())
         if self._earlier == "overwrite":
             self.book.clear()
@@ -59,27 +43,28 @@ def stage_run(
     *,
     earlier: Earlier,
     journal: Path | None,
-    plot: Path | None = None,
     others: Sequence[str] = ("dropped",),
+    **more: Path | None,
 ) -> Iterator[StageRun]:
     """A run from `path` to `output` that says what is kept when it is stopped; `what` names the input.
 
-    `others` are written beside the output (see `beside`). Raises AdjudgeError for files that stand in each other's way,
-    and for an earlier run's unless the user has said what is to become of them.
+    `others` are written beside the output (see `beside`), `more` where the user said, if they did. Raises AdjudgeError
+    for files that stand in each other's way, and for an earlier run's unless the user has said what is to become of
+    them.
     """
-    journal = journal or output.with_name(output.name + ".journal")
-    check_paths(what, path, output, journal, plot)
+    journal = journal or output.parent / f"{output.name}.journal"
+    check_paths(what, path, output, journal=journal, **more)
     check_beside(path, output, *others)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         if earlier == "refuse":
             check_earlier(output, book, earlier)
         with keeping(output, lambda: f"{len(book)} answers are kept in {journal}"):
-            yield StageRun(book, earlier, closing)
+            yield StageRun(output, book, earlier, closing)
 
 
-def beside(output: Path, name: str, suffix: str | None = None) -> Path:
-    """The file of that name that goes with an output, and with its ending where no other is given."""
-    return output.with_name(f"{output.stem}.{name}{suffix or output.suffix}")
+def beside(output: Path, name: str) -> Path:
+    """The file of that name that goes with an output, and with its ending where the name has none."""
+    return output.with_name(f"{output.stem}.{name}{'' if Path(name).suffix else output.suffix}")
 
 
 def check_beside(path: Path, output: Path, *others: str) -> None:
@@ -88,12 +73,13 @@ def check_beside(path: Path, output: Path, *others: str) -> None:
         raise AdjudgeError(f"{path} would be overwritten: name another output with -o")
 
 
-def write_parts(output: Path, kept: Iterable[Any], stages: Sequence[Passed[Any]]) -> None:
-    """The rows that were kept, and beside them those that were dropped: these first, so that both stand or neither."""
-    write_stage(beside(output, "dropped"), (drop for stage in stages for drop in stage.dropped))
+def write_parts(output: Path, kept: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:
+    """The rows that were kept, and beside them those that were dropped: these first, so that both stand or neither.
+
+    Where none were kept, it is said: an empty file is not what anybody wants.
+    """
+    dropped = beside(output, "dropped")
+    write_stage(dropped, (drop for stage in stages for drop in stage.dropped))
     write_stage(output, kept)
-
-
-def tell_texts(texts: Texts) -> None:
-    """Say what the model wrote."""
-    print(f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal")
+    if not kept:
+        print(f"adjudge: nothing is left in {output}: {dropped} says why", file=sys.stderr)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import Writing, beside, stage_run, tell_texts, write_parts
+from adjudge.commands.stage_run import beside, stage_run, write_parts
+from adjudge.commands.texts import Writing, tell_texts
 from adjudge.training.attrition import Count, show_attrition
 from adjudge.training.stages import Passed, Scores, read_stage
 from adjudge.training.writing.building import SCHEMA, Building, candidates_of
@@ -81,8 +81,3 @@ def build_file(
     tell_texts(texts)
     counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)
     print(f"benchmark: {output} ({counts})\ndropped: {beside(output, 'dropped')}")
-    if not rows:
-        print(
-            f"adjudge: no text was left: see why in {beside(output, 'dropped')}, and --least, --min-mass",
-            file=sys.stderr,
-        )

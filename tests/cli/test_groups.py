@@ -7,9 +7,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from adjudge.cli.groups import Asked, EarlierRun, Group, with_groups
+from adjudge.cli.groups import Asked, EarlierRun, Group, with_groups, written
 from adjudge.cli.options import DEFAULT_MODEL
 from adjudge.commands.source import Source
+from adjudge.commands.texts import Writing
 from adjudge.engine.errors import AdjudgeError
 
 
@@ -39,6 +40,26 @@ def test_the_options_of_a_group_are_typed_one_by_one_and_reach_the_command_as_on
 def test_a_group_has_its_own_defaults() -> None:
     _, source, earlier, limit = typed("t.jsonl")
     assert (source.model, source.replicas, source.device, earlier, limit) == (DEFAULT_MODEL, 1, "auto", "refuse", 3)
+
+
+def test_commands_have_texts_written_each_with_its_own_defaults() -> None:
+    app, long, short = typer.Typer(), list[Writing](), list[Writing]()
+
+    @app.command("one")
+    @with_groups
+    def one(writing: Annotated[Writing, written(9)]) -> None:
+        long.append(writing)
+
+    @app.command("two")
+    @with_groups
+    def two(writing: Annotated[Writing, written(7, 0.1)]) -> None:
+        short.append(writing)
+
+    CliRunner().invoke(app, ["one", "--seed", "3"], catch_exceptions=False)
+    CliRunner().invoke(app, ["two", "--attempts", "1"], catch_exceptions=False)
+    assert long == [Writing(max_tokens=9, temperature=0.7, attempts=3, seed=3)]
+    assert short == [Writing(max_tokens=7, temperature=0.1, attempts=1, seed=0)]
+    assert short[0].sampling.max_tokens == 7
 
 
 def test_what_options_contradict_is_found_before_the_command_begins() -> None:

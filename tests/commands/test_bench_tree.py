@@ -100,6 +100,14 @@ def test_disturbed_texts_are_held_against_theirs_and_count_nowhere_else(run: Run
     assert "(-0.36)" in shown and "over 4 texts at most" in shown
 
 
+def test_kinds_of_disturbance_are_shown_as_they_are_named(run: Run) -> None:
+    done(run("writing", "disturb", "t.jsonl", "-o", "d.jsonl", "--kinds", "drop"))
+    Path("d.jsonl").write_text(Path("d.jsonl").read_text().replace('"kind":"drop"', '"kind":"[/b]"'))
+    done(run("judge", "d.jsonl", *TREE))
+    table, note = done(run("bench", "tree", "v.jsonl")).stdout.split("not lowered", 1)
+    assert "[/b]" in table and "by [/b]" in note
+
+
 def test_weights_are_written_once_for_each_trial_and_instruction(run: Run, engine: ScriptedEngine) -> None:
     write_rows([{"prompt": row["prompt"]} for row in ROWS])
     shown = done(run("bench", "tree", "t.jsonl", "--trials", "3")).stdout

@@ -156,11 +156,11 @@ def test_the_confidence_filter_alone_writes_nothing(run: Run, engine: KnownEngin
 
 def test_earlier_files_are_not_touched_unless_told_so(run: Run, engine: KnownEngine) -> None:
     write(Path("r.jsonl"), [rationale("x", 1, 4)])
-    assert run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "rule").exit_code == 0
+    assert run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "confidence").exit_code == 0
     with pytest.raises(AdjudgeError, match=r"e\.jsonl exists: --resume continues"):
-        raise run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "rule").exception  # type: ignore[misc]
+        raise run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "confidence").exception  # type: ignore[misc]
     for again in ("--resume", "--overwrite"):
-        assert run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "rule", again).exit_code == 0
+        assert run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "confidence", again).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_stopped_run_goes_on_with_resume_and_asks_nothing_twice(
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "put", stop)
         result = run(*MINE)
-    assert result.exit_code == 130 and "8 texts and verdicts are kept; run again with --resume" in result.stderr
+    assert result.exit_code == 130 and "8 answers are kept in r.jsonl.journal; run again with --resume" in result.stderr
     assert Path("r.jsonl").read_bytes() == b""
     assert isinstance(refused := run(*MINE).exception, AdjudgeError) and "--resume continues" in str(refused)
     assert run(*MINE, "--resume").exit_code == 0
@@ -118,9 +118,22 @@ def test_a_stopped_run_goes_on_with_resume_and_asks_nothing_twice(
     assert run(*MINE, "--overwrite").exit_code == 0 and len(engine.asked) == 2 * asked
 
 
+def test_pages_found_by_meaning_are_embedded_once(
+    engine: Examiner, tiny: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Examiner, "require_embeddings", lambda self: None)
+    monkeypatch.setattr(Examiner, "embed_iter", lambda self, prompts, **how: tiny.embed_iter(prompts, **how))
+    assert run(*MINE, "--search", "meaning").exit_code == 0
+    rubrics = Path("r.jsonl").read_bytes()
+    monkeypatch.setattr(Examiner, "embed_iter", lambda *prompts, **how: pytest.fail("a text was embedded again"))
+    assert run(*MINE, "--search", "meaning", "--resume").exit_code == 0
+    assert Path("r.jsonl").read_bytes() == rubrics
+
+
 def test_without_rubrics_every_question_gets_the_six_dimensions_and_nothing_is_asked(engine: Examiner) -> None:
     assert run("rubrics", "mine", "q.jsonl", "--without", "rubrics", "--items", "i.jsonl").exit_code == 0
     assert len(lines("q.rubrics.jsonl")[1]["rubric"]["criteria"]) == 6 and not engine.asked
+    assert run("rubrics", "mine", "q.jsonl", "--without", "rubrics", "--resume").exit_code == 0
     assert [item["response"] for item in lines("i.jsonl")] == ["good rain", "bad rain", "rain"]
 
 
@@ -140,13 +153,13 @@ def test_a_run_that_leaves_no_question_says_where_they_went(engine: Examiner) ->
         ([{"prompt": "a?"}], [], "nothing to mine from: name a folder of texts with --corpus"),
         ([{"prompt": "a?"}], ["--corpus", "empty"], "empty has no .txt, .md, .jsonl files"),
         ([{"prompt": " "}], [], 'line 1 of q.jsonl: "prompt" is blank'),
-        ([{"id": "2", "prompt": "a"}, {"prompt": "b"}], [], 'line 2 of q.jsonl: its id "2" is that of another row'),
+        ([{"id": "2", "prompt": "a"}, {"prompt": "b"}], [], 'line 2 of q.jsonl: its id "2" is that of line 1'),
         ([{"prompt": "a?", "answers": ["one"]}], [], '"answers" has one text, which cannot vary'),
         ([{"prompt": "a?", "answers": "one"}], [], '"answers" cannot be read'),
         ([{"prompt": "a?", "pages": [3]}], [], '"pages" cannot be read'),
         ([{"prompt": "a?"}], ["--without", "judge"], '"judge" cannot be left out'),
         ([{"prompt": "a?"}], ["--without", "texts", "--temperature", "0"], "at temperature 0"),
-        ([{"prompt": "a?"}], ["--without", "texts", "--items", "q.jsonl"], "both the questions and the output"),
+        ([{"prompt": "a?"}], ["--without", "texts", "--items", "q.jsonl"], "both the questions and the items"),
         ([{"prompt": "a?"}], ["--without", "texts,filter", "--items", "i.jsonl"], "no answers are written without"),
     ],
 )

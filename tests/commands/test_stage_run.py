@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,38 @@ def test_an_earlier_run_is_refused_unless_it_is_to_go_on(tmp_path: Path) -> None
     assert kept(tmp_path) == 1
 
 
+def test_a_run_whose_journal_is_gone_goes_on_only_where_nobody_is_asked(tmp_path: Path) -> None:
+    run(tmp_path, TINY, "refuse")
+    output = tmp_path / "o.jsonl"
+    output.write_text("{}\n")
+    lost: dict[str, Any] = {"earlier": "resume", "journal": tmp_path / "another"}
+    with stage_run("the texts", tmp_path / "t.jsonl", output, **lost):
+        pass
+    with (
+        pytest.raises(AdjudgeError, match="another is empty: name its journal with --journal"),
+        stage_run("the texts", tmp_path / "t.jsonl", output, **lost) as one,
+    ):
+        one.open(NOBODY)
+
+
+def test_files_that_the_user_names_are_refused_where_they_are_one(tmp_path: Path) -> None:
+    output = tmp_path / "o.jsonl"
+    with (
+        pytest.raises(AdjudgeError, match="is both the output and the plot: name another file"),
+        stage_run("the texts", tmp_path / "t.jsonl", output, earlier="refuse", journal=None, plot=output),
+    ):
+        pass
+
+
+def test_an_output_that_is_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with (
+        pytest.raises(AdjudgeError, match="cannot write . "),
+        stage_run("the texts", Path("t.jsonl"), Path("."), earlier="refuse", journal=None),
+    ):
+        pass
+
+
 def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -> None:
     texts = tmp_path / "o.dropped.jsonl"
     with (
@@ -54,8 +87,14 @@ def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -
         pass
 
 
+def test_a_stage_that_leaves_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_parts(tmp_path / "o.jsonl", [], [Passed("sieve", [], [Drop("sieve", "small", {"a": 0})])])
+    assert "nothing is left in" in capsys.readouterr().err
+
+
 def test_dropped_rows_stand_beside_those_that_were_kept_with_stage_and_reason(tmp_path: Path) -> None:
     output = tmp_path / "o.jsonl"
     write_parts(output, [{"a": 1}], [Passed("sieve", [{"a": 1}], [Drop("sieve", "small", {"a": 0})])])
     assert output.read_text() == '{"a":1}\n'
+    assert beside(output, "rounds.csv").name == "o.rounds.csv"
     assert beside(output, "dropped").read_text() == '{"a":0,"dropped":{"stage":"sieve","reason":"small"}}\n'

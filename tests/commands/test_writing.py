@@ -142,7 +142,7 @@ def test_completions_alone_need_no_text_of_the_model_and_nothing_left_is_said(
     result = run("build", "t.jsonl", "-o", "b.jsonl", "--tasks", "completion")
     assert result.exit_code == 0 and [row["id"] for row in lines("b.jsonl")] == ["a/completion"]
     result = run("build", "t.jsonl", "-o", "c.jsonl", "--tasks", "completion", "--min-mass", "0.95")
-    assert result.exit_code == 0 and lines("c.jsonl") == [] and "no text was left" in result.stderr
+    assert result.exit_code == 0 and lines("c.jsonl") == [] and "nothing is left in c.jsonl" in result.stderr
     assert "low_mass 2" in result.stdout
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adjudge.engine.engine import Engine
@@ -42,6 +43,19 @@ def test_texts_and_scores_that_are_kept_are_not_asked_for_again(tiny: Engine, bo
     assert [shown[-1] for shown in second.asked] == ["c"] and [shown[-1] for shown in second.ruled] == ["c"]
     assert [text.text for text in whole[1][0]] == ["b", "c", "a"] and whole[1][1][0] == whole[0][1][1]
     assert [text.prompt for text in whole[1][0]] == [0, 1, 2]
+
+
+def test_embeddings_that_are_kept_are_not_computed_again(tiny: Engine, book: Journal) -> None:
+    kept = KeptEngine(tiny, book)
+    first = kept.embed(prompts("a", "b"))
+    computed = tiny.stats.tokens_computed
+    again = kept.embed(prompts("b", "a"))
+    assert tiny.stats.tokens_computed == computed
+    for one, same in zip(first, again[::-1], strict=True):
+        assert one.values is not None and one.values.any() and np.array_equal(one.values, same.values)
+        assert (one.reason, one.prompt_tokens) == (same.reason, same.prompt_tokens)
+    kept.embed(prompts("c"))
+    assert tiny.stats.tokens_computed > computed
 
 
 def test_another_seed_another_sampling_and_other_labels_are_other_questions(tiny: Engine, book: Journal) -> None:

@@ -155,3 +155,6 @@ def test_ids_that_come_twice_and_columns_that_are_missing_are_refused_by_line(tm
         read_stage(path)
     with pytest.raises(AdjudgeError, match='line 3 .*"x" is missing'):
         read_stage(path, needs=["x"])
+    path.write_text('{"id": 2}\n{"id": ""}\n')  # the second row goes by its number
+    with pytest.raises(AdjudgeError, match='line 2 .*"2" is that of line 1'):
+        read_stage(path)

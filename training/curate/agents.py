@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,9 @@ from adjudge.training.stages import Read, Texts, Unusable, json_of
 Form = TypeVar("Form")
 
 PROMPTS = Path(__file__).parent / "prompts"
+
+_BRACKETS = frozenset("<>[]")
+"""What special tokens and markers are written in."""
 
 WRITING = Sampling(max_tokens=1024, temperature=0.8)
 """How the agents write (the paper does not say)."""
@@ -139,7 +143,8 @@ class Agents:
         cases = wrong[: self.shown]
         data = {**_columns(cases), "principles": list(principles), "why": [case.why for case in cases]}
         said, truth = [int(case.said) for case in cases], [int(case.truth) for case in cases]
-        return self._one("revise", data, self._list, said=said, truth=truth, most=self.most)
+        read = partial(self._list, trusted=frozenset(principles))
+        return self._one("revise", data, read, said=said, truth=truth, most=self.most)
 
     def _one(self, name: str, data: Mapping[str, Data], read: Read[Form], **trusted: Any) -> Form | Unusable:
         [(_, found)] = self._texts[name].write([self._prompt(name, data, **trusted)], read)
@@ -148,12 +153,12 @@ class Agents:
     def _prompt(self, name: str, data: Mapping[str, Data], **trusted: Any) -> Prompt:
         return self._texts[name].prompt(*self._prompts[name].render(data={"reasons": [], **data}, **trusted))
 
-    def _list(self, text: str) -> tuple[str, ...]:
-        """The principles in a text, fit to be trusted: later on they are part of a judge's own prompt."""
+    def _list(self, text: str, trusted: Collection[str]) -> tuple[str, ...]:
+        """The principles in a text, the new ones fit to be trusted: later on they are part of a judge's own prompt."""
         principles = [_line(principle) for principle in json_of(_Principles)(text).principles]
         if len(principles) > self.most:
             raise Unusable("too_many")
-        if any(self._has_power(principle) for principle in principles):
+        if any(self._has_power(principle) for principle in principles if principle not in trusted):
             raise Unusable("special_token")
         try:
             return checked(principles)
@@ -161,9 +166,9 @@ class Agents:
             raise Unusable("unusable_list") from error
 
     def _has_power(self, text: str) -> bool:
-        """Whether a text could be more than words in some model's template."""
+        """Whether a text could be more than words in some model's template, or forge the markers of a judge's."""
         encode = self.engine.tokenizer.encode
-        return not text.isprintable() or "<" in text or ">" in text or encode(text, True) != encode(text, False)
+        return not text.isprintable() or not _BRACKETS.isdisjoint(text) or encode(text, True) != encode(text, False)
 
 
 def _forms(most: int) -> dict[str, dict[str, Any]]:

@@ -48,21 +48,17 @@ class Division(msgspec.Struct, frozen=True):
 def labelled_of(rows: Sequence[Row]) -> list[Labelled]:
     """The texts of rows with `prompt`, `response` and `label` (1 good, 0 not), and `id` where they have one.
 
-    Raises AdjudgeError naming the row: a column that is missing or wrong, an id that an earlier row has, a text that an
-    earlier row labels otherwise; and for texts that all have one label.
+    Raises AdjudgeError naming the row: a column that is missing or wrong, a text that an earlier row labels otherwise;
+    and for texts that all have one label.
     """
     found: list[Labelled] = []
-    places: dict[str, str] = {}
     labels: dict[tuple[str, str], bool] = {}
     for number, row in enumerate(rows, 1):
         item, label = item_of(row, number), label_of(row)
         if label is None:
             raise AdjudgeError(f'{row.place}: "label" is missing: write 1 for good, 0 for not good')
-        if earlier := places.get(item.id):
-            raise AdjudgeError(f'{row.place}: its id "{item.id}" is that of {earlier} too: give it its own')
         if labels.setdefault((item.prompt, item.response), label) != label:
             raise AdjudgeError(f"{row.place}: this text has the other label in an earlier row: leave one of them out")
-        places[item.id] = row.place
         found.append(Labelled(item, label))
     if len({one.good for one in found}) < 2:
         raise AdjudgeError(f"every label is {int(found[0].good)}: give good texts (1) and others (0)")

@@ -113,15 +113,10 @@ class Rulings(msgspec.Struct, frozen=True):
 def candidates_of(rows: Sequence[Row]) -> list[Candidate]:
     """The texts of rows with `prompt` and `response`, and `label` and `id` where they have them.
 
-    Raises AdjudgeError naming the row: a column that is missing or no text, a label that is neither 0 nor 1, an id
-    that an earlier row has; and where no prompt has two texts, of which a pair could be made.
+    Raises AdjudgeError naming the row: a column that is missing or no text, a label that is neither 0 nor 1; and where
+    no prompt has two texts, of which a pair could be made.
     """
     found = [Candidate(item_of(row, number), label_of(row), row.columns) for number, row in enumerate(rows, 1)]
-    places: dict[str, str] = {}
-    for row, candidate in zip(rows, found, strict=True):
-        if earlier := places.get(candidate.item.id):
-            raise AdjudgeError(f'{row.place}: its id "{candidate.item.id}" is that of {earlier} too: give it its own')
-        places[candidate.item.id] = row.place
     texts = {_text(candidate.item) for candidate in found}
     if max(Counter(prompt for prompt, _ in texts).values()) < 2:
         raise AdjudgeError("no prompt has two different texts: pairs are made of several texts to one prompt")

@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.wire import Row
+from adjudge.rewards.wire import Row, id_of
 from adjudge.training.stages import read_stage
 
 NEEDED_BY = "a reader's review"
@@ -61,7 +61,6 @@ def read_reviews(path: Path, aspects: Sequence[Aspect]) -> list[PlotReview] | li
         reviews: list[Any] = [_review(row, number) for number, row in enumerate(rows, 1)]
     else:
         reviews = [_choice(row, number, known) for number, row in enumerate(rows, 1)]
-    _check_ids(rows, [review.id for review in reviews])
     _check_sides(rows, reviews)
     return reviews
 
@@ -105,10 +104,10 @@ def _choice(row: Row, number: int, known: set[str]) -> PlotChoice:
 
 
 def _who(row: Row, number: int) -> tuple[str, str]:
-    name, reader = row.columns.get("id"), str(row.columns["reviewer"]).strip()
+    reader = str(row.columns["reviewer"]).strip()
     if not reader:
         raise AdjudgeError(f'{row.place}: "reviewer" is empty: say whose review it is')
-    return str(number if name in (None, "") else name), reader
+    return id_of(row, number), reader
 
 
 def _plot(row: Row, name: str) -> str:
@@ -123,15 +122,6 @@ def _split(row: Row) -> str | None:
     if split is not None and split not in SPLITS:
         raise AdjudgeError(f'{row.place}: "split" is "{split[:40]}": write {", ".join(SPLITS)}, or leave it out')
     return split
-
-
-def _check_ids(rows: Sequence[Row], names: Sequence[str]) -> None:
-    """A row without an id goes by its number, which another may have as its id."""
-    places: dict[str, str] = {}
-    for row, name in zip(rows, names, strict=True):
-        if earlier := places.get(name):
-            raise AdjudgeError(f'{row.place}: its id "{name}" is that of {earlier} too: give each row its own')
-        places[name] = row.place
 
 
 def _check_sides(rows: Sequence[Row], reviews: Sequence[PlotReview | PlotChoice]) -> None:

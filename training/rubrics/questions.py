@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.wire import Row
+from adjudge.rewards.wire import Row, id_of
 from adjudge.training.rubrics.corpus import Page
 from adjudge.training.stages import read_stage
 
@@ -36,13 +36,7 @@ def read_questions(path: Path) -> list[Question]:
 
     Pages are texts, or objects with `text` and `source`. Raises AdjudgeError naming the line.
     """
-    questions: dict[str, Question] = {}
-    for number, row in enumerate(read_stage(path, needs=["prompt"]), 1):
-        question = _question(row, number)
-        if question.id in questions:
-            raise AdjudgeError(f'{row.place}: its id "{question.id}" is that of another row: give each its own')
-        questions[question.id] = question
-    return list(questions.values())
+    return [_question(row, number) for number, row in enumerate(read_stage(path, needs=["prompt"]), 1)]
 
 
 def _question(row: Row, number: int) -> Question:
@@ -59,9 +53,8 @@ def _question(row: Row, number: int) -> Question:
             f'{row.place}: "answers" has one text, which cannot vary: give at least two, or none, and the model writes'
             " them"
         )
-    own = row.columns.get("id")
     columns = {name: value for name, value in row.columns.items() if name not in READ}
-    return Question(str(number if own in (None, "") else own), prompt, answers, pages, columns)
+    return Question(id_of(row, number), prompt, answers, pages, columns)
 
 
 def _listed(row: Row, name: str, kind: Any, form: str) -> tuple[Any, ...]:

@@ -49,6 +49,8 @@ def check_schemes(schemes: Sequence[str], items: Mapping[str, Item], rubric: Rub
 
     Raises AdjudgeError.
     """
+    if not schemes:
+        raise AdjudgeError(f"no scheme is named: choose from {', '.join(SCHEMES)}")
     for scheme in schemes:
         if scheme not in SCHEMES:
             raise AdjudgeError(f'no scheme is called "{scheme}": choose from {", ".join(SCHEMES)}')

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.rewards.wire import Row, encodable
+from adjudge.rewards.wire import Row, encodable, id_of
 
 COLUMNS = ("response", "text", "story")
 """Where a row's text may stand; the first that is there counts."""
@@ -26,8 +26,7 @@ class Source(msgspec.Struct, frozen=True):
         name = next((name for name in COLUMNS if name in row.columns), COLUMNS[0])
         row.text(name, needed_by)
         columns = encodable(row.columns)
-        own = columns.get("id")
-        return Source(columns, name, str(number if own in (None, "") else own))
+        return Source(columns, name, id_of(Row(row.place, columns), number))
 
     @property
     def text(self) -> str:

@@ -21,7 +21,6 @@ def row(n: int, **columns: Any) -> Row:
         ([row(0), row(1, label=None)], 'line 1: "label" is missing'),
         ([row(0), row(1, label=0.7)], 'line 1: "label" is 0.7'),
         ([row(0), row(2)], "every label is 0: give good texts"),
-        ([row(0, id="x"), row(1, id="x")], 'line 1: its id "x" is that of line 0 too'),
         ([row(0), row(1, prompt="p0")], "line 1: this text has the other label in an earlier row"),
         ([row(0), row(1, response=3)], 'line 1: "response" is 3, not a string'),
     ],

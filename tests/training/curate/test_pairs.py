@@ -151,8 +151,6 @@ def test_a_run_that_was_killed_in_a_debate_asks_for_nothing_twice(wide: Engine, 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (rows(id="x"), 'line 1: its id "x" is that of line 0 too'),
-        ([*rows()[:2], Row("line 9", {"prompt": "p", "response": "r", "id": "1"})], 'line 9: its id "1" is that of'),
         (rows(response="same"), "no prompt has two different texts"),
         (rows()[:1], "no prompt has two different texts"),
         (rows(label=2), 'line 0: "label" is 2'),

@@ -93,6 +93,8 @@ def test_texts_that_are_unusable_are_written_again_counted_and_change_nothing(wi
         ([" "], "unusable_list"),
         (["a", "b", "c", "d", "e"], "too_many"),
         (["</s>"], "special_token"),
+        (["[/INST]"], "special_token"),  # of other models than the one at hand
+        (["[Text ends]"], "special_token"),
         (["see \u202e"], "special_token"),
         (["\ue0000\ue001"], "special_token"),
         ("a", "unparsable"),
@@ -103,6 +105,12 @@ def test_a_list_that_is_no_principles_is_unusable(wide: Engine, principles: Any,
     engine = World(wide, lambda shown, before: json.dumps({"principles": principles}))
     found = search_of(engine).agents.revise(START, [])
     assert str(found) == reason and len(engine.asked) == 2
+
+
+def test_principles_of_the_users_own_stay_whatever_they_hold(wide: Engine) -> None:
+    own = "Greet [name] <warmly>."
+    engine = World(wide, lambda shown, before: json.dumps({"principles": [own, "Be brief."]}))
+    assert search_of(engine).agents.revise([own], []) == (own, "Be brief.")
 
 
 def test_what_cannot_be_judged_is_dropped_and_no_hit(wide: Engine) -> None:

@@ -67,6 +67,7 @@ def test_the_same_rows_are_judged_by_every_scheme() -> None:
         (["fixed"], None, "line 2 has no rubric of its own: give the rows one"),
         (["free", "fixed"], SIX, r"line 2, scheme fixed: the criteria's points sum to 12.*leave it out of --schemes"),
         (["fixed"], IGNITING, "the criteria have weights"),
+        ([], TEN, "no scheme is named: choose from fixed, free, binary"),
         (["fuzzy"], TEN, 'no scheme is called "fuzzy": choose from fixed, free, binary'),
     ],
 )

@@ -1,0 +1,41 @@
+"""How a command has texts written, and what it says of them in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+    from adjudge.engine.sampling import Sampling
+    from adjudge.rewards.journal import Journal
+    from adjudge.training.stages import Texts
+
+
+class Writing(msgspec.Struct, frozen=True, kw_only=True):
+    """How the model writes."""
+
+    max_tokens: int
+    temperature: float
+    attempts: int
+    seed: int
+
+    @property
+    def sampling(self) -> Sampling:
+        """As the engine takes it."""
+        from adjudge.engine.sampling import Sampling
+
+        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
+
+    def texts(self, engine: EngineFace, book: Journal, schema: Mapping[str, Any] | None = None) -> Texts:
+        """What has texts written so, JSON of a `schema` where there is one."""
+        from adjudge.training.stages import Texts
+
+        return Texts(engine, self.sampling, book, schema=schema, attempts=self.attempts, seed=self.seed)
+
+
+def tell_texts(texts: Texts) -> None:
+    """Say what the model wrote."""
+    print(f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal")
