@@ -114,6 +114,12 @@ def test_inverted_scores_stand_where_the_scores_stood(
     assert inverted(read) == f"Chapter {a} of {b}. {line(*contradicting)}\n"
 
 
+@pytest.mark.parametrize("around", ["<ANSWER>{}</ANSWER>", "<answer>: {} </Answer>", "<ANSWER>\n**{}** </ANSWER>"])
+def test_every_score_that_is_read_is_inverted(tiny: Engine, tmp_path: Path, around: str) -> None:
+    read, contrary = (one(tmp_path, response="So. " + " ".join(map(around.format, pair))) for pair in ((2, 4), (4, 2)))
+    assert None not in written_scores(tiny, [read, contrary]) and inverted(read) == contrary.response
+
+
 def test_a_single_storys_score_is_inverted_too(tmp_path: Path) -> None:
     for score, inverse in ((1, 5), (3, 1), (4, 2)):
         assert inverted(one(tmp_path, a=score, story_b=None, response=f"So. {line(score)}")) == f"So. {line(inverse)}"
