@@ -131,7 +131,12 @@ def writingbench(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
 
     A response's `score` (1 to 10, people's) may be absent; then the texts are judged and agree with nobody.
     """
-    requests = {str(row.columns["index"]): row for row in rows if "query" in row.columns}
+    requests: dict[str, Row] = {}
+    for row in rows:
+        if "query" in row.columns:
+            known = requests.setdefault(str(row.columns["index"]), row)
+            if known.columns["query"] != row.columns["query"]:
+                raise AdjudgeError(f"{row.place}: its index {row.columns['index']} is that of {known.place} too")
     responses = [row for row in rows if "response" in row.columns]
     if not responses:
         raise AdjudgeError(
@@ -160,6 +165,8 @@ def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     """Lines as `adjudge judge` reads them, with `scores`: a number, raters' numbers, or an object of them by aspect."""
     for number, row in enumerate(rows, 1):
         given = row.columns["scores"]
+        if given == {}:
+            raise AdjudgeError(f'{row.place}: "scores" is an empty object: every row needs its score')
         by_aspect = cast("Mapping[str, Any]", given if isinstance(given, dict) else {OVERALL: given})
         scores = {str(name).lower(): numbers_of(row, f"scores.{name}", value) for name, value in by_aspect.items()}
         item = writing_of(row, number)
