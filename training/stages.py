@@ -78,7 +78,7 @@ class Texts:
     A text that is empty, cut short or unusable to its reader is written again with another seed, `attempts` times in
     all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a text does not depend on its
     company. With a `journal` every text that came to its end is kept under what decides it, unusable ones too, and not
-    asked for again. `asked`, `remembered` and `rewritten` count texts.
+    asked for again. `asked`, `remembered` and `rewritten` count texts, `shortened` prompts that did not fit.
     Raises AdjudgeError for settings that make no sense.
     """
 
@@ -100,11 +100,13 @@ class Texts:
         self.journal = journal
         self.attempts = attempts if sampling.temperature > 0 else 1
         self.seed = seed
-        self.asked = self.remembered = self.rewritten = 0
+        self.asked = self.remembered = self.rewritten = self.shortened = 0
 
     def prompt(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """A prompt in the model's chat template, its untrusted texts shortened where it would not fit."""
-        return self.engine.fit([self.engine.chat(messages, answer)], self.reserve)[0][0]
+        [prompt], shortened = self.engine.fit([self.engine.chat(messages, answer)], self.reserve)
+        self.shortened += shortened
+        return prompt
 
     def write(
         self, prompts: Sequence[Prompt], read: Read[T] | Sequence[Read[T]], *, samples: Sequence[int] | None = None
@@ -300,7 +302,7 @@ def check_whole(path: Path) -> None:
         return
     try:
         json.loads(last)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AdjudgeError(
             f"{path} breaks off in its last line: it was not written to its end; make it again (what a model was asked"
             " for it is in the journal)"

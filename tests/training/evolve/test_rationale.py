@@ -75,6 +75,11 @@ def test_rows_that_are_no_rationales_are_refused_by_line(tmp_path: Path, row: di
         read_rationales(write(tmp_path / "r.jsonl", [{**rationale("x"), **row}]))
 
 
+def test_an_id_of_0_is_an_id_and_rows_without_one_are_numbered(tmp_path: Path) -> None:
+    rows = [rationale("x", id=name) for name in (0, None, "")]
+    assert [read.id for read in read_rationales(write(tmp_path / "r.jsonl", rows))] == ["0", "2", "3"]
+
+
 def test_ids_that_come_twice_and_mixed_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match='line 2 .*"x" is that of line 1'):
         read_rationales(write(tmp_path / "r.jsonl", [rationale("x"), rationale("x")]))
