@@ -18,6 +18,7 @@ from adjudge.rewards.verdict import Item
 from adjudge.training.evolve.judges import FOLDER, ContradictionJudge
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.rule import inverted, rewritten, written_scores
+from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.stages import Passed, Scores, Texts, Unusable, passed
 
 Result = tuple[int, Rationale | Unusable]
@@ -53,7 +54,8 @@ class Filters:
         self.texts = Texts(engine, sampling, journal, attempts=attempts, seed=seed)
         self.scores = Scores(engine, journal)
         own = sampling if mode == "reasoned" else None
-        self.judge = ContradictionJudge(engine, mode=mode, journal=journal, sampling=own, attempts=attempts, seed=seed)
+        asked = KeptEngine(engine, journal) if own and journal is not None else engine  # analyses too are kept
+        self.judge = ContradictionJudge(asked, mode=mode, journal=journal, sampling=own, attempts=attempts, seed=seed)
         self.stages: dict[str, Callable[[Sequence[Rationale]], Iterator[Result]]] = {
             "rule": self.rule,
             "refine": self.refine,

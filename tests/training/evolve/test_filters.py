@@ -140,6 +140,24 @@ def test_an_attack_may_be_answered_in_writing(tiny: Engine, tmp_path: Path) -> N
     assert [(drop.row.id, drop.reason) for drop in done.dropped] == [("weak", "not_detected"), ("mute", "unparsable")]
 
 
+def test_analyses_that_could_not_be_read_are_not_written_again_after_a_kill(
+    tiny: Engine, tmp_path: Path, book: Journal
+) -> None:
+    def script(shown: str, before: int) -> str:
+        if len(killed.asked) == 3:
+            raise KeyboardInterrupt
+        return "Nothing."
+
+    rows = rationales(tmp_path, rationale("good"), rationale("weak"))
+    killed = KnownEngine(tiny, script, chosen)
+    with pytest.raises(KeyboardInterrupt):
+        list(Filters(killed, book, mode="reasoned", sampling=SAMPLING, attempts=2).evolve(rows, ["attack"]))
+    again = KnownEngine(tiny, lambda shown, before: "Nothing.", chosen)
+    [done] = Filters(again, book, mode="reasoned", sampling=SAMPLING, attempts=2).evolve(rows, ["attack"])
+    assert [drop.reason for drop in done.dropped] == ["unparsable", "unparsable"]
+    assert len(killed.asked) == 3 and len(again.asked) == 2  # both second ones, which came to their end together
+
+
 def test_a_text_too_long_for_the_model_is_dropped_not_cut(tiny: Engine, tmp_path: Path) -> None:
     long = "word " * tiny.max_prompt_tokens + line(2, 4)
     filters = Filters(tiny, sampling=SAMPLING)
