@@ -185,14 +185,14 @@ def _listed(row: Row, name: str) -> list[Any]:
 
 def _id(row: Row, number: int) -> str:
     """The row's own name where it has one; texts of several systems share one."""
-    named = next(
-        (str(row.columns[name]) for name in ("id", "story_id", "doc") if row.columns.get(name) is not None), None
-    )
+    named = _first(row, "id", "story_id", "doc")
     system = _system(row)
     return str(number) if named is None else named if system is None else f"{named}/{system}"
 
 
 def _system(row: Row) -> str | None:
-    return next(
-        (str(row.columns[name]) for name in ("system", "model") if row.columns.get(name) not in (None, "")), None
-    )
+    return _first(row, "system", "model")
+
+
+def _first(row: Row, *names: str) -> str | None:
+    return next((str(row.columns[name]) for name in names if row.columns.get(name) not in (None, "")), None)

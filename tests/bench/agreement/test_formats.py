@@ -167,6 +167,11 @@ def test_preferences_stand_in_either_place_and_may_be_conversations(tmp_path: Pa
     assert talk.pair.prompt == "Q" and {talk.pair.a, talk.pair.b} == {"chosen", "rejected"}
 
 
+def test_rows_without_an_id_are_numbered_also_where_a_table_has_the_column(tmp_path: Path) -> None:
+    rows = [{"id": name, "prompt": "P", "response": "R", "scores": 3} for name in (0, None, "")]
+    assert [row.id for row in load([lines(tmp_path / "r.jsonl", *rows)]).rows] == ["0", "2", "3"]
+
+
 def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Path) -> None:
     own = lines(tmp_path / "o.jsonl", {"prompt": "P", "response": "R", "scores": {"Wit": [7, 9]}, "id": "x"})
     (row,) = load([own], scale=(1, 10)).rows
