@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,9 +16,10 @@ from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judge import PASSING
+from adjudge.training.once import once
 
-Result = TypeVar("Result", Score, Completion)
+PACK = msgspec.msgpack.encode
+"""JSON has no infinities."""
 
 
 class KeptEngine(EngineFace):
@@ -67,11 +68,12 @@ class KeptEngine(EngineFace):
         each: Any = [labels] * len(prompts) if isinstance(labels, Labels) else labels
         keys = [self._key("score", prompt, label_set) for prompt, label_set in zip(prompts, each, strict=True)]
 
-        def ask(new: Sequence[int]) -> Iterator[tuple[int, Score]]:
+        def ask(new: list[int]) -> Iterator[tuple[int, Score]]:
             wanted, over = [prompts[place] for place in new], [each[place] for place in new]
             return self._engine.score_iter(wanted, over, priority=priority, timeout=timeout)
 
-        return self._known_first(keys, Score, lambda score: score.reason, ask)
+        unpack = msgspec.msgpack.Decoder(Score).decode
+        return once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda score: score.reason)
 
     def generate_iter(
         self,
@@ -88,11 +90,12 @@ class KeptEngine(EngineFace):
         assert sampling.n == 1 and seeds is not None
         keys = [self._key("text", prompt, (sampling, seed)) for prompt, seed in zip(prompts, seeds, strict=True)]
 
-        def ask(new: Sequence[int]) -> Iterator[tuple[int, Completion]]:
+        def ask(new: list[int]) -> Iterator[tuple[int, Completion]]:
             wanted, drawn = [prompts[place] for place in new], [seeds[place] for place in new]
             return self._engine.generate_iter(wanted, sampling, seeds=drawn, priority=priority, timeout=timeout)
 
-        found = self._known_first(keys, Completion, lambda text: text.finish_reason, ask)
+        unpack = msgspec.msgpack.Decoder(Completion).decode
+        found = once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda text: text.finish_reason)
         return ((place, msgspec.structs.replace(text, prompt=place)) for place, text in found)
 
     def embed_iter(
@@ -106,24 +109,6 @@ class KeptEngine(EngineFace):
     ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
         return self._engine.reward_iter(prompts, priority=priority, timeout=timeout)
-
-    def _known_first(
-        self,
-        keys: Sequence[str],
-        kind: type[Result],
-        ended: Callable[[Result], str | None],
-        ask: Callable[[Sequence[int]], Iterator[tuple[int, Result]]],
-    ) -> Iterator[tuple[int, Result]]:
-        """What the journal has, then what the engine answers, each kept before it goes out."""
-        known = self._journal.get(keys)
-        for place, key in enumerate(keys):
-            if key in known:
-                yield place, msgspec.msgpack.decode(known[key], type=kind)
-        new = [place for place, key in enumerate(keys) if key not in known]
-        for number, answer in ask(new) if new else ():
-            if ended(answer) not in PASSING:
-                self._journal.put(keys[new[number]], msgspec.msgpack.encode(answer))  # which has infinities
-            yield new[number], answer
 
     def _key(self, what: str, prompt: AnyPrompt, how: Any) -> str:
         return content_key(
