@@ -85,7 +85,7 @@ def trained_lines(run: Finished, opened: Open, pairs: int) -> Iterator[Line]:
 
 
 def _direct_lines(run: Finished, recipe: DirectRecipe, opened: Open) -> Iterator[Line]:
-    train, held_out = rated_rows(run.rows.train, recipe), rated_rows(run.rows.held_out, recipe)
+    train, held_out = (rated_rows(side, recipe.judge, recipe.scores) for side in (run.rows.train, run.rows.held_out))
     people = _people(held_out)
     said: dict[str, Mapping[Slot, float | None]] = {
         UNTRAINED: _judged(held_out, recipe, opened(False)),

@@ -14,7 +14,7 @@ from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.wire import Row
-from adjudge.training.recipe import Data, NotNegative, Positive, Recipe, Share, Whole, beside, read_recipe
+from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, beside, read_recipe
 from adjudge.training.reward_recipe import AccuracyPart, RewardRecipe
 
 GuardName = Literal["length", "canary", "degenerate", "injection", "collapse"]
@@ -169,7 +169,7 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return told
 
 
-class GrpoRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train grpo` reads."""
 
     data: Data

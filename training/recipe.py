@@ -6,7 +6,7 @@ import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -53,6 +53,12 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     train: str | None = None
     held_out: str | float = 0
     columns: dict[str, str] = {}
+
+    def placed(self, folder: Path) -> Self:
+        """The same, its paths, which are relative to `folder`, made absolute."""
+        train = None if self.train is None else beside(folder, self.train)
+        held_out = beside(folder, self.held_out) if isinstance(self.held_out, str) else self.held_out
+        return msgspec.structs.replace(self, train=train, held_out=held_out)
 
 
 class Data(Rows, frozen=True, forbid_unknown_fields=True):
@@ -101,8 +107,25 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     preset: str | None = None
     seed: Annotated[int, Meta(ge=0)] = 0
     policy: Policy = Policy()
-    data: Rows
     logging: Logging = Logging()
+
+    def placed(self, folder: Path) -> Self:
+        """The same, its paths, which are relative to `folder`, made absolute."""
+        policy = self.policy
+        model = beside(folder, policy.model) if policy.model.startswith(".") else policy.model
+        return msgspec.structs.replace(
+            self, output=beside(folder, self.output), policy=msgspec.structs.replace(policy, model=model)
+        )
+
+
+class RowsRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A recipe that learns from files of rows."""
+
+    data: Rows
+
+    def placed(self, folder: Path) -> Self:
+        """The same, its paths, which are relative to `folder`, made absolute."""
+        return msgspec.structs.replace(super().placed(folder), data=self.data.placed(folder))
 
 
 def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
@@ -129,7 +152,7 @@ def recipe_of(record: dict[str, Any], kind: type[AnyRecipe], folder: Path) -> An
     """The recipe of a decoded TOML file whose paths are relative to `folder`; raises AdjudgeError as `read_recipe`."""
     _refuse_unknown(record, kind, "")
     recipe: AnyRecipe = _converted(record, kind, "")
-    return _with_paths(recipe, folder)
+    return recipe.placed(folder)
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -145,20 +168,6 @@ def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def beside(folder: Path, path: str) -> str:
     """A path of a recipe in `folder`, absolute; ~ is the user's home."""
     return str(folder / Path(path).expanduser())
-
-
-def _with_paths(recipe: AnyRecipe, folder: Path) -> AnyRecipe:
-    """The same with the paths that all recipes have made absolute; `beside` does it for those of one kind."""
-    data, policy = recipe.data, recipe.policy
-    train = None if data.train is None else beside(folder, data.train)
-    held_out = beside(folder, data.held_out) if isinstance(data.held_out, str) else data.held_out
-    model = beside(folder, policy.model) if policy.model.startswith(".") else policy.model
-    return msgspec.structs.replace(
-        recipe,
-        output=beside(folder, recipe.output),
-        data=msgspec.structs.replace(data, train=train, held_out=held_out),
-        policy=msgspec.structs.replace(policy, model=model),
-    )
 
 
 def _refuse_unknown(value: Any, hint: Any, table: str) -> None:

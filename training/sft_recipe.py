@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.wire import Row
-from adjudge.training.recipe import Data, NotNegative, Positive, Recipe, Share, Whole, read_recipe
+from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, read_recipe
 
 NEEDED_BY = "supervised training"
 
@@ -86,7 +86,7 @@ class SftOptimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.steps or max(1, math.ceil(rows * (self.epochs or 1.0) / self.rows_per_step))
 
 
-class SftRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SftRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train sft` reads."""
 
     data: Data

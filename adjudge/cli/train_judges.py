@@ -51,6 +51,27 @@ def train_reward(
     train_reward_file(recipe, data=data, resume=resume, overwrite=overwrite, seed=seed, output=output)
 
 
+def train_house(
+    recipe: Annotated[Path, typer.Argument(help="TOML: policy, licensed texts, how they are made worse and learnt.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the sources that are not where the recipe says.", file_okay=False)
+    ] = None,
+    resume: Resumed = False,
+    overwrite: Overwrite = False,
+    seed: Seed = None,
+    output: RunOutput = None,
+) -> None:
+    """Train a judge of stories without people's scores: it learns how far a text was taken down from its author's.
+
+    Texts of a stated licence are cut into excerpts and made worse in known steps (order, strange sentences, babble,
+    repetition, forced endings, ...), set in several styles, and asked about as the pointwise and the pairwise judge
+    ask. The result is `adjudge judge items.jsonl --judge pointwise --model MODEL --adapter OUT/policy`.
+    """
+    from adjudge.commands.train_judges import train_house_file
+
+    train_house_file(recipe, data=data, resume=resume, overwrite=overwrite, seed=seed, output=output)
+
+
 def train_agreement(
     folder: Annotated[Path, typer.Argument(help="The output folder of train direct or train reward.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,

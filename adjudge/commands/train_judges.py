@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adjudge.commands.train import need_extras, say, show, stoppable
-from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe, read_judge_recipe
+from adjudge.training.evaluator.recipe import DirectRecipe, JudgeRecipe, PreferenceRecipe, read_judge_recipe
+from adjudge.training.house.recipe import read_house_recipe
 
 if TYPE_CHECKING:
     from adjudge.training.run import Run
@@ -45,14 +46,33 @@ def train_reward_file(
         _show_use(recipe, run, ["--judge", "scalar"])
 
 
+def train_house_file(
+    path: Path, *, data: Path | None, resume: bool, overwrite: bool, seed: int | None, output: Path | None
+) -> None:
+    """Train the house judge of a recipe; mistakes in the recipe are found before any model is loaded."""
+    recipe = read_house_recipe(path, data=data, seed=seed, output=output)
+    need_extras()
+    from adjudge.training.house.house import train_house
+
+    with stoppable(recipe.output):
+        run = train_house(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+    show(run, "rank correlation on held-out texts")
+    if run.main:
+        _show_model(recipe, run, ["--judge", "pointwise"])
+
+
 def _show_use(recipe: DirectRecipe | PreferenceRecipe, run: Run, options: Sequence[str]) -> None:
     """Print how the judge is asked, and how it is held against people."""
+    _show_model(recipe, run, options)
+    if run.before is not None:
+        print(f"beside people: {shlex.join(['adjudge', 'train', 'agreement', str(run.folder.path)])}")
+
+
+def _show_model(recipe: JudgeRecipe, run: Run, options: Sequence[str]) -> None:
     policy = str(run.folder.policy)
     whole = recipe.policy.method == "full"
     model = ["--model", policy] if whole else ["--model", recipe.policy.model, "--adapter", policy]
     print(f"judge with it: {shlex.join(['adjudge', 'judge', 'items.jsonl', *options, *model])}")
-    if run.before is not None:
-        print(f"beside people: {shlex.join(['adjudge', 'train', 'agreement', str(run.folder.path)])}")
 
 
 def _option(name: str) -> str:

@@ -25,7 +25,7 @@ from adjudge.training.evaluator.questions import (
     rated_rows,
     slots_of,
 )
-from adjudge.training.evaluator.recipe import DirectRecipe
+from adjudge.training.evaluator.recipe import Asked, DirectRecipe, JudgeRecipe
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.run import Run
 
@@ -63,28 +63,42 @@ def train_direct(
     Raises AdjudgeError for what can be mended, before the model is loaded where possible.
     """
     rows = read_split(recipe.data, recipe.seed)
-    train, held_out = rated_rows(rows.train, recipe), rated_rows(rows.held_out, recipe)
+    asked, scores = recipe.judge, recipe.scores
+    train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)
     check_varied(train)
     if rows.straddling:
         status(f"{rows.straddling} pairs left out: one prompt to train on, the other held out")
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
-    return fit(recipe, rows, lambda opened: SlotTask(recipe, opened, train, held_out), measure="loss", **how)
+    return fit(
+        recipe,
+        rows.fingerprint,
+        lambda opened: SlotTask(recipe, opened, recipe.optimiser.mass, [(asked, train, held_out)]),
+        measure="loss",
+        **how,
+    )
 
 
 class SlotTask(Task[Example]):
-    """Label distributions at answer slots, held against people's; the questions of a row share what they can."""
+    """Label distributions at answer slots, held against people's; the questions of a row share what they can.
+
+    `judged` are the rows to train on and those held out, by whose questions are asked about them.
+    """
 
     adapter_task = "CAUSAL_LM"
 
     def __init__(
-        self, recipe: DirectRecipe, opened: OpenModel, train: Sequence[Rated], held_out: Sequence[Rated]
+        self,
+        recipe: JudgeRecipe,
+        opened: OpenModel,
+        mass: float,
+        judged: Sequence[tuple[Asked, Sequence[Rated], Sequence[Rated]]],
     ) -> None:
         self.model = opened.model
-        self.mass = recipe.optimiser.mass
+        self.mass = mass
         self.pad = opened.tokenizer.pad_token_id or 0
         engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model))
         together = shares(self.model)
-        read = [list(slots_of(rated, recipe, engine)) for rated in (train, held_out)]
+        read = [[found for asked, *both in judged for found in slots_of(both[side], asked, engine)] for side in (0, 1)]
         self.train, self.held_out = ([_example(slots, together) for slots, _ in side] for side in read)
         self.shortened = sum(shortened for _, shortened in chain(*read))
 

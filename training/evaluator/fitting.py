@@ -15,8 +15,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 from adjudge.engine.sources import OpenModel
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
-from adjudge.training.evaluator.recipe import DirectRecipe, JudgeOptimiser, PreferenceRecipe
-from adjudge.training.evaluator.split import Split
+from adjudge.training.evaluator.recipe import JudgeOptimiser, JudgeRecipe
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import shuffled
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
@@ -65,8 +64,8 @@ class Task(ABC, Generic[Example]):
 
 
 def fit(
-    recipe: DirectRecipe | PreferenceRecipe,
-    rows: Split,
+    recipe: JudgeRecipe,
+    rows: str,
     open_task: Callable[[OpenModel], Task[Any]],
     *,
     measure: str,
@@ -77,11 +76,11 @@ def fit(
 ) -> Run:
     """Train the model of a recipe on a task; folder, processes and resuming are those of `train_sft`.
 
-    `measure` is what the run is summed up by.
+    `rows` is the rows' fingerprint, `measure` what the run is summed up by.
     """
     folder, optimiser = RunFolder(Path(recipe.output)), recipe.optimiser
     kind = type(recipe).__name__.removesuffix("Recipe").lower()
-    record = {"kind": kind, **msgspec.to_builtins(recipe), "rows": rows.fingerprint}
+    record = {"kind": kind, **msgspec.to_builtins(recipe), "rows": rows}
     state = processes()
     local = parts(optimiser, state.num_processes)
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
@@ -109,7 +108,7 @@ def fit(
     return run
 
 
-def room(recipe: DirectRecipe | PreferenceRecipe, model: Any) -> int:
+def room(recipe: JudgeRecipe, model: Any) -> int:
     """The longest prompt that the recipe and the model allow."""
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return min(recipe.optimiser.max_tokens, context or recipe.optimiser.max_tokens)
@@ -155,7 +154,7 @@ class _Trainer(Trainer):
         return metrics  # type: ignore[return-value]
 
 
-def _adapted(recipe: DirectRecipe | PreferenceRecipe, task: Task[Any]) -> Any:
+def _adapted(recipe: JudgeRecipe, task: Task[Any]) -> Any:
     """The model itself, or with an adapter over it."""
     if recipe.policy.method == "full":
         return task.model
@@ -165,9 +164,7 @@ def _adapted(recipe: DirectRecipe | PreferenceRecipe, task: Task[Any]) -> Any:
     return get_peft_model(task.model, lora_config(recipe.policy.lora, task.adapter_task))
 
 
-def _arguments(
-    recipe: DirectRecipe | PreferenceRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool
-) -> Any:
+def _arguments(recipe: JudgeRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:
     how = arguments(recipe, recipe.optimiser, accumulate, steps, begun, held_out=held_out)
     words = TrainingArguments(
         remove_unused_columns=False, gradient_checkpointing_kwargs={"use_reentrant": False}, **how

@@ -77,7 +77,9 @@ def train_reward(
     if alike := len(rows.train) + len(rows.held_out) - len(train) - len(held_out):
         status(f"{alike} rows left out: chosen and rejected are the same text")
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
-    return fit(recipe, rows, lambda opened: PairTask(recipe, opened, train, held_out), measure="accuracy", **how)
+    return fit(
+        recipe, rows.fingerprint, lambda opened: PairTask(recipe, opened, train, held_out), measure="accuracy", **how
+    )
 
 
 def preferences_of(rows: Iterable[Row]) -> list[Preference]:

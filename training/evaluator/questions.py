@@ -17,7 +17,7 @@ from adjudge.rewards.kinds import kind_of, prepare
 from adjudge.rewards.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.wire import Row
-from adjudge.training.evaluator.recipe import DirectRecipe
+from adjudge.training.evaluator.recipe import Asked, Scores
 from adjudge.training.evaluator.targets import expected, ratings_of, soft_target
 
 NUMBERS = SCALE.numbers or ()
@@ -58,20 +58,20 @@ class WordingEngine(AbsentEngine):
         return self._reward_head
 
 
-def rated_rows(rows: Sequence[Row], recipe: DirectRecipe) -> list[Rated]:
+def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]:
     """People's scores of every row, on the labels' scale.
 
     Raises AdjudgeError naming the row: for one without any score, and for a score that is none or outside the scale.
     """
-    judge, sides = _judge(recipe, AbsentEngine()), _sides(recipe)
+    judge, sides = _judge(asked, AbsentEngine()), _sides(asked)
     rated = []
     for row in rows:
         targets = {}
         for aspect in judge.aspects:
             for side in sides:
-                if (ratings := ratings_of(row, recipe.scores, aspect.name, side)) is not None:
+                if (ratings := ratings_of(row, scores, aspect.name, side)) is not None:
                     place = f"{row.place}: {aspect.name}{side}"
-                    shares = soft_target(ratings, NUMBERS, recipe.scores.scale, place)
+                    shares = soft_target(ratings, NUMBERS, scores.scale, place)
                     targets[aspect.name, side] = tuple(shares)
         if not targets:
             names = ", ".join(aspect.name for aspect in judge.aspects)
@@ -97,36 +97,36 @@ def check_varied(rated: Sequence[Rated]) -> None:
             )
 
 
-def slots_of(rated: Sequence[Rated], recipe: DirectRecipe, engine: WordingEngine) -> Iterator[tuple[list[Slot], bool]]:
+def slots_of(rated: Sequence[Rated], asked: Asked, engine: WordingEngine) -> Iterator[tuple[list[Slot], bool]]:
     """The answer slots of each row that have a score, and whether its texts had to be shortened."""
-    judge = _judge(recipe, engine)
+    judge = _judge(asked, engine)
     name = "pairwise" if isinstance(judge, PairwiseJudge) else "pointwise"
     for number, one in enumerate(rated, 1):
-        subject = kind_of(name).subject(one.row, number, recipe.judge.options)
+        subject = kind_of(name).subject(one.row, number, asked.options)
         questions, shortened = judge.ask(subject)
-        asked = [
+        scored = [
             (question, aspect, target)
             for question, aspect, side in _sided(judge, questions)
             if (target := one.targets.get((aspect, side))) is not None
         ]
         compiled = engine.compiled(
-            [question.prompt for question, _, _ in asked], [question.labels for question, _, _ in asked]
+            [question.prompt for question, _, _ in scored], [question.labels for question, _, _ in scored]
         )
         slots = [
             Slot(tokens, _spellings(labels), target, aspect)
-            for (tokens, labels), (_, aspect, target) in zip(compiled, asked, strict=True)
+            for (tokens, labels), (_, aspect, target) in zip(compiled, scored, strict=True)
         ]
         yield slots, shortened
 
 
-def _judge(recipe: DirectRecipe, engine: AbsentEngine) -> PairwiseJudge | PointwiseJudge:
-    judge = prepare(recipe.judge.name, recipe.judge.options)(engine, None)
+def _judge(asked: Asked, engine: AbsentEngine) -> PairwiseJudge | PointwiseJudge:
+    judge = prepare(asked.name, asked.options)(engine, None)
     assert isinstance(judge, PairwiseJudge | PointwiseJudge)
     return judge
 
 
-def _sides(recipe: DirectRecipe) -> tuple[str, ...]:
-    return ("_a", "_b") if recipe.judge.name == "pairwise" else ("",)
+def _sides(asked: Asked) -> tuple[str, ...]:
+    return ("_a", "_b") if asked.name == "pairwise" else ("",)
 
 
 def _sided(judge: PairwiseJudge | PointwiseJudge, questions: Sequence[Question]) -> Iterator[tuple[Question, str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -80,11 +80,26 @@ class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise AdjudgeError("[scores] scale is not a lowest and a highest number: write scale = [1, 10]")
 
 
-class DirectRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `adjudge train direct` reads."""
+class JudgeRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What all that train a judge read."""
 
     policy: TrainedPolicy = TrainedPolicy()
+    optimiser: JudgeOptimiser = JudgeOptimiser()
+
+
+class JudgedRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A recipe that learns from what people judged."""
+
     data: JudgedRows = JudgedRows()
+
+    def placed(self, folder: Path) -> Self:
+        """The same, its paths, which are relative to `folder`, made absolute."""
+        return msgspec.structs.replace(super().placed(folder), data=self.data.placed(folder))
+
+
+class DirectRecipe(JudgedRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `adjudge train direct` reads."""
+
     judge: Asked = Asked()
     scores: Scores
     optimiser: DirectOptimiser = DirectOptimiser()
@@ -95,12 +110,8 @@ class DirectRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True
         prepare(self.judge.name, self.judge.options)
 
 
-class PreferenceRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PreferenceRecipe(JudgedRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train reward` reads: rows have `prompt`, `chosen` and `rejected`."""
-
-    policy: TrainedPolicy = TrainedPolicy()
-    data: JudgedRows = JudgedRows()
-    optimiser: JudgeOptimiser = JudgeOptimiser()
 
 
 AnyJudgeRecipe = TypeVar("AnyJudgeRecipe", DirectRecipe, PreferenceRecipe)

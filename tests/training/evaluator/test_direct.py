@@ -35,7 +35,7 @@ def last(run: Run) -> dict[str, Any]:
 
 def people(recipe: DirectRecipe) -> list[float]:
     """People's mean scores of the held-out rows, by aspect and side."""
-    rated = rated_rows(read_split(recipe.data, recipe.seed).held_out, recipe)
+    rated = rated_rows(read_split(recipe.data, recipe.seed).held_out, recipe.judge, recipe.scores)
     return [sum(p * (k + 1) for k, p in enumerate(target)) for one in rated for target in one.targets.values()]
 
 
@@ -68,9 +68,9 @@ def test_what_is_minimised_is_what_is_measured(tmp_path: Path) -> None:
         for n, row in enumerate(STORIES)
     ]
     recipe = direct_recipe(tmp_path, rows, **TWO, optimiser={"mass": 0.7})
-    rated = rated_rows(read_split(recipe.data, 0).train, recipe)
+    rated = rated_rows(read_split(recipe.data, 0).train, recipe.judge, recipe.scores)
     opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
-    task = SlotTask(recipe, opened, rated[:3], rated[3:8])
+    task = SlotTask(recipe, opened, recipe.optimiser.mass, [(recipe.judge, rated[:3], rated[3:8])])
     assert [len(example.slots) for example in task.held_out] != [2] * 5
     batch = task.batch(task.held_out)
     with torch.no_grad():

@@ -25,7 +25,9 @@ def test_prompts_and_label_tokens_are_those_that_the_engine_asks(tmp_path: Path)
     rows = read_split(recipe.data, 0).train[:3]
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.05)
     judge = PointwiseJudge(engine, parse_aspects("wit=Is it funny?"))
-    for row, (slots, shortened) in zip(rows, slots_of(rated_rows(rows, recipe), recipe, wording()), strict=True):
+    for row, (slots, shortened) in zip(
+        rows, slots_of(rated_rows(rows, recipe.judge, recipe.scores), recipe.judge, wording()), strict=True
+    ):
         [question] = judge.ask(item_of(row, 1))[0]
         assert [slot.tokens for slot in slots] == [engine.tokenizer.prompt(question.prompt)] and not shortened
         assert [ids for [ids] in slots[0].labels] == engine.label_ids(question.prompt, question.labels)
@@ -33,8 +35,10 @@ def test_prompts_and_label_tokens_are_those_that_the_engine_asks(tmp_path: Path)
 
 def test_each_slot_of_a_pair_has_the_score_of_the_story_that_it_asks_about(tmp_path: Path) -> None:
     recipe = direct_recipe(tmp_path, [PAIR] * 3, judge={"name": "pairwise"}, scores={"columns": {"wit": "wit"}})
-    rated = rated_rows(read_split(direct_recipe(tmp_path, [PAIR], data={"held_out": 0}).data, 0).train, recipe)
-    [(slots, _)] = slots_of(rated, recipe, wording())
+    rated = rated_rows(
+        read_split(direct_recipe(tmp_path, [PAIR], data={"held_out": 0}).data, 0).train, recipe.judge, recipe.scores
+    )
+    [(slots, _)] = slots_of(rated, recipe.judge, wording())
     assert len(slots) == 4
     for slot in slots:
         text = wording().tokenizer.decode(slot.tokens)
@@ -48,5 +52,7 @@ def test_an_aspect_without_a_score_is_not_asked(tmp_path: Path) -> None:
     recipe = direct_recipe(
         tmp_path, [row], judge={"options": {"aspects": "wit=Is it funny?,grip=Does it hold one?"}}, data={"held_out": 0}
     )
-    [(slots, _)] = slots_of(rated_rows(read_split(recipe.data, 0).train, recipe), recipe, wording())
+    [(slots, _)] = slots_of(
+        rated_rows(read_split(recipe.data, 0).train, recipe.judge, recipe.scores), recipe.judge, wording()
+    )
     assert [slot.aspect for slot in slots] == ["wit"]

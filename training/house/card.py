@@ -1,0 +1,48 @@
+"""The model card of a judge that was trained on texts made worse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from adjudge.training.house.recipe import HouseRecipe
+from adjudge.training.run import Run
+
+
+def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run: Run) -> str:
+    """What the adapter is, what it was made of, and how it did on texts of unseen prompts, in Markdown."""
+    licences = sorted({source.licence for source in recipe.sources})
+    measured = (
+        ""
+        if run.before is None or run.after is None
+        else "\nOn texts of held-out prompts, made worse in the same ways, the rank correlation of its scores with the"
+        f" known ones is {run.after:.3f} (before training {run.before:.3f}).\n"
+    )
+    return f"""# A judge of stories, an adapter for {recipe.policy.model}
+
+It scores stories from 1 to 5 where adjudge's pointwise and pairwise judges read their answers, without writing.
+No person's score went into it: it has read stories as their authors left them, and the same stories made worse by
+known steps, and has learnt to tell how far each had been taken down.
+
+- Texts: {texts[0]} to train on, {texts[1]} of other prompts held out; {run.step} steps of
+  {recipe.optimiser.rows_per_step} rows, seed {recipe.seed}.
+- Licences of the texts: {", ".join(licences)}.
+{measured}
+## Texts
+
+{_table(("source", "licence", "by"), [(Path(s.path).name, s.licence, s.attribution) for s in recipe.sources])}
+
+## Steps down
+
+{_table(("step", "times"), [(name, str(count)) for name, count in sorted(done.items())])}
+
+## What it cannot do
+
+It knows broken stories from whole ones. Which of two whole stories people like better it was never shown. It reads
+English; of other languages it knows only that an English story was asked for.
+"""
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)

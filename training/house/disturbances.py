@@ -1,0 +1,251 @@
+"""What makes a story worse, a step at a time, and how much of each aspect's score a step costs.
+
+Each takes sentences and gives other sentences, or None where it finds nothing to do. The costs are ours: they say what
+a careful reader would hold against a text, and no person's score went into them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from random import Random
+
+import msgspec
+
+from adjudge.training.house.texts import Corpus, Story, tokens_of, written
+
+Sentences = list[str]
+Step = Callable[[Sentences, Random, Corpus, Story], Sentences | None]
+
+
+class Disturbance(msgspec.Struct, frozen=True):
+    """A way to make a text worse; `costs` is the share of what is left of a score that a step takes, by aspect."""
+
+    step: Step
+    costs: dict[str, float]
+    otherwise: float = 0.0
+
+    def cost(self, aspect: str) -> float:
+        """Of an aspect."""
+        return self.costs.get(aspect, self.otherwise)
+
+
+def _amount(sentences: Sequence[str]) -> int:
+    """How many sentences a step touches: a fifth of the text."""
+    return max(1, round(len(sentences) / 5))
+
+
+def _each(change: Callable[[str, Random, Corpus, Story], str | None]) -> Step:
+    """A step that changes some sentences, each by itself."""
+
+    def step(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+        changed, left = list(sentences), _amount(sentences)
+        for place in random.sample(range(len(changed)), len(changed)):
+            new = change(changed[place], random, corpus, story)
+            if new is not None and new != changed[place]:
+                changed[place] = new
+                left -= 1
+            if not left:
+                break
+        return changed if changed != sentences else None
+
+    return step
+
+
+def order(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """Sentences stand elsewhere."""
+    changed = list(sentences)
+    for _ in range(_amount(sentences) + 1):
+        moved = changed.pop(random.randrange(len(changed)))
+        changed.insert(random.randrange(len(changed) + 1), moved)
+    return changed if changed != sentences else None
+
+
+def repeat(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """Sentences are said again, in the place of others or besides."""
+    changed = list(sentences)
+    for _ in range(_amount(sentences)):
+        said = random.choice(changed)
+        if len(changed) > 2 and random.random() < 0.6:
+            changed[random.randrange(len(changed))] = said
+        else:
+            changed.insert(random.randrange(len(changed) + 1), said)
+    return changed if changed != sentences else None
+
+
+def middle(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """What led from the beginning to the end is gone."""
+    if len(sentences) < 4:
+        return None
+    gone = max(1, round(0.4 * (len(sentences) - 2)))
+    start = random.randint(1, len(sentences) - 1 - gone)
+    return sentences[:start] + sentences[start + gone :]
+
+
+def drift(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """From some place on it is another story."""
+    if len(sentences) < 3:
+        return None
+    start = random.randint(1, len(sentences) - 2)
+    other = corpus.text(random, story).sentences
+    begin = random.randrange(max(1, len(other) - len(sentences) + start))
+    return sentences[:start] + list(other[begin : begin + len(sentences) - start])
+
+
+def cut(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """It stops in the middle of a sentence."""
+    kept = len(sentences) - random.randrange(max(1, len(sentences) // 3))
+    words = sentences[kept - 1].split()
+    if kept < 1 or len(words) < 5:
+        return None
+    return [*sentences[: kept - 1], " ".join(words[: random.randint(2, len(words) - 2)]).rstrip(",.;:!?\"'”")]
+
+
+ENDINGS = (
+    "And then it turned out to be a dream.",
+    "Suddenly everything was fine again, and that was that.",
+    "Then they all died.",
+    "And they lived happily ever after. The end.",
+    "Anyway, that is how it ended.",
+    "In conclusion, it is important to always be yourself.",
+    "Out of nowhere a meteor fell and it was over.",
+    "Everyone clapped and went home.",
+)
+
+
+def forced_ending(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """It breaks off and is ended by force."""
+    if sentences[-1] in ENDINGS:
+        return None
+    kept = max(2, len(sentences) - random.randint(1, max(1, len(sentences) // 3)))
+    return [*sentences[:kept], random.choice(ENDINGS)]
+
+
+@_each
+def foreign(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
+    """A sentence of another story."""
+    return corpus.sentence(random, story)
+
+
+@_each
+def babble(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
+    """A sentence by chance, word after word."""
+    return corpus.babble(sentence, random, random.choice((1, 1, 2)))
+
+
+@_each
+def misplaced(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
+    """Words that fit their neighbours, and nothing else."""
+    tokens = tokens_of(sentence)
+    places = [n for n, token in enumerate(tokens) if token.isalpha() and len(token) > 3 and token.islower()]
+    for place in random.sample(places, max(1, round(0.4 * len(places))) if places else 0):
+        left, right = (tokens[n] if 0 <= n < len(tokens) else "" for n in (place - 1, place + 1))
+        tokens[place] = corpus.misplaced(left, tokens[place], right, random)
+    return written(tokens) if places else None
+
+
+@_each
+def shuffled_words(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
+    """The words of a sentence out of order."""
+    words = sentence.split()
+    if len(words) < 4:
+        return None
+    start = random.randrange(len(words) - 3)
+    part = words[start : start + random.randint(4, 12)]
+    random.shuffle(part)
+    return " ".join([*words[:start], *part, *words[start + len(part) :]])
+
+
+@_each
+def dropped_words(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
+    """A third of the words are missing."""
+    words = sentence.split()
+    gone = set(random.sample(range(len(words)), len(words) // 3))
+    return " ".join(word for n, word in enumerate(words) if n not in gone) if gone else None
+
+
+@_each
+def repeated_words(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
+    """Words are stammered, or a phrase is said over again."""
+    words = sentence.split()
+    if len(words) < 4:
+        return None
+    start, size = random.randrange(len(words) - 2), random.randint(1, 3)
+    phrase = words[start : start + size]
+    return " ".join([*words[:start], *phrase * random.randint(2, 3), *words[start + size :]])
+
+
+def _both_ways(pairs: str) -> dict[str, str]:
+    """Pairs (`a/b c/d`) as a → b, b → a, c → d, d → c."""
+    found = [pair.split("/") for pair in pairs.split()]
+    return {**{b: a for a, b in found}, **dict(found)}
+
+
+OPPOSITES = _both_ways(
+    """
+    happy/sad always/never loved/hated good/bad first/last old/young day/night before/after dead/alive won/lost
+    opened/closed inside/outside remember/forget everyone/nobody everything/nothing light/dark hot/cold friend/enemy
+    friends/enemies morning/evening started/stopped laughed/wept found/lost true/false big/small rich/poor
+    strong/weak new/ancient easy/hard quiet/loud came/left smiled/frowned better/worse more/less with/without
+    summer/winter up/down near/far love/hate early/late
+    """
+)
+_VERB = re.compile(r"\b(was|were|is|are|had|has|could|would|did|will|can|should)\b(?! not\b)(?!n't)")
+
+
+@_each
+def contradiction(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
+    """A sentence says the opposite of what it said."""
+    turned = re.sub(r"[A-Za-z]+", lambda found: OPPOSITES.get(found[0], found[0]), sentence)
+    if turned != sentence and random.random() < 0.6:
+        return turned
+    denied = re.sub(r"\b(\w+) not\b", r"\1", sentence, count=1) if " not " in sentence else None
+    return denied or (_VERB.sub(r"\1 not", sentence, count=1) if _VERB.search(sentence) else None)
+
+
+PEOPLE = _both_ways(
+    "he/she his/her him/her He/She His/Her I/they my/their man/woman father/mother son/daughter brother/sister boy/girl"
+)
+
+
+@_each
+def people(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
+    """Who does what is mixed up."""
+    turned = re.sub(r"[A-Za-z]+", lambda found: PEOPLE.get(found[0], found[0]), sentence)
+    return turned if turned != sentence else None
+
+
+def plain(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """Only the bare beginning of each sentence is left."""
+    bare = []
+    for sentence in sentences:
+        first = re.split(r"[,;:—–]| (?:and|but|because|while|as|when|which|that|who) ", sentence)[0].split()
+        kept = first if len(first) > 2 else sentence.split()
+        bare.append(" ".join(kept[:9]).rstrip(",.;:!?\"'”") + ".")
+    return bare if sum(map(len, bare)) < 0.75 * sum(map(len, sentences)) else None
+
+
+def _costs(text: str) -> dict[str, float]:
+    names = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
+    more = ("ending", "style", "character development", "quality", "fluency")
+    return dict(zip((*names, *more), map(float, text.split()), strict=True))
+
+
+#                                     rel  coh  emp  sur  eng  cpx  end  sty  cha  qua  flu
+DISTURBANCES: dict[str, Disturbance] = {
+    "order": Disturbance(order, _costs(".12 .40 .22 .12 .28 .14 .28 .18 .20 .36 .12"), 0.2),
+    "foreign": Disturbance(foreign, _costs(".30 .45 .28 .12 .32 .15 .25 .18 .28 .40 .10"), 0.25),
+    "babble": Disturbance(babble, _costs(".30 .48 .36 .22 .42 .28 .30 .45 .32 .46 .50"), 0.4),
+    "misplaced": Disturbance(misplaced, _costs(".22 .40 .30 .18 .34 .20 .24 .40 .26 .40 .40"), 0.3),
+    "contradiction": Disturbance(contradiction, _costs(".12 .34 .22 .10 .22 .12 .16 .14 .22 .30 .12"), 0.2),
+    "people": Disturbance(people, _costs(".08 .32 .25 .10 .20 .10 .12 .14 .34 .26 .15"), 0.2),
+    "repeat": Disturbance(repeat, _costs(".14 .32 .28 .36 .38 .34 .26 .36 .28 .40 .25"), 0.3),
+    "middle": Disturbance(middle, _costs(".12 .30 .24 .14 .24 .30 .18 .14 .32 .28 .08"), 0.2),
+    "drift": Disturbance(drift, _costs(".42 .45 .30 .15 .34 .18 .45 .18 .34 .42 .08"), 0.3),
+    "cut": Disturbance(cut, _costs(".08 .18 .16 .22 .22 .14 .65 .20 .14 .24 .25"), 0.2),
+    "forced ending": Disturbance(forced_ending, _costs(".12 .26 .26 .30 .28 .18 .60 .24 .24 .30 .06"), 0.2),
+    "shuffled words": Disturbance(shuffled_words, _costs(".16 .36 .32 .20 .38 .24 .24 .50 .26 .42 .55"), 0.3),
+    "dropped words": Disturbance(dropped_words, _costs(".12 .26 .26 .14 .30 .24 .18 .46 .20 .32 .50"), 0.3),
+    "repeated words": Disturbance(repeated_words, _costs(".12 .24 .26 .18 .32 .22 .18 .46 .18 .34 .50"), 0.3),
+    "plain": Disturbance(plain, _costs(".08 .12 .28 .18 .28 .50 .14 .40 .28 .22 .12"), 0.2),
+}

@@ -1,0 +1,80 @@
+"""Training the house judge: rows made of licensed texts, learnt as any direct evaluator learns people's scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.fingerprints import digest
+from adjudge.engine.sources import OpenModel
+from adjudge.rewards.aspects import aspects_of
+from adjudge.training.evaluator.direct import SlotTask
+from adjudge.training.evaluator.fitting import fit
+from adjudge.training.evaluator.questions import Rated, rated_rows
+from adjudge.training.evaluator.recipe import Asked, Scores
+from adjudge.training.house.card import card
+from adjudge.training.house.recipe import HouseRecipe
+from adjudge.training.house.rows import Rows, rows_of, sizes, split
+from adjudge.training.house.texts import stories_of
+from adjudge.training.run import Run
+from adjudge.training.run_folder import RunFolder, write_whole
+
+SCORES = Scores(column="scores")
+
+
+def train_house(
+    recipe: HouseRecipe,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    status: Callable[[str], None] = lambda line: None,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Run:
+    """Train the model of a recipe to score texts by how much worse they were made.
+
+    Folder, processes and resuming are those of `train_sft`; the rows stand in rows.jsonl of the folder, and a model
+    card beside the adapter. Raises AdjudgeError for what can be mended, before the model is loaded.
+    """
+    stories = stories_of(recipe.sources)
+    for name, count in stories.short.items():
+        status(f"{count} texts of {name} left out: too short to be made worse by degrees")
+    aspects = aspects_of(recipe.asked)
+    sides = split(stories.texts, recipe.excerpts.held_out, recipe.seed)
+    if not all(sides[: 1 + bool(recipe.excerpts.held_out)]):
+        raise AdjudgeError("[excerpts] held_out leaves a side without texts: change it, or give another seed")
+    train, held_out = (
+        rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
+        for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)
+    )
+    status(f"{len(stories.texts)} texts, of them {len(sides[1])} held out")
+    judged = [
+        (asked, _rated(train, asked), _rated(held_out, asked))
+        for asked in (Asked("pointwise", {"aspects": aspects}), Asked("pairwise", {"aspects": aspects}))
+    ]
+    folder = RunFolder(Path(recipe.output))
+
+    def open_task(opened: OpenModel) -> SlotTask:
+        write_whole(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
+        return SlotTask(recipe, opened, recipe.optimiser.mass, judged)
+
+    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
+    run = fit(recipe, digest(train.fingerprint, held_out.fingerprint), open_task, measure="spearman", **how)
+    if run.main:
+        text = card(recipe, [len(side) for side in sides], train.done, run)
+        write_whole(folder.policy / "README.md", text.encode())
+    return run
+
+
+def _rated(rows: Rows, asked: Asked) -> list[Rated]:
+    return rated_rows(rows.pairs if asked.name == "pairwise" else rows.single, asked, SCORES)
+
+
+def _lines(rows: Rows) -> bytes:
+    return "".join(json.dumps(row.columns, ensure_ascii=False) + "\n" for row in (*rows.single, *rows.pairs)).encode(
+        "utf-8", "surrogatepass"
+    )

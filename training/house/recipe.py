@@ -1,0 +1,110 @@
+"""The recipe of `adjudge train house`: whose texts are made worse, how, and how the judge learns to tell."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import HANNA, STORYER, Aspect, aspects_of
+from adjudge.training.evaluator.recipe import DirectOptimiser, JudgeRecipe
+from adjudge.training.recipe import Share, Whole, beside, read_recipe
+
+QUALITY = Aspect("quality", "Is it a good story that makes sense and follows from its first sentence?")
+FLUENCY = Aspect("fluency", "Are the sentences well formed and easy to read?")
+ASPECTS: tuple[Aspect, ...] = (*HANNA, *(one for one in STORYER if one not in HANNA), QUALITY, FLUENCY)
+"""What the judge is asked of: HANNA's aspects, StoryER's, and the whole."""
+
+
+class TextSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file (JSONL or CSV, `text` and `prompt` its columns) or a folder of .txt and .md files, and whose they are.
+
+    A column that holds several texts by name gives all of them. `licence` is that of the texts, as its SPDX name;
+    `attribution` says who wrote them.
+    """
+
+    path: str
+    licence: str = ""
+    attribution: str = ""
+    text: str = "text"
+    prompt: str = "prompt"
+
+    def __post_init__(self) -> None:
+        for name in ("licence", "attribution"):
+            if not getattr(self, name).strip():
+                raise AdjudgeError(
+                    f"the source {self.path} has no {name}: write {name} = ..., or leave the source out; texts are"
+                    " used with both alone"
+                )
+
+
+class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is cut from the texts, and what becomes of it.
+
+    `count` excerpts of `shortest` to `longest` sentences; `long` is the share of them that run on for up to `long_to`.
+    Of each, `pairs` is the share that stand beside another text, `hostile` the share that try to buy a score. A text is
+    asked about `asked` aspects. `held_out` is the share of the prompts that are kept from training.
+    """
+
+    count: Whole = 2000
+    shortest: Annotated[int, Meta(ge=2)] = 3
+    longest: Whole = 9
+    long: Share = 0.1
+    long_to: Whole = 24
+    pairs: Share = 0.15
+    hostile: Share = 0.08
+    asked: Whole = 2
+    held_out: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.shortest <= self.longest <= self.long_to:
+            raise AdjudgeError("[excerpts] shortest, longest and long_to are not in rising order: mend them")
+
+
+class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `adjudge train house` reads."""
+
+    sources: tuple[TextSource, ...]
+    excerpts: Excerpts = Excerpts()
+    aspects: str | None = None
+    optimiser: DirectOptimiser = DirectOptimiser()
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise AdjudgeError("a recipe of this kind needs texts: write [[sources]] with path, licence, attribution")
+        aspects_of(self.asked)
+
+    @property
+    def asked(self) -> str | tuple[Aspect, ...]:
+        """The aspects, as judges take them."""
+        return self.aspects or ASPECTS
+
+    def placed(self, folder: Path) -> Self:
+        """The same, its paths, which are relative to `folder`, made absolute."""
+        sources = tuple(msgspec.structs.replace(one, path=beside(folder, one.path)) for one in self.sources)
+        return msgspec.structs.replace(super().placed(folder), sources=sources)
+
+
+def read_house_recipe(
+    path: Path, *, data: Path | None = None, seed: int | None = None, output: Path | None = None
+) -> HouseRecipe:
+    """The recipe of a TOML file, with what else was said in the place of its own.
+
+    Sources that are not where the recipe says are looked for in the folder `data`. Raises AdjudgeError as
+    `read_recipe` does, and for a source that is nowhere.
+    """
+    recipe, folder = read_recipe(path, HouseRecipe), path.parent.absolute()
+    sources = []
+    for one in recipe.sources:
+        if data is not None and not Path(one.path).exists():
+            one = msgspec.structs.replace(one, path=beside(data.absolute(), os.path.relpath(one.path, folder)))
+        if not Path(one.path).exists():
+            raise AdjudgeError(f"the source {one.path} is not there: mend its path, or name its folder with --data")
+        sources.append(one)
+    changes: dict[str, Any] = {"seed": seed, "output": None if output is None else str(output.absolute())}
+    given = {name: value for name, value in changes.items() if value is not None}
+    return msgspec.structs.replace(recipe, sources=tuple(sources), **given)

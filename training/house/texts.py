@@ -1,0 +1,153 @@
+"""The texts of a recipe's sources, as sentences, and what is common in them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.wire import read_rows
+from adjudge.training.house.recipe import TextSource
+from adjudge.training.writing.passages import sentences
+
+SUFFIXES = (".txt", ".md")
+FEWEST = 3
+"""Sentences of the shortest text that can be made worse by degrees."""
+LONGEST_SENTENCE = 60
+"""Words; what is longer is no sentence but a list or a table."""
+
+_TOKEN = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
+_ENDED = re.compile(r"""[.!?…]["'”’)*]*$""")
+_REPLY = re.compile(r"(?:sure|certainly|of course|absolutely)\b[,!]|here(?: is|['’]s) (?:a|the|your)\b", re.IGNORECASE)
+"""How a model says that it is about to write a story."""
+_TURN = re.compile(r"^\s*(?:#{2,}|(?:human|user|assistant)\s*:)", re.IGNORECASE | re.MULTILINE)
+"""Where a model that wrote a story went on with a chat of its own."""
+
+
+class Story(msgspec.Struct, frozen=True):
+    """A text in sentences, each after the gap before it, and the prompt it answers ("" where there is none)."""
+
+    prompt: str
+    sentences: tuple[str, ...]
+    gaps: tuple[str, ...]
+    source: str
+
+
+class Stories(msgspec.Struct, frozen=True):
+    """All the texts, and how many of each source were too short."""
+
+    texts: tuple[Story, ...]
+    short: dict[str, int]
+
+
+class Corpus:
+    """What texts may be made worse with: other texts' sentences, and words that have stood between two words."""
+
+    def __init__(self, texts: Sequence[Story]) -> None:
+        self.texts = texts
+        self.prompts = sorted({text.prompt for text in texts if text.prompt})
+        self._after: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        self._between: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self.words: list[str] = []
+        for text in texts:
+            for sentence in text.sentences:
+                tokens = _TOKEN.findall(sentence)
+                self.words += [token for token in tokens if len(token) > 3 and token.isalpha() and token.islower()]
+                for place in range(len(tokens) - 1):
+                    self._after[(tokens[place],)].append(tokens[place + 1])
+                for left, word, right in zip(tokens, tokens[1:], tokens[2:], strict=False):
+                    self._after[left, word].append(right)
+                    if word.isalpha():
+                        self._between[left, right].append(word)
+
+    def sentence(self, random: Random, but: Story | None = None) -> str:
+        """Some sentence of another text."""
+        return random.choice(self.text(random, but).sentences)
+
+    def text(self, random: Random, but: Story | None = None) -> Story:
+        """Some other text, of another prompt where there are several."""
+        for _ in range(20):
+            text = random.choice(self.texts)
+            if but is None or (text is not but and (text.prompt != but.prompt or not but.prompt)):
+                return text
+        return text
+
+    def babble(self, sentence: str, random: Random, memory: int) -> str:
+        """A sentence that begins as this one does and goes on by chance, each word after the `memory` before it."""
+        words = _TOKEN.findall(sentence)[:2]
+        while len(words) < 28:
+            after = self._after.get(tuple(words[-memory:])) or self._after.get(tuple(words[-1:]))
+            if not after:
+                break
+            words.append(random.choice(after))
+            if words[-1] in ".!?" and len(words) > 5:
+                break
+        return written(words)
+
+    def misplaced(self, left: str, word: str, right: str, random: Random) -> str:
+        """Another word that has stood between these two, or just any word."""
+        others = [other for other in self._between.get((left, right), ()) if other != word]
+        return random.choice(others or self.words or [word])
+
+
+def stories_of(sources: Sequence[TextSource]) -> Stories:
+    """The texts of sources; a text of fewer than three sentences is left out and counted.
+
+    Raises AdjudgeError for what cannot be read, a column that is missing, and where nothing is left.
+    """
+    texts: list[Story] = []
+    short: dict[str, int] = {}
+    for source in sources:
+        name = Path(source.path).name
+        for prompt, text in _read(source):
+            found = sentences(_TURN.split(text, maxsplit=1)[0])
+            kept = [place for place, part in enumerate(found.parts) if _told(part, place)]
+            if len(kept) < FEWEST:
+                short[name] = short.get(name, 0) + 1
+                continue
+            parts, gaps = (tuple(values[place] for place in kept) for values in (found.parts, found.gaps))
+            texts.append(Story(prompt.strip(), parts, gaps, name))
+    if not texts:
+        raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: add others to [[sources]]")
+    return Stories(tuple(texts), short)
+
+
+def written(words: Sequence[str]) -> str:
+    """Words and marks as a sentence is written."""
+    text = re.sub(r"\s+([,.;:!?)\]”’%])", r"\1", " ".join(words))
+    return re.sub(r"([(\[“$])\s+", r"\1", text)
+
+
+def tokens_of(sentence: str) -> list[str]:
+    """The words and marks of a sentence."""
+    return _TOKEN.findall(sentence)
+
+
+def _told(text: str, place: int) -> bool:
+    """Whether it is a sentence of the story: no heading, list or table, and no word to whoever asked for it."""
+    whole = 2 <= len(text.split()) <= LONGEST_SENTENCE and _ENDED.search(text) is not None
+    return whole and not (place < 2 and _REPLY.match(text))
+
+
+def _read(source: TextSource) -> Iterator[tuple[str, str]]:
+    path = Path(source.path)
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+        if not files:
+            raise AdjudgeError(f"the source {path} has no {' or '.join(SUFFIXES)} file: name another")
+        for file in files:
+            yield "", file.read_text(encoding="utf-8", errors="replace")
+        return
+    for row in read_rows(path):
+        value: Any = row.columns.get(source.text)
+        texts = list(value.values()) if isinstance(value, dict) else [value]
+        if not all(isinstance(text, str) for text in texts):
+            raise AdjudgeError(f'{row.place}: "{source.text}" is no text: set text = "COLUMN" of {path.name}')
+        prompt = row.optional_text(source.prompt, "a source") or ""
+        yield from ((prompt, text) for text in texts)
