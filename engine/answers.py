@@ -12,6 +12,7 @@ import torch
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import PromptError
 from adjudge.engine.radix import Tokens
+from adjudge.kernels.answer_form import FILLER
 from adjudge.kernels.answer_spans import answer_spans
 from adjudge.kernels.byte_table import ByteTable
 
@@ -69,6 +70,27 @@ def find_answers(
     return found
 
 
+def written_answers(text: str, labels: Sequence[str], form: AnswerFormat) -> list[re.Match[str]] | None:
+    """The answers of a text, in order, as `find_answers` would read them, but for where tokens begin.
+
+    The groups of each are what stands before the label, the label, and what stands after it. None where the answer
+    that is meant cannot be read.
+    """
+    filler = f"[{re.escape(FILLER.decode())}]{{0,16}}"
+    answer = re.compile(
+        f"((?:{_any_of(form.openings)}){filler})({_any_of(labels)})({filler}(?:{_any_of(form.closings)}))"
+    )
+    openings = re.finditer(_any_of(form.openings), text)
+    found = [answer.match(text, opening.start()) for opening in openings]
+    if not _is_readable(text, [answer is not None for answer in found], form):
+        return None
+    return [answer for answer in found if answer is not None]
+
+
+def _any_of(strings: Sequence[str]) -> str:
+    return "|".join(map(re.escape, strings))
+
+
 def _is_readable(text: str, usable: Sequence[bool], form: AnswerFormat) -> bool:
     """Whether the score that is meant stands where the form wants it, given which of the written ones are usable."""
     if not -len(usable) <= form.which < len(usable) or not usable[form.which]:
@@ -80,8 +102,8 @@ def _is_readable(text: str, usable: Sequence[bool], form: AnswerFormat) -> bool:
 
 def _after_closings(text: str, form: AnswerFormat) -> list[str]:
     """What follows the closing of each written score, up to the next one's opening."""
-    pieces = re.split("|".join(map(re.escape, form.openings)), text)[1:]
-    return [re.split("|".join(map(re.escape, form.closings)), piece, maxsplit=1)[-1] for piece in pieces]
+    pieces = re.split(_any_of(form.openings), text)[1:]
+    return [re.split(_any_of(form.closings), piece, maxsplit=1)[-1] for piece in pieces]
 
 
 def _has_words(text: str) -> bool:

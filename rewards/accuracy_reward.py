@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from adjudge.engine.answers import written_answers
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.rewards.asking import ANSWER
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of
+from adjudge.rewards.pairwise import SCALE
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.words import count_words
-
-ANSWER = re.compile(r"<ANSWER>[ \t\r\n]{0,16}([1-5])[ \t\r\n]{0,16}</ANSWER>")
-"""A score as EvolvR's evaluator writes it."""
-
-OPENING = "<ANSWER>"
 
 
 class AccuracyReward(Reward):
@@ -26,7 +25,8 @@ class AccuracyReward(Reward):
     A completion writes `<ANSWER> s </ANSWER>`, s from 1 to 5, once for each of `columns`, in their order; the columns
     have people's scores ("score_a" and "score_b" for a pair, as in the paper; one column for a pointwise evaluator).
     `rate` is λ, which the paper does not give: 0.5 is ours. What the completion is rewarded for is its own work, so one
-    with too few, too many or other answers has not failed to be judged: it earns `unreadable` (0; None: it abstains).
+    with too few, too many or other answers, or words after them, which the judge in reasoned mode would not read, has
+    not failed to be judged: it earns `unreadable` (0; None: it abstains).
 
     Parts are "error", Σ |y − y*|, and "score/…" with what was written; the measure "readable" is 1 or 0. Raises
     AdjudgeError naming prompt and column for a score of people's that is missing or outside 1 to 5. The paper's flaw
@@ -76,11 +76,9 @@ class AccuracyReward(Reward):
 
 
 def written_scores(text: str, count: int) -> list[float] | None:
-    """The scores that a text writes, in order; None unless it opens `count` answers and each can be read."""
-    if text.count(OPENING) != count:
-        return None
-    found = [float(score) for score in ANSWER.findall(text)]
-    return found if len(found) == count else None
+    """The scores that a text ends in, in order, as the judge in reasoned mode reads them; None unless just `count`."""
+    found = written_answers(text, SCALE.labels, msgspec.structs.replace(ANSWER, count=count))
+    return None if found is None else [float(answer[2]) for answer in found]
 
 
 def _score(value: Any, place: str) -> float:

@@ -80,7 +80,7 @@ def train_grpo(
         check_columns(prompts)
     state = processes()
     paid = _during_training(recipe, folder, state) if reward is None else reward
-    watched = recipe.guards.watching(paid)
+    watched = recipe.guards_over(prompts.train).watching(paid)
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,8 +13,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.wire import Row
 from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, beside, read_recipe
-from adjudge.training.reward_recipe import RewardRecipe
+from adjudge.training.reward_recipe import AccuracyPart, RewardRecipe
 
 GuardName = Literal["length", "canary", "degenerate", "injection", "collapse"]
 GUARDS: tuple[GuardName, ...] = get_args(GuardName)
@@ -184,6 +186,25 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 f"[logging] save_every is {self.logging.save_every}, which is no multiple of [optimiser] iterations"
                 f" ({self.optimiser.iterations}): a checkpoint amid them could not be resumed, make it one"
             )
+
+    def guards_over(self, rows: Sequence[Row]) -> Guards:
+        """The guards; one against collapse that watches what an evaluator writes is told people's scores of the rows.
+
+        Raises AdjudgeError where these are all the same.
+        """
+        collapse = self.guards.collapse
+        accurate = {name: part for name, part in self.reward.parts.items() if isinstance(part, AccuracyPart)}
+        written = {f"{name}/score/{column}": column for name, part in accurate.items() for column in part.columns}
+        columns = [written[part] for part in collapse.parts or () if part in written]
+        if "collapse" not in self.guards.use or collapse.reference is not None or not columns:
+            return self.guards
+        given = [row.columns.get(column) for row in rows for column in columns]
+        # What is no score is for the reward to refuse, by prompt and column.
+        scores = tuple(float(score) for score in given if isinstance(score, int | float) and 1 <= score <= 5)
+        if len(set(scores)) == 1:
+            raise AdjudgeError(f"all rows have the same score, {scores[0]:g}: there is nothing to learn; add others")
+        told = msgspec.structs.replace(collapse, reference=scores or None)
+        return msgspec.structs.replace(self.guards, collapse=told)
 
     def _check_lending(self) -> None:
         """Raise AdjudgeError where the policy's first weights do not stay as they are."""

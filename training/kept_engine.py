@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judge import PASSING
+from adjudge.training.once import once
 
 
 class KeptEmbedding(msgspec.Struct, frozen=True, array_like=True):
@@ -40,7 +40,8 @@ class KeptEmbedding(msgspec.Struct, frozen=True, array_like=True):
         return Embedding(values, self.reason, self.prompt_tokens)
 
 
-Result = TypeVar("Result", Score, Completion, KeptEmbedding)
+PACK = msgspec.msgpack.encode
+"""JSON has no infinities."""
 
 
 class KeptEngine(EngineFace):
@@ -89,11 +90,12 @@ class KeptEngine(EngineFace):
         each: Any = [labels] * len(prompts) if isinstance(labels, Labels) else labels
         keys = [self._key("score", prompt, label_set) for prompt, label_set in zip(prompts, each, strict=True)]
 
-        def ask(new: Sequence[int]) -> Iterator[tuple[int, Score]]:
+        def ask(new: list[int]) -> Iterator[tuple[int, Score]]:
             wanted, over = [prompts[place] for place in new], [each[place] for place in new]
             return self._engine.score_iter(wanted, over, priority=priority, timeout=timeout)
 
-        return self._known_first(keys, Score, lambda score: score.reason, ask)
+        unpack = msgspec.msgpack.Decoder(Score).decode
+        return once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda score: score.reason)
 
     def generate_iter(
         self,
@@ -110,11 +112,12 @@ class KeptEngine(EngineFace):
         assert sampling.n == 1 and seeds is not None
         keys = [self._key("text", prompt, (sampling, seed)) for prompt, seed in zip(prompts, seeds, strict=True)]
 
-        def ask(new: Sequence[int]) -> Iterator[tuple[int, Completion]]:
+        def ask(new: list[int]) -> Iterator[tuple[int, Completion]]:
             wanted, drawn = [prompts[place] for place in new], [seeds[place] for place in new]
             return self._engine.generate_iter(wanted, sampling, seeds=drawn, priority=priority, timeout=timeout)
 
-        found = self._known_first(keys, Completion, lambda text: text.finish_reason, ask)
+        unpack = msgspec.msgpack.Decoder(Completion).decode
+        found = once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda text: text.finish_reason)
         return ((place, msgspec.structs.replace(text, prompt=place)) for place, text in found)
 
     def embed_iter(
@@ -123,12 +126,13 @@ class KeptEngine(EngineFace):
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
         keys = [self._key("embedding", prompt, None) for prompt in prompts]
 
-        def ask(new: Sequence[int]) -> Iterator[tuple[int, KeptEmbedding]]:
+        def ask(new: list[int]) -> Iterator[tuple[int, KeptEmbedding]]:
             wanted = [prompts[place] for place in new]
             for number, embedding in self._engine.embed_iter(wanted, priority=priority, timeout=timeout):
                 yield number, KeptEmbedding.of(embedding)
 
-        found = self._known_first(keys, KeptEmbedding, lambda kept: kept.reason, ask)
+        unpack = msgspec.msgpack.Decoder(KeptEmbedding).decode
+        found = once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda kept: kept.reason)
         return ((place, kept.embedding) for place, kept in found)
 
     def reward_iter(
@@ -136,24 +140,6 @@ class KeptEngine(EngineFace):
     ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
         return self._engine.reward_iter(prompts, priority=priority, timeout=timeout)
-
-    def _known_first(
-        self,
-        keys: Sequence[str],
-        kind: type[Result],
-        ended: Callable[[Result], str | None],
-        ask: Callable[[Sequence[int]], Iterator[tuple[int, Result]]],
-    ) -> Iterator[tuple[int, Result]]:
-        """What the journal has, then what the engine answers, each kept before it goes out."""
-        known = self._journal.get(keys)
-        for place, key in enumerate(keys):
-            if key in known:
-                yield place, msgspec.msgpack.decode(known[key], type=kind)
-        new = [place for place, key in enumerate(keys) if key not in known]
-        for number, answer in ask(new) if new else ():
-            if ended(answer) not in PASSING:
-                self._journal.put(keys[new[number]], msgspec.msgpack.encode(answer))  # which has infinities
-            yield new[number], answer
 
     def _key(self, what: str, prompt: AnyPrompt, how: Any) -> str:
         return content_key(

@@ -24,9 +24,9 @@ from adjudge.engine.score import Score
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judge import PASSING
 from adjudge.rewards.kept_answers import KeptScore
 from adjudge.rewards.wire import Row, encodable, id_of, json_line, read_rows
+from adjudge.training.once import once
 
 T = TypeVar("T")
 Read = Callable[[str], T]
@@ -78,7 +78,7 @@ class Texts:
     A text that is empty, cut short or unusable to its reader is written again with another seed, `attempts` times in
     all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a text does not depend on its
     company. With a `journal` every text that came to its end is kept under what decides it, unusable ones too, and not
-    asked for again. `asked`, `remembered` and `rewritten` count texts.
+    asked for again. `asked`, `remembered` and `rewritten` count texts, `shortened` prompts that did not fit.
     Raises AdjudgeError for settings that make no sense.
     """
 
@@ -100,11 +100,13 @@ class Texts:
         self.journal = journal
         self.attempts = attempts if sampling.temperature > 0 else 1
         self.seed = seed
-        self.asked = self.remembered = self.rewritten = 0
+        self.asked = self.remembered = self.rewritten = self.shortened = 0
 
     def prompt(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """A prompt in the model's chat template, its untrusted texts shortened where it would not fit."""
-        return self.engine.fit([self.engine.chat(messages, answer)], self.reserve)[0][0]
+        [prompt], shortened = self.engine.fit([self.engine.chat(messages, answer)], self.reserve)
+        self.shortened += shortened
+        return prompt
 
     def write(
         self, prompts: Sequence[Prompt], read: Read[T] | Sequence[Read[T]], *, samples: Sequence[int] | None = None
@@ -133,24 +135,19 @@ class Texts:
 
     def _texts(self, wanted: Sequence[tuple[Prompt, int]]) -> Iterator[tuple[int, KeptText]]:
         """The text of each prompt and seed, as soon as it is there: from the journal, or from the engine."""
-        places: dict[str, list[int]] = {}
-        for index, (prompt, seed) in enumerate(wanted):
-            places.setdefault(self._key(prompt, seed), []).append(index)
-        known = {} if self.journal is None else self.journal.get(places)
-        for key, raw in known.items():
-            self.remembered += len(places[key])
-            text = msgspec.json.decode(raw, type=KeptText)
-            yield from ((index, text) for index in places[key])
-        new = [key for key in places if key not in known]
-        if not new:
-            return
-        prompts, seeds = zip(*(wanted[places[key][0]] for key in new), strict=True)
-        for number, completion in self.engine.generate_iter(prompts, self.sampling, seeds=seeds):
-            self.asked += 1
-            text = _kept(completion)
-            if self.journal is not None and text.ended not in PASSING:
-                self.journal.put(new[number], msgspec.json.encode(text))
-            yield from ((index, text) for index in places[new[number]])
+
+        def ask(new: list[int]) -> Iterator[tuple[int, KeptText]]:
+            prompts, seeds = zip(*(wanted[index] for index in new), strict=True)
+            for number, completion in self.engine.generate_iter(prompts, self.sampling, seeds=seeds):
+                self.asked += 1
+                yield number, _kept(completion)
+
+        def unpack(raw: bytes) -> KeptText:
+            self.remembered += 1
+            return msgspec.json.decode(raw, type=KeptText)
+
+        keys = [self._key(prompt, seed) for prompt, seed in wanted]
+        return once(self.journal, keys, ask, pack=msgspec.json.encode, unpack=unpack, ended=lambda text: text.ended)
 
     def _key(self, prompt: Prompt, seed: int) -> str:
         engine = self.engine
@@ -174,22 +171,21 @@ class Scores:
 
     def score(self, prompts: Sequence[AnyPrompt], labels: Labels) -> Iterator[tuple[int, Score]]:
         """(place, score) of each prompt, as soon as it is there; equal prompts are computed once."""
-        places: dict[str, list[int]] = {}
-        for place, prompt in enumerate(prompts):
-            places.setdefault(self._key(prompt, labels), []).append(place)
-        known = {} if self.journal is None else self.journal.get(places)
-        for key, raw in known.items():
-            self.remembered += len(places[key])
-            score = msgspec.msgpack.decode(raw, type=KeptScore).score(labels)
-            yield from ((place, score) for place in places[key])
-        new = [key for key in places if key not in known]
-        if not new:
-            return
-        for number, score in self.engine.score_iter([prompts[places[key][0]] for key in new], labels):
-            self.computed += 1
-            if self.journal is not None and score.reason not in PASSING:
-                self.journal.put(new[number], msgspec.msgpack.encode(KeptScore.of(score)))
-            yield from ((place, score) for place in places[new[number]])
+
+        def ask(new: list[int]) -> Iterator[tuple[int, Score]]:
+            for number, score in self.engine.score_iter([prompts[place] for place in new], labels):
+                self.computed += 1
+                yield number, score
+
+        def pack(score: Score) -> bytes:
+            return msgspec.msgpack.encode(KeptScore.of(score))
+
+        def unpack(raw: bytes) -> Score:
+            self.remembered += 1
+            return msgspec.msgpack.decode(raw, type=KeptScore).score(labels)
+
+        keys = [self._key(prompt, labels) for prompt in prompts]
+        return once(self.journal, keys, ask, pack=pack, unpack=unpack, ended=lambda score: score.reason)
 
     def _key(self, prompt: AnyPrompt, labels: Labels) -> str:
         engine = self.engine
@@ -300,7 +296,7 @@ def check_whole(path: Path) -> None:
         return
     try:
         json.loads(last)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AdjudgeError(
             f"{path} breaks off in its last line: it was not written to its end; make it again (what a model was asked"
             " for it is in the journal)"

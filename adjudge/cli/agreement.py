@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -136,6 +137,6 @@ def _ends(text: str) -> tuple[float, float]:
         low, high = (float(part) for part in text.split(","))
     except ValueError as error:
         raise AdjudgeError(f'--scale is "{text}": write the lowest and the highest score, such as 1,5') from error
-    if not low < high:
-        raise AdjudgeError(f'--scale is "{text}": the lowest score comes first')
+    if not -math.inf < low < high < math.inf:
+        raise AdjudgeError(f'--scale is "{text}": write two numbers, the lowest score first')
     return low, high

@@ -24,6 +24,7 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import Raters, Strata, read_stories, sample_questions
 from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.evolve.validation import show_validation, stages_of, validate
+from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.stages import write_stage
 
 
@@ -113,7 +114,8 @@ def validate_file(
         engine = run.open(source)
         sampling = writing.sampling if mode == "reasoned" else None
         how: dict[str, Any] = {"mode": mode, "journal": run.book, "sampling": sampling, "attempts": writing.attempts}
-        judges = QualityJudge(engine, **how, seed=writing.seed), BetterJudge(engine, **how, seed=writing.seed)
+        asked = KeptEngine(engine, run.book) if sampling else engine  # analyses too are kept
+        judges = QualityJudge(asked, **how, seed=writing.seed), BetterJudge(asked, **how, seed=writing.seed)
         rows = list(validate(stages, *judges, sample=sample, seed=writing.seed))
         write_stage(output, rows)
     show_validation(rows, engine.name)

@@ -38,4 +38,7 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
 
 def tell_texts(texts: Texts) -> None:
     """Say what the model wrote."""
-    print(f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal")
+    shortened = f"; {texts.shortened} prompts shortened to fit" if texts.shortened else ""
+    print(
+        f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal{shortened}"
+    )

@@ -28,6 +28,8 @@ class Format(msgspec.Struct, frozen=True):
     aspects: str | None = None
 
 
+MT_BENCH = ("question_id", "model_a", "model_b", "conversation_a", "conversation_b", "winner")
+
 FORMATS: dict[str, Format] = {
     "hanna": Format("items", rated_texts.hanna_table, ("Story ID", "Prompt", "Story", "Relevance"), aspects="hanna"),
     "ratings": Format("items", rated_texts.ratings, ("prompt", "story", "ratings"), aspects="hanna"),
@@ -39,7 +41,7 @@ FORMATS: dict[str, Format] = {
     "howtobench-authors": Format("items", rated_texts.howtobench, ("reference", "infers"), (0.0, 10.0)),
     "writingbench": Format("items", rated_texts.writingbench, ("index", "query"), (1.0, 10.0)),
     "autoj": Format("pairs", rated_pairs.autoj, ("prompt", "response 1", "response 2", "label")),
-    "mt-bench": Format("pairs", rated_pairs.mt_bench, ("conversation_a", "conversation_b", "winner")),
+    "mt-bench": Format("pairs", rated_pairs.mt_bench, MT_BENCH),
     "preferences": Format("pairs", rated_pairs.preferences, ("chosen", "rejected")),
     "per-doc": Format("pairs", rated_pairs.per_doc, ("review_id", "prompt", "completion"), aspects="perse"),
     "labels": Format("items", rated_texts.labelled, ("response", "label"), (0.0, 1.0)),

@@ -17,6 +17,7 @@ from adjudge.rewards.wire import Row, pair_of
 
 AUTOJ = {"0": 1.0, "1": 0.0, "2": 0.5}
 WINNERS = {"model_a": 1.0, "model_b": 0.0}
+VOTED_ON = ("question_id", "model_a", "model_b", "turn")
 EXPECTED = {"a": 1.0, "b": 0.0, "tie": 0.5}
 TIE = re.compile(r"tie( \(.*\))?")
 
@@ -33,28 +34,33 @@ def autoj(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
 
 
 def mt_bench(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
-    """MT-Bench's human judgements: votes on two conversations; those on the same two in the same turn are one pair.
+    """MT-Bench's human judgements: votes on two conversations.
 
-    With two turns the story is the second answer, and its prompt the conversation up to it.
+    Those on the same two models in the same turn are one pair, whichever of the two stood first. With two turns
+    the story is the second answer, and its prompt the conversation up to it.
     """
-    votes: dict[tuple[str, ...], list[tuple[Row, float]]] = {}
+    votes: dict[tuple[str, ...], list[tuple[Row, str, float]]] = {}
     for row in rows:
         winner = str(row.columns["winner"])
         if winner not in WINNERS and not TIE.fullmatch(winner):
             raise AdjudgeError(f'{row.place}: "winner" is "{winner[:40]}": MT-Bench has model_a, model_b and tie')
-        key = tuple(str(row.columns.get(name, "")) for name in ("question_id", "model_a", "model_b", "turn"))
-        votes.setdefault(key, []).append((row, WINNERS.get(winner, 0.5)))
+        question, a, b, turn = (str(row.columns.get(name, "")) for name in VOTED_ON)
+        vote, sides = WINNERS.get(winner, 0.5), "ab"
+        if b < a:
+            a, b, vote, sides = b, a, 1 - vote, "ba"
+        votes.setdefault((question, a, b, turn), []).append((row, sides, vote))
     for (question, a, b, turn), cast in votes.items():
-        first = cast[0][0]
-        (prompt_a, story_a), (prompt_b, story_b) = (_conversation(first, f"conversation_{side}") for side in "ab")
+        first, sides, _ = cast[0]
+        (prompt_a, story_a), (prompt_b, story_b) = (_conversation(first, f"conversation_{side}") for side in sides)
         pair = Pair(story_a, story_b, prompt_a=prompt_a, prompt_b=prompt_b, id=f"{question}/{a}/{b}/{turn}")
-        yield RatedPair(pair, fmean(vote for _, vote in cast), question, first.place, f"turn {turn or 1}")
+        yield RatedPair(pair, fmean(vote for *_, vote in cast), question, first.place, f"turn {turn or 1}")
 
 
 def preferences(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
     """Preference files: `chosen` and `rejected`, texts or conversations, with `prompt` (or `query`) or without.
 
     The chosen text stands first or second by a hash of both, so that a judge of one order gains nothing by its place.
+    Pairs without a prompt are drawn one by one.
     """
     for number, row in enumerate(rows, 1):
         named = next((name for name in ("prompt", "query", "instruction") if row.columns.get(name) is not None), None)
@@ -62,14 +68,14 @@ def preferences(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
         (prompt_c, chosen), (prompt_r, rejected) = (_conversation(row, name) for name in ("chosen", "rejected"))
         flipped = hashlib.blake2b(f"{prompt}\0{chosen}\0{rejected}".encode("utf-8", "backslashreplace")).digest()[0] % 2
         a, b = (rejected, chosen) if flipped else (chosen, rejected)
-        name = str(row.columns.get("id") or number)
+        name = str(number if row.columns.get("id") in (None, "") else row.columns["id"])
         group = row.optional_text("subset", "RewardBench")
         if prompt or (prompt_c == prompt_r):
             pair = Pair(a, b, prompt or prompt_c, id=name)
         else:
             sides = (prompt_r, prompt_c) if flipped else (prompt_c, prompt_r)
             pair = Pair(a, b, prompt_a=sides[0], prompt_b=sides[1], id=name)
-        yield RatedPair(pair, float(not flipped), pair.prompts[0], row.place, group)
+        yield RatedPair(pair, float(not flipped), pair.prompts[0] or f"pair {name}", row.place, group)
 
 
 def per_doc(rows: Sequence[Row], path: Path, aspect: str | None = None) -> Iterator[RatedPair]:

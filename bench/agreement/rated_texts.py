@@ -131,7 +131,12 @@ def writingbench(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
 
     A response's `score` (1 to 10, people's) may be absent; then the texts are judged and agree with nobody.
     """
-    requests = {str(row.columns["index"]): row for row in rows if "query" in row.columns}
+    requests: dict[str, Row] = {}
+    for row in rows:
+        if "query" in row.columns:
+            known = requests.setdefault(str(row.columns["index"]), row)
+            if known.columns["query"] != row.columns["query"]:
+                raise AdjudgeError(f"{row.place}: its index {row.columns['index']} is that of {known.place} too")
     responses = [row for row in rows if "response" in row.columns]
     if not responses:
         raise AdjudgeError(
@@ -160,6 +165,8 @@ def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     """Lines as `adjudge judge` reads them, with `scores`: a number, raters' numbers, or an object of them by aspect."""
     for number, row in enumerate(rows, 1):
         given = row.columns["scores"]
+        if given == {}:
+            raise AdjudgeError(f'{row.place}: "scores" is an empty object: every row needs its score')
         by_aspect = cast("Mapping[str, Any]", given if isinstance(given, dict) else {OVERALL: given})
         scores = {str(name).lower(): numbers_of(row, f"scores.{name}", value) for name, value in by_aspect.items()}
         item = writing_of(row, number)
@@ -178,14 +185,14 @@ def _listed(row: Row, name: str) -> list[Any]:
 
 def _id(row: Row, number: int) -> str:
     """The row's own name where it has one; texts of several systems share one."""
-    named = next(
-        (str(row.columns[name]) for name in ("id", "story_id", "doc") if row.columns.get(name) is not None), None
-    )
+    named = _first(row, "id", "story_id", "doc")
     system = _system(row)
     return str(number) if named is None else named if system is None else f"{named}/{system}"
 
 
 def _system(row: Row) -> str | None:
-    return next(
-        (str(row.columns[name]) for name in ("system", "model") if row.columns.get(name) not in (None, "")), None
-    )
+    return _first(row, "system", "model")
+
+
+def _first(row: Row, *names: str) -> str | None:
+    return next((str(row.columns[name]) for name in names if row.columns.get(name) not in (None, "")), None)

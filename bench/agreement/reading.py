@@ -42,7 +42,7 @@ def number_of(row: Row, name: str, value: Any = None) -> float:
         raise AdjudgeError(f'{row.place}: "{name}" is missing: every row needs its score')
     try:
         found = float(given) if not isinstance(given, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found):
         raise AdjudgeError(f'{row.place}: "{name}" is {json.dumps(given, default=str)[:40]}, not a number')

@@ -22,14 +22,19 @@ def system_level(
 ) -> dict[str, Estimate]:
     """Pearson, Spearman and Kendall over systems, with intervals over prompts; an Estimate's rows are systems here.
 
-    A prompt counts for all systems or for none, so that no system gains by what was not judged.
+    A prompt counts for all systems or for none, so that no system gains by what was not judged; of several texts of a
+    system for one prompt their mean counts.
     """
     names = list(dict.fromkeys(systems))
-    by_prompt: dict[str, dict[str, tuple[float, float]]] = {}
+    by_prompt: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for score, said, system, prompt in zip(judge, human, systems, clusters, strict=True):
         if score is not None and said is not None:
-            by_prompt.setdefault(prompt, {})[system] = (score, said)
-    whole = {prompt: scores for prompt, scores in by_prompt.items() if len(scores) == len(names)}
+            by_prompt.setdefault(prompt, {}).setdefault(system, []).append((score, said))
+    whole = {
+        prompt: {system: np.mean(both, axis=0) for system, both in scores.items()}
+        for prompt, scores in by_prompt.items()
+        if len(scores) == len(names)
+    }
     if not whole:
         absent = Estimate(None, None, len(names), 0, "no prompt has a score for every system")
         return dict.fromkeys(MEASURES, absent)

@@ -135,6 +135,22 @@ def test_a_run_that_was_stopped_goes_on_and_asks_for_nothing_twice(
     assert run(*synthesis, "--overwrite").exit_code == 0 and len(engine.asked) > 31
 
 
+def test_what_the_judge_from_outside_wrote_is_kept_when_it_is_stopped(run: Run, engine: KnownEngine) -> None:
+    write(Path("e.jsonl"), [rationale("x", 1, 4, passed=["rule"])])
+    write(Path("e.dropped.jsonl"), [rationale("y", 1, 4, dropped={"stage": "rule", "reason": "r"})])
+    validation = ("validate", "e.jsonl", "--mode", "reasoned", "--attempts", "2")
+
+    def stopping(shown: str, before: int) -> str:
+        if len(engine.asked) == 2:
+            raise KeyboardInterrupt
+        return "Nothing."
+
+    engine.script = stopping
+    assert run(*validation).exit_code == 130 and len(engine.asked) == 2  # x and y, once each
+    engine.script = lambda shown, before: "Nothing."
+    assert run(*validation, "--resume").exit_code == 0 and len(engine.asked) == 4
+
+
 def test_a_file_that_was_not_written_to_its_end_is_found(run: Run, engine: KnownEngine) -> None:
     made(run)
     whole = Path("r.jsonl").read_bytes()

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import torch
 
+from adjudge.engine.answers import AnswerFormat, written_answers
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from tests.engine.reference import open_reference
@@ -65,3 +66,27 @@ def test_a_text_with_a_token_beyond_the_tokenizer_is_unparsable_and_its_neighbou
     odd = [msgspec.structs.replace(good, token_ids=(*good.token_ids, token)) for token in (271, -1, 1 << 70)]
     scores = engine.read_answers(["a"], [odd[0], good, *odd[1:]], DIGITS)
     assert [score.reason for score in scores] == ["unparsable", None, "unparsable", "unparsable"]
+
+
+TWO = AnswerFormat(("<ANSWER>", "<Answer>"), ("</ANSWER>",), count=2, at_end=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("So. <ANSWER> 2 </ANSWER> | <Answer>**3**:</ANSWER>.", ["2", "3"]),
+        ("<ANSWER> 2 </ANSWER> and <ANSWER> 3 </ANSWER>", None),
+        ("<ANSWER> 2 </ANSWER> <ANSWER> 3 </ANSWER> Well.", None),
+        ("<ANSWER> 2 </ANSWER> <ANSWER> 3", None),
+        ("<ANSWER> 2 </ANSWER> <ANSWER> 3.5 </ANSWER>", None),
+        ("<ANSWER> 2 </ANSWER> <ANSWER>" + 17 * " " + "3 </ANSWER>", None),
+        ("<ANSWER> 2 </ANSWER>" * 3, None),
+    ],
+)
+def test_a_text_alone_tells_the_answers_that_its_tokens_tell(
+    engine: Engine, text: str, labels: list[str] | None
+) -> None:
+    found = written_answers(text, DIGITS.labels, TWO)
+    assert (None if found is None else [answer[2] for answer in found]) == labels
+    [place] = engine.places_of_answers([text], DIGITS, [TWO])
+    assert (None if place is None else place[1]) == (None if labels is None else labels[-1])

@@ -33,6 +33,11 @@ def test_one_column_is_for_pointwise_evaluators() -> None:
     assert rewarded.rewards == pytest.approx((math.exp(-1),), abs=1e-6)
 
 
+@pytest.mark.parametrize("written", [text("**4**", 2), text(4, ": 2") + ".\n", text(4, 2).lower()])
+def test_what_the_judge_reads_is_rewarded(written: str) -> None:
+    assert written_scores(written, 2) == [4, 2]
+
+
 @pytest.mark.parametrize(
     "unreadable",
     [
@@ -47,10 +52,12 @@ def test_one_column_is_for_pointwise_evaluators() -> None:
         text(4, "2.5"),
         "<ANSWER> 4 <ANSWER> 2 </ANSWER></ANSWER>",
         "<ANSWER> 4 </ANSWER> | <ANSWER> 2",
+        text(4, 2) + " Or the other way round.",
+        "<answer> 5 </answer> at first; " + text(4, 2),
         "<ANSWER>" * 100_000,
         "<ANSWER> 4 </ANSWER> <ANSWER>" + " " * 1_000_000,
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_answers_that_cannot_be_read_earn_nothing_or_abstain(unreadable: str) -> None:
     group = Group("Rate.", (unreadable, text(4, 2)), columns=GOLD)

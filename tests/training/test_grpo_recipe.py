@@ -11,6 +11,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import SHIPPED
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
+from adjudge.rewards.wire import Row
 from adjudge.training.grpo_recipe import GrpoRecipe, read_grpo_recipe
 from adjudge.training.presets import preset_record
 from adjudge.training.recipe import laid_over, recipe_of
@@ -76,3 +77,16 @@ def test_the_evaluators_collapse_guard_watches_the_scores_that_it_writes() -> No
     assert isinstance(reward, Guarded) and reward.failed == 0
     [collapse] = [guard for guard in reward.guards if isinstance(guard, CollapseGuard)]
     assert list(collapse.scores) == [(4.0, 4.0, 2.0, 2.0)]
+
+
+def test_what_an_evaluator_writes_is_held_against_the_spread_of_peoples_scores() -> None:
+    own = {"output": "out", "data": {"prompts": ["a"]}}
+    recipe = recipe_of(laid_over(preset_record("evolvr-evaluator"), own), GrpoRecipe, Path())
+    rows = [Row("", {"prompt": "p", "score_a": a, "score_b": b}) for a, b in ((1, 5), (2, 2), (4, "x"), (4, None))]
+    assert recipe.guards_over(rows).collapse.reference == (1, 5, 2, 2, 4, 4)
+    assert recipe.guards_over([Row("", {"prompt": "p"})]) == recipe.guards
+    with pytest.raises(AdjudgeError, match="all rows have the same score, 2: there is nothing to learn"):
+        recipe.guards_over(rows[1:2])
+    for other in ({"collapse": {"reference": [1, 5]}}, {"collapse": {"parts": ["reward"]}}, {"use": ["length"]}):
+        told = recipe_of(laid_over(preset_record("evolvr-evaluator"), own | {"guards": other}), GrpoRecipe, Path())
+        assert told.guards_over(rows) == told.guards

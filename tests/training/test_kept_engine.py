@@ -58,6 +58,15 @@ def test_embeddings_that_are_kept_are_not_computed_again(tiny: Engine, book: Jou
     assert tiny.stats.tokens_computed > computed
 
 
+def test_equal_questions_of_one_call_are_asked_once(tiny: Engine, book: Journal) -> None:
+    engine = Rulings(tiny, lambda agent, shown: 0.75, lambda shown, before: f"{shown[-1]}{before}")
+    kept = KeptEngine(engine, book)
+    texts = kept.generate(prompts("a", "b", "a"), SHORT, seeds=[1, 1, 1])
+    assert [(text.prompt, text.text) for text in texts] == [(0, "a0"), (1, "b0"), (2, "a0")]
+    kept.score(prompts("a", "a"), GOOD)
+    assert len(engine.asked) == 2 and len(engine.ruled) == 1
+
+
 def test_another_seed_another_sampling_and_other_labels_are_other_questions(tiny: Engine, book: Journal) -> None:
     engine = Rulings(tiny, lambda agent, shown: 0.75, lambda shown, before: "x")
     kept = KeptEngine(engine, book)

@@ -9,7 +9,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Prompt
+from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.training import stages
@@ -89,6 +89,14 @@ def test_a_run_that_was_killed_asks_for_nothing_twice(tiny: Engine, book: Journa
     assert first.asked == ["a", "b", "c", "d"] and second.asked == ["b"]
 
 
+def test_prompts_that_had_to_be_shortened_are_counted(tiny: Engine) -> None:
+    texts = Texts(ScriptedEngine(tiny, lambda shown, before: "1"), SHORT)
+    for story in ("short", "long " * tiny.max_prompt_tokens):
+        messages = [Message("user", Prompt.template("Judge: {story}", story=story))]
+        assert list(texts.write([texts.prompt(messages)], number)) == [(0, 1)]
+    assert texts.shortened == 1
+
+
 def test_equal_prompts_are_asked_once_unless_they_are_other_samples(tiny: Engine) -> None:
     engine = ScriptedEngine(tiny, lambda shown, before: str(before))
     assert dict(Texts(engine, SHORT).write(prompts("a", "a"), number)) == {0: 0, 1: 0}
@@ -143,9 +151,10 @@ def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole.rstrip())
     assert len(read_stage(path)) == 2
-    path.write_bytes(whole[:-5])
-    with pytest.raises(AdjudgeError, match="breaks off in its last line"):
-        read_stage(path)
+    for part in (whole[:-5], b"[" * 100_000):
+        path.write_bytes(part)
+        with pytest.raises(AdjudgeError, match="breaks off in its last line"):
+            read_stage(path)
 
 
 def test_ids_that_come_twice_and_columns_that_are_missing_are_refused_by_line(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def finished_run(path: Path) -> Finished:
         record = json.loads(folder.recipe.read_bytes())
     except (OSError, ValueError) as error:
         raise AdjudgeError(f"cannot read {folder.recipe} ({reason(error)}): name the output folder of a run") from error
-    kind, rows = record.pop("kind", None), record.pop("rows", None)
+    kind, rows = (record.pop(name, None) for name in ("kind", "rows")) if isinstance(record, dict) else (None, None)
     if kind not in KINDS:
         raise AdjudgeError(f"{path} is no run of train direct or train reward: name the output folder of one")
     if not folder.policy.is_dir():

@@ -56,8 +56,9 @@ def read_split(data: JudgedRows, seed: int) -> Split:
 
 
 def prompts_of(row: Row) -> tuple[str, ...]:
-    """The prompts of a row, of a pair both; raises AdjudgeError for a row without."""
-    own = tuple(dict.fromkeys(str(row.columns[name]) for name in PROMPTS if row.columns.get(name) not in (None, "")))
+    """The prompts of a row, of a pair both, however they are spaced; raises AdjudgeError for a row without."""
+    own = tuple(dict.fromkeys(" ".join(str(row.columns.get(name) or "").split()) for name in PROMPTS))
+    own = tuple(prompt for prompt in own if prompt)
     if not own:
         raise AdjudgeError(f'{row.place}: "prompt" is missing (rows are split by it)')
     return own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,4 +78,6 @@ def _decoded(value: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and value is not True and value is not False else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= sys.float_info.max else math.inf

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
@@ -17,6 +18,7 @@ from adjudge.rewards.verdict import Item
 from adjudge.training.evolve.judges import FOLDER, ContradictionJudge
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.rule import inverted, rewritten, written_scores
+from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.stages import Passed, Scores, Texts, Unusable, passed
 
 Result = tuple[int, Rationale | Unusable]
@@ -52,7 +54,8 @@ class Filters:
         self.texts = Texts(engine, sampling, journal, attempts=attempts, seed=seed)
         self.scores = Scores(engine, journal)
         own = sampling if mode == "reasoned" else None
-        self.judge = ContradictionJudge(engine, mode=mode, journal=journal, sampling=own, attempts=attempts, seed=seed)
+        asked = KeptEngine(engine, journal) if own and journal is not None else engine  # analyses too are kept
+        self.judge = ContradictionJudge(asked, mode=mode, journal=journal, sampling=own, attempts=attempts, seed=seed)
         self.stages: dict[str, Callable[[Sequence[Rationale]], Iterator[Result]]] = {
             "rule": self.rule,
             "refine": self.refine,
@@ -61,7 +64,11 @@ class Filters:
         }
 
     def evolve(self, rationales: Sequence[Rationale], stages: Sequence[str] = PIPELINE) -> Iterator[Passed[Rationale]]:
-        """What each stage makes of what those before it have left, in turn."""
+        """What each stage makes of what those before it have left, in turn.
+
+        Raises AdjudgeError for an aspect in whose words the model would see more than words: they are not data.
+        """
+        self._check_aspects(rationales)
         remaining = list(rationales)
         for stage in stages:
             done = passed(stage, remaining, self.stages[stage](remaining))
@@ -125,6 +132,15 @@ class Filters:
                 sure = tuple(chance[human] for chance, human in zip(chances, one.scores, strict=True))
                 results.append(msgspec.structs.replace(one, confidence=sure))
         return results
+
+    def _check_aspects(self, rationales: Sequence[Rationale]) -> None:
+        encode = self.engine.tokenizer.encode
+        for aspect in {one.aspect for one in rationales}:
+            if any(encode(text, True) != encode(text, False) for text in (aspect.name, aspect.definition)):
+                raise AdjudgeError(
+                    f'the aspect "{aspect.name[:40]}" or its definition holds a special token of {self.engine.name},'
+                    " and would stand in the judge's own words: mend the rationales' columns"
+                )
 
     def _refining(self, rationale: Rationale) -> Prompt:
         messages, answer = template.load("refine", folder=FOLDER).render(

@@ -141,7 +141,7 @@ def score_of(value: Any, place: str, name: str) -> int:
 def _rationale(row: Row, number: int) -> Rationale:
     sides = "ab" if row.optional_text("story_b", NEEDED_BY) is not None else "a"
     return Rationale(
-        id=str(row.columns.get("id") or number),
+        id=str(number if row.columns.get("id") in (None, "") else row.columns["id"]),
         aspect=_aspect(row),
         stories=tuple(_story(row, side) for side in sides),
         persona=row.optional_text("persona", NEEDED_BY) or "",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from adjudge.engine.answers import AnswerFormat
+from adjudge.engine.answers import AnswerFormat, written_answers
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.tokenizer import Tokens
@@ -18,11 +17,6 @@ from adjudge.training.stages import Texts, Unusable
 
 Written = tuple[tuple[Tokens, str], ...]
 """For each score of a text: the tokens before it, and the score."""
-
-_TAGGED = re.compile(
-    f"({'|'.join(map(re.escape, ANSWER.openings))})([\\s*]*)({'|'.join(SCALE.labels)})([\\s*]*)"
-    f"({'|'.join(map(re.escape, ANSWER.closings))})"
-)
 
 
 def written_scores(engine: EngineFace, rationales: Sequence[Rationale]) -> list[Written | None]:
@@ -61,13 +55,16 @@ def inverted(rationale: Rationale) -> str:
     """The rationale with scores that contradict it in place of its own.
 
     A score s becomes 6 − s, which turns the order round and, of equal scores too, good into poor. Where that changes
-    nothing (threes alone), a pair gets 1 and 5, a single story 1. A text without tagged scores comes back as it is.
+    nothing (threes alone), a pair gets 1 and 5, a single story 1. A text without readable scores comes back as it is.
     """
     mirrored = [str(6 - int(score)) for score in rationale.scores]
     if mirrored == list(rationale.scores):
         mirrored = ["1", "5"][: len(mirrored)]
-    scores = iter(mirrored)
-    return _TAGGED.sub(lambda tag: f"{tag[1]}{tag[2]}{next(scores, mirrored[-1])}{tag[4]}{tag[5]}", rationale.response)
+    text = rationale.response
+    found = written_answers(text, SCALE.labels, _forms(len(mirrored))[-1]) or ()
+    for answer, score in reversed(list(zip(found, mirrored, strict=False))):
+        text = text[: answer.start(2)] + score + text[answer.end(2) :]
+    return text
 
 
 def _forms(stories: int) -> list[AnswerFormat]:

@@ -114,6 +114,12 @@ def test_systems_are_compared_by_their_means_over_whole_prompts() -> None:
     )
 
 
+def test_several_texts_of_a_system_for_one_prompt_count_by_their_mean() -> None:
+    systems, judge, human = ["a", "b", "c", "a"], [5.0, 2.0, 3.0, -3.0], [3.0, 4.0, 6.0, 1.0]
+    found = system_level(judge, human, systems, "pppp", FEW)
+    assert found["pearson"].value == pytest.approx(1) and found["pearson"].rows == 3
+
+
 def pairs(*preferred: float, group: str | None = None, aspect: str | None = None) -> DataSet:
     rows = tuple(
         RatedPair(Pair("long text", "text", "P", id=str(n)), said, f"P{n}", f"line {n}", group, aspect)

@@ -117,6 +117,9 @@ def test_writingbench_joins_requests_and_responses(tmp_path: Path) -> None:
     assert KINDS["rubric"].subject(Row("here", line_of(row)), 1, {}).rubric.criteria[0].name == "Fit"
     with pytest.raises(AdjudgeError, match="requests and no responses: name a file"):
         load([requests])
+    again = lines(tmp_path / "again.jsonl", *({"index": 4, "query": query, "checklist": []} for query in "ab"))
+    with pytest.raises(AdjudgeError, match="line 2 of again.jsonl: its index 4 is that of line 1 of again.jsonl too"):
+        load([again, responses])
     lines(responses, {"index": 5, "response": "Written."})
     with pytest.raises(AdjudgeError, match=r"line 1 of model.jsonl: no request has the index 5"):
         load([requests, responses])
@@ -145,6 +148,9 @@ def test_mt_bench_votes_on_one_pair_are_one_row(tmp_path: Path) -> None:
     assert (first.preferred, first.pair.prompts, first.pair.a, first.pair.b) == (0.75, ("Q1", "Q1"), "A1", "B1")
     assert (second.preferred, second.pair.b, second.group, second.cluster) == (0.0, "B2", "turn 2", "81")
     assert second.pair.prompts[1] == "user: Q1\n\nassistant: B1\n\nuser: Q2"
+    turned = vote("model_a", 1) | {"model_a": "y", "model_b": "x", "conversation_a": talk("B", 1)}
+    (both,) = load([lines(tmp_path / "t.jsonl", turned | {"conversation_b": talk("A", 1)}, vote("model_b", 1))]).rows
+    assert (both.preferred, both.pair.a, both.pair.b, both.id) == (0.0, "A1", "B1", "81/x/y/1")
 
 
 def test_preferences_stand_in_either_place_and_may_be_conversations(tmp_path: Path) -> None:
@@ -152,10 +158,18 @@ def test_preferences_stand_in_either_place_and_may_be_conversations(tmp_path: Pa
     found = load([lines(tmp_path / "p.jsonl", *rows)]).rows
     assert {row.preferred for row in found} == {0.0, 1.0} and {row.group for row in found} == {"s"}
     assert all((row.pair.a if row.preferred else row.pair.b).startswith("good") for row in found)
+    bare = [{"id": n, "chosen": "good", "rejected": f"bad {n}"} for n in range(3)]
+    alone = load([lines(tmp_path / "b.jsonl", *bare)])
+    assert [row.id for row in alone.rows] == ["0", "1", "2"] and len(set(alone.clusters)) == 3
     asked = {"role": "user", "content": "Q"}
     sides = {name: [asked, {"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
     (talk,) = load([lines(tmp_path / "t.jsonl", sides)]).rows
     assert talk.pair.prompt == "Q" and {talk.pair.a, talk.pair.b} == {"chosen", "rejected"}
+
+
+def test_rows_without_an_id_are_numbered_also_where_a_table_has_the_column(tmp_path: Path) -> None:
+    rows = [{"id": name, "prompt": "P", "response": "R", "scores": 3} for name in (0, None, "")]
+    assert [row.id for row in load([lines(tmp_path / "r.jsonl", *rows)]).rows] == ["0", "2", "3"]
 
 
 def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Path) -> None:
@@ -186,6 +200,8 @@ def test_parquet_is_read_as_the_same_rows(tmp_path: Path) -> None:
     assert {row.pair.a, row.pair.b} == {"good", "b"} and row.place == "row 1 of p.parquet"
 
 
+MT_ROW = {"question_id": 1, "model_a": "x", "model_b": "y", "conversation_a": [], "conversation_b": []}
+
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("x.jsonl", {"wrong": 1}, "line 1 of x.jsonl has the columns wrong, which are those of no known file"),
     ("h.csv", HANNA_ROW | {"Empathy": "six"}, 'line 2 of h.csv: "Empathy" is "six", not a number'),
@@ -198,10 +214,12 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("s.jsonl", {"prompt": "P", "story": "S", "comments": [[11, 2, ""]]}, "on aspect 11: StoryER has 1 to 10"),
     ("s.jsonl", {"prompt": "P", "story": "S", "comments": [[-1, -1, ""]]}, "no text that people have judged"),
     ("a.jsonl", {"prompt": "P", "response 1": "A", "response 2": "B", "label": 3}, '"label" is 3: Auto-J has 0'),
-    ("m.jsonl", {"conversation_a": [], "conversation_b": [], "winner": "me"}, '"winner" is "me": MT-Bench has'),
-    ("m.jsonl", {"conversation_a": [], "conversation_b": [], "winner": "tie"}, '"conversation_a" is an empty list'),
+    ("m.jsonl", MT_ROW | {"winner": "me"}, '"winner" is "me": MT-Bench has'),
+    ("m.jsonl", MT_ROW | {"winner": "tie"}, '"conversation_a" is an empty list'),
     ("p.jsonl", {"chosen": [{"role": "x"}], "rejected": "b"}, 'a message of "chosen" is not'),
     ("p.jsonl", {"chosen": "a", "rejected": None}, '"rejected" is missing'),
+    ("e.jsonl", {"prompt": "P", "response": "R", "scores": {}}, '"scores" is an empty object'),
+    ("e.jsonl", {"prompt": "P", "response": "R", "scores": 10**400}, '"scores.overall" is 1000000000'),
     ("e.jsonl", {"prompt": "", "story_a": "", "story_b": "", "expected": "c"}, '"expected" is "c": write a, b or tie'),
 ]
 

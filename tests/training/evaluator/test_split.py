@@ -24,6 +24,14 @@ def test_no_prompt_is_on_both_sides_and_its_side_is_its_own(tmp_path: Path) -> N
     assert {prompts_of(row) for row in read_split(data, 1).held_out} != held_out
 
 
+def test_a_prompt_that_is_spaced_otherwise_is_the_same_prompt(tmp_path: Path) -> None:
+    spaced = [{"prompt": f"tell  it {n}\n"} for n in range(40)]
+    rows = [*spaced, *({"prompt": " ".join(row["prompt"].split())} for row in spaced)]
+    split = read_split(JudgedRows(train=str(write_rows(tmp_path / "a.jsonl", rows)), held_out=0.5), 0)
+    train, held_out = ([prompts_of(row) for row in side] for side in (split.train, split.held_out))
+    assert not {*train} & {*held_out} and len(train) == 2 * len({*train}) and len(train) + len(held_out) == 80
+
+
 def test_a_pair_with_prompts_on_both_sides_is_on_neither_and_counted(tmp_path: Path) -> None:
     names = sorted((f"p{n}" for n in range(20)), key=lambda prompt: place_of(prompt, 0))
     out, kept = names[0], names[-1]

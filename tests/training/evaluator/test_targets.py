@@ -43,5 +43,6 @@ def test_scores_stand_in_a_column_each_or_in_one_by_aspect_also_in_tables(value:
     assert ratings_of(Row("", {"human": 3}), one, "grip") is None
     by_aspect = Scores(column="r")
     assert ratings_of(Row("", {"r": '{"Wit": 2}'}), by_aspect, "wit") == [2]
-    with pytest.raises(AdjudgeError, match='"human" is "good", not a number'):
-        ratings_of(Row("line 1", {"human": "good"}), one, "wit")
+    for bad, told in (("good", '"good"'), (10**400, "1000000"), (float("nan"), "NaN")):
+        with pytest.raises(AdjudgeError, match=f'"human" is {told}.*, not a number'):
+            ratings_of(Row("line 1", {"human": bad}), one, "wit")

@@ -8,6 +8,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.labels import Labels
@@ -21,12 +22,17 @@ ASPECT = {"aspect": "coherence", "definition": "Does it make sense?"}
 
 
 class KnownEngine(ScriptedEngine):
-    """`scored` notes every prompt whose labels were scored."""
+    """`scored` notes every prompt whose labels were scored, `powers` the tokens with power of every prompt."""
 
     def __init__(self, engine: Engine, script: Script, choose: Choose) -> None:
         super().__init__(engine, script)
         self.choose = choose
         self.scored: list[str] = []
+        self.powers: list[list[int]] = []
+
+    def generate_iter(self, prompts: Sequence[AnyPrompt], *given: Any, **how: Any) -> Iterator[tuple[int, Completion]]:
+        self.powers += map(self._powers, prompts)
+        return super().generate_iter(prompts, *given, **how)
 
     def score_iter(
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
@@ -35,11 +41,16 @@ class KnownEngine(ScriptedEngine):
         for place, (prompt, own) in enumerate(zip(prompts, sets, strict=True)):
             shown = self.tokenizer.decode(self.tokenizer.prompt(prompt))
             self.scored.append(shown)
+            self.powers.append(self._powers(prompt))
             assert isinstance(own, Labels)
             best = self.choose(shown)
             rest = 0.3 / (len(own.labels) - 1)
             logprobs = [log(0.6 if label == best else rest) for label in own.labels]
             yield place, Score.of(own.labels, logprobs, own.numbers, len(shown))
+
+    def _powers(self, prompt: AnyPrompt) -> list[int]:
+        powerful = set(self.tokenizer.inner.get_added_vocab().values())
+        return [token for token in self.tokenizer.prompt(prompt) if token in powerful]
 
 
 def line(*scores: object) -> str:

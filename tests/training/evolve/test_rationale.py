@@ -75,6 +75,11 @@ def test_rows_that_are_no_rationales_are_refused_by_line(tmp_path: Path, row: di
         read_rationales(write(tmp_path / "r.jsonl", [{**rationale("x"), **row}]))
 
 
+def test_an_id_of_0_is_an_id_and_rows_without_one_are_numbered(tmp_path: Path) -> None:
+    rows = [rationale("x", id=name) for name in (0, None, "")]
+    assert [read.id for read in read_rationales(write(tmp_path / "r.jsonl", rows))] == ["0", "2", "3"]
+
+
 def test_ids_that_come_twice_and_mixed_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match='line 2 .*"x" is that of line 1'):
         read_rationales(write(tmp_path / "r.jsonl", [rationale("x"), rationale("x")]))
@@ -112,6 +117,12 @@ def test_inverted_scores_stand_where_the_scores_stood(
 ) -> None:
     read = one(tmp_path, a=a, b=b, response=f"Chapter {a} of {b}. {line(a, b)}\n")
     assert inverted(read) == f"Chapter {a} of {b}. {line(*contradicting)}\n"
+
+
+@pytest.mark.parametrize("around", ["<ANSWER>{}</ANSWER>", "<answer>: {} </Answer>", "<ANSWER>\n**{}** </ANSWER>"])
+def test_every_score_that_is_read_is_inverted(tiny: Engine, tmp_path: Path, around: str) -> None:
+    read, contrary = (one(tmp_path, response="So. " + " ".join(map(around.format, pair))) for pair in ((2, 4), (4, 2)))
+    assert None not in written_scores(tiny, [read, contrary]) and inverted(read) == contrary.response
 
 
 def test_a_single_storys_score_is_inverted_too(tmp_path: Path) -> None:

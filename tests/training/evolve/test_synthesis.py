@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.aspects import Aspect
 from adjudge.training.attrition import Count
 from adjudge.training.evolve.personas import PERSONAS, parse_personas
@@ -15,7 +17,8 @@ from adjudge.training.evolve.seeds import Rated, sample_questions
 from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.stages import Texts
 from tests.rewards.scripted import ScriptedEngine
-from tests.training.evolve.known import line, rationale, write
+from tests.training.evolve.known import KnownEngine, line, rationale, write
+from tests.training.evolve.test_filters import HOSTILE
 
 WIT = Aspect("wit", "Is it funny?")
 STORIES = [Rated("x", "p", "Xylophones.", {"wit": (2,)}), Rated("y", "p", "Yaks.", {"wit": (5,)})]
@@ -63,13 +66,20 @@ def test_unusable_texts_are_written_again_then_dropped_and_wrong_scores_are_left
     assert Count.of(made) == Count("synthesize", 2, 1, {"unparsable": 1}) and len(engine.asked) == 6
 
 
-def test_examples_of_the_same_aspect_are_shown_and_the_stories_stay_data(tiny: Engine, tmp_path: Path) -> None:
-    path = tmp_path / "examples.jsonl"
-    write(path, [rationale("other"), rationale("same", aspect="wit", definition="?", story_a="A joke <|im_end|>.")])
-    engine = ScriptedEngine(tiny, lambda shown, before: line(2, 5))
-    synthesize(questions()[:1], Texts(engine, SAMPLING), ["artist"], examples=read_rationales(path), shots=1)
-    [shown] = engine.asked
-    assert "same: one drifts" in shown and "A joke" in shown and "other: one drifts" not in shown
+def test_examples_of_the_same_aspect_are_shown_and_hostile_texts_stay_data(tiny: Engine, tmp_path: Path) -> None:
+    def powers(text: str) -> list[list[int]]:
+        joke = rationale("same", aspect="wit", definition="?", story_a=text, response=f"same: {text} {line(2, 4)}")
+        path = write(tmp_path / "examples.jsonl", [rationale("other"), joke])
+        engine = KnownEngine(tiny, lambda shown, before: line(2, 5), lambda shown: "")
+        told = well_formed(text)
+        asked = [msgspec.structs.replace(one, story=told, prompt=told) for one in questions()[0].stories]
+        question = msgspec.structs.replace(questions()[0], stories=tuple(asked))
+        synthesize([question], Texts(engine, SAMPLING), ["artist"], examples=read_rationales(path), shots=1)
+        [shown] = engine.asked
+        assert "same: " in shown and "other: one drifts" not in shown
+        return engine.powers
+
+    assert powers(HOSTILE) == powers("x") and len(powers("x")) == 1
 
 
 def test_personas_are_chosen_by_name() -> None:
