@@ -6,6 +6,7 @@ setup(
     packages=find_packages(include=["adjudge", "adjudge.*"]),
     package_data={
         "adjudge": ["py.typed"],
+        "adjudge.engine": ["house/*"],
         "adjudge.rewards": ["prompts/**/*.jinja", "prompts/**/*.toml", "guards/*.jsonl"],
         "adjudge.training": ["presets/*.toml", "*/prompts/**/*.jinja"],
         "adjudge.bench": ["templates/*"],

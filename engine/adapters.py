@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
@@ -14,6 +16,8 @@ from adjudge.engine.quiet import quiet
 from adjudge.engine.reward_head import NAMES
 
 CONFIG = "adapter_config.json"
+BASE = "base.json"
+"""Beside an adapter that was trained here: which model it was trained over."""
 MERGE = "merge it into its base model and save that as a folder"
 
 
@@ -29,6 +33,32 @@ class Adapter(NamedTuple):
     weights: dict[str, torch.Tensor]
     reward_weight: torch.Tensor | None = None
     reward_bias: torch.Tensor | None = None
+
+
+class Base(msgspec.Struct, frozen=True):
+    """The model that an adapter was trained over: its name, and the fingerprint of its weights and tokenizer."""
+
+    name: str
+    fingerprint: str
+
+
+def write_base(folder: Path, base: Base) -> None:
+    """Say in an adapter's folder what it was trained over: by name in PEFT's own file, and exactly in one of ours."""
+    config = json.loads((folder / CONFIG).read_bytes())
+    (folder / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": base.name}, indent=2) + "\n")
+    (folder / BASE).write_bytes(msgspec.json.encode(base))
+
+
+def check_base(folder: str | Path, model: Base) -> None:
+    """Raise ModelUnsupported where an adapter says that it was trained over another model; many say nothing."""
+    try:
+        base = msgspec.json.decode((Path(folder).expanduser() / BASE).read_bytes(), type=Base)
+    except (OSError, msgspec.DecodeError):
+        return
+    if base.fingerprint != model.fingerprint:
+        raise ModelUnsupported(
+            f"the adapter in {folder} was trained over {base.name}, and this is {model.name}: open it over {base.name}"
+        )
 
 
 def read_adapter(folder: str | Path) -> Adapter:

@@ -71,6 +71,14 @@ HOUSE = msgspec.structs.replace(
 ALIASES: dict[str, Alias] = {alias.name: alias for alias in (HOUSE, SMOLLM2)}
 
 
+def bare(name: str) -> str:
+    """The model that an alias with an adapter is laid over; any other name as it is."""
+    alias = ALIASES.get(name)
+    if alias is None or alias.adapter is None:
+        return name
+    return next(one.name for one in ALIASES.values() if one.adapter is None and one.sha256 == alias.sha256)
+
+
 def converted(alias: Alias, status: Status) -> Path:
     """The folder with the converted model of an alias, from the cache or fetched and made now."""
     return _merged(alias, alias.adapter, status) if alias.adapter else _converted(alias, status)

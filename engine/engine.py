@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from adjudge.engine import trie
+from adjudge.engine.adapters import Base, check_base
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
@@ -81,6 +82,7 @@ class Engine(EngineFace):
             raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
         super().__init__(Tokenizer(opened.tokenizer))
         self.name, self.fingerprint = name, fingerprint
+        self._base = Base(name, fingerprint)
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
         self._lent = model if isinstance(model, Lent) else None
         self.runner = Runner(opened.model, kv_cache_gb, lent=self._lent is not None)
@@ -248,6 +250,8 @@ class Engine(EngineFace):
             raise AdjudgeError(
                 f"the weights of this engine are lent by {self.name}: open one of its own to change them"
             )
+        if isinstance(adapter, str | Path):
+            check_base(adapter, self._base)
         new = {} if weights is None else self.runner.weights.checked(weights)
         self.cache.clear()
         if not isinstance(adapter, EllipsisType):

@@ -14,7 +14,9 @@ from accelerate import PartialState
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers import PrinterCallback
 
+from adjudge.engine.adapters import CONFIG, Base, write_base
 from adjudge.engine.quiet import quiet
+from adjudge.engine.sources import resolve
 from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import cut_metrics, last_answered, read_metrics
 from adjudge.training.recipe import Recipe
@@ -108,6 +110,9 @@ def trained(trainer: Any, watch: Watch, begun: Begun, recipe: Recipe, *, metric:
         watch.close()
     trainer.save_model(str(begun.folder.policy))
     if begun.state.is_main_process:
+        if (begun.folder.policy / CONFIG).is_file() and not begun.folder.start.exists():
+            name = recipe.policy.model
+            write_base(begun.folder.policy, Base(name, resolve(name).fingerprint))
         watch.draw()
     return begun.finished(trainer.state.global_step, metric)
 

@@ -11,6 +11,7 @@ import typer
 from adjudge.cli.agreement import bench_agreement
 from adjudge.cli.groups import Asked, EarlierRun, with_groups
 from adjudge.cli.options import (
+    DEFAULT_JUDGE,
     DEFAULT_MODEL,
     Adapter,
     Device,
@@ -381,7 +382,7 @@ def bench_disturbances(
     sentences: Annotated[int, typer.Option(help="Judge the first so many of a story.", min=3)] = 12,
     seed: Annotated[int, typer.Option(help="Another seed draws other stories and changes.")] = 0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
-    model: Model = DEFAULT_MODEL,
+    model: Model = DEFAULT_JUDGE,
     adapter: Adapter = None,
     device: Device = "auto",
     dtype: Dtype = "auto",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
+from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups
 from adjudge.cli.options import (
     Attempts,
     Examples,
@@ -50,7 +50,7 @@ def curate_pairs(
         typer.Option(help="How far the probability of being good must be from 0.5 (scores: from the other text's)."),
     ] = 0.0,
     *,
-    source: Asked,
+    source: AskedToWrite,
     k: Annotated[int | None, typer.Option(help="Good texts to find for each text (3).", min=1)] = None,
     override: Override = None,
     mode: Mode = None,
@@ -109,7 +109,7 @@ def curate_principles(
     most: Annotated[int, typer.Option(help="Principles at most.", min=1)] = 12,
     without: Annotated[str | None, typer.Option(help="reflect: learn from bad texts alone (the ablation).")] = None,
     *,
-    source: Asked,
+    source: AskedToWrite,
     mode: Mode = None,
     max_tokens: Annotated[int | None, typer.Option(help="Tokens of what is written at most (1024).", min=1)] = None,
     temperature: Annotated[float | None, typer.Option(help="How freely agents write (0.8).", min=0.0)] = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
 from adjudge.cli.options import JournalFile
 from adjudge.commands.texts import Writing
 
@@ -35,7 +35,7 @@ def evolve_synthesize(
     shots: Annotated[int, typer.Option(help="How many of them are shown before each question.", min=0)] = 1,
     *,
     writing: Annotated[Writing, written(512)],
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:
@@ -77,7 +77,7 @@ def evolve_filter(
     mode: Mode = "direct",
     *,
     writing: Annotated[Writing, written(512)],
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:
@@ -115,7 +115,7 @@ def evolve_validate(
     mode: Mode = "direct",
     *,
     writing: Annotated[Writing, written(512)],
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from adjudge.cli.options import (
+    DEFAULT_JUDGE,
     DEFAULT_MODEL,
     Adapter,
     Device,
@@ -57,24 +58,29 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return typed
 
 
-def _source(
-    model: JudgeModel = None,
-    adapter: Adapter = None,
-    url: Url = None,
-    tokenizer: TokenizerName = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    replicas: Replicas = 1,
-) -> Source:
-    return Source(
-        model=DEFAULT_MODEL if model is None and url is None else model,
-        adapter=adapter,
-        url=url,
-        tokenizer=tokenizer,
-        device=device,
-        dtype=dtype,
-        replicas=replicas,
-    )
+def _engine(default: str) -> Group:
+    """The engine that a command asks (`Source`), of the model `default` unless the user names one."""
+
+    def make(
+        model: JudgeModel = None,
+        adapter: Adapter = None,
+        url: Url = None,
+        tokenizer: TokenizerName = None,
+        device: Device = "auto",
+        dtype: Dtype = "auto",
+        replicas: Replicas = 1,
+    ) -> Source:
+        return Source(
+            model=default if model is None and url is None else model,
+            adapter=adapter,
+            url=url,
+            tokenizer=tokenizer,
+            device=device,
+            dtype=dtype,
+            replicas=replicas,
+        )
+
+    return Group(make)
 
 
 Earlier = Literal["resume", "overwrite", "refuse"]
@@ -98,8 +104,11 @@ def written(most: int, how_freely: float = 0.7) -> Group:
     return Group(make)
 
 
-Asked = Annotated[Source, Group(_source)]
-"""The engine that a command asks."""
+Asked = Annotated[Source, _engine(DEFAULT_JUDGE)]
+"""The engine that a command asks to judge."""
+
+AskedToWrite = Annotated[Source, _engine(DEFAULT_MODEL)]
+"""The engine that a command asks to write."""
 
 EarlierRun = Annotated[Earlier, Group(_earlier)]
 """What becomes of an earlier run of the same output."""

@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 DEFAULT_MODEL = "smollm2-135m"
+"""What writes where nobody names a model."""
+DEFAULT_JUDGE = "house"
+"""What judges."""
 
 Model = Annotated[
     str,
@@ -16,7 +19,10 @@ Model = Annotated[
 ]
 JudgeModel = Annotated[
     str | None,
-    typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
+    typer.Option(
+        help=f"As in `adjudge models` (default: {DEFAULT_JUDGE} to judge, {DEFAULT_MODEL} to write; with --url the"
+        " server's only one)."
+    ),
 ]
 Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
 Url = Annotated[str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")]

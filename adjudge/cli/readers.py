@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
 from adjudge.cli.options import JournalFile, JudgeAspects
 from adjudge.commands.texts import Writing
 
@@ -25,7 +25,7 @@ def readers_anonymise(
     language: PromptLanguage = "en",
     *,
     writing: Annotated[Writing, written(1024)],
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:
@@ -60,7 +60,7 @@ def readers_summarise(
     language: PromptLanguage = "en",
     *,
     writing: Annotated[Writing, written(512)],
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:

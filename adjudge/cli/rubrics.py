@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
 from adjudge.cli.options import JournalFile
 from adjudge.commands.texts import Writing
 
@@ -61,7 +61,7 @@ def mine(
     min_mass: MinMass = 0.01,
     *,
     writing: Annotated[Writing, written(2048, 0.8)],
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:
@@ -119,7 +119,7 @@ def compare(
     form: Form = "fixed",
     min_mass: MinMass = 0.01,
     *,
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:

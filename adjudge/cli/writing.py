@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
 from adjudge.cli.options import JournalFile
 from adjudge.commands.texts import Writing
 
@@ -33,7 +33,7 @@ def writing_disturb(
     most: Annotated[int, typer.Option(help="Passages that are dropped or repeated at most.", min=1)] = 3,
     *,
     writing: Annotated[Writing, written(1024)],
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:
@@ -70,7 +70,7 @@ def writing_build(
     ] = 0.01,
     *,
     writing: Annotated[Writing, written(768)],
-    source: Asked,
+    source: AskedToWrite,
     earlier: EarlierRun,
     journal: JournalFile = None,
 ) -> None:

@@ -32,6 +32,7 @@ from adjudge.commands.output import open_output
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.absent import AbsentEngine
+from adjudge.engine.aliases import bare
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.ensemble import EnsembleVerdict, ensemble
 from adjudge.rewards.journal import Journal
@@ -148,7 +149,7 @@ def _bare_model(study: Study) -> Iterator[tuple[BareModel | None, Journal]]:
     source = study.source
     with Journal(study.folder / "likelihoods.journal") as book:
         writes = source.url is None and study.judge != "scalar"
-        yield BareModel(source.model or "", source.device, source.dtype) if writes else None, book
+        yield BareModel(bare(source.model or ""), source.device, source.dtype) if writes else None, book
 
 
 def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdicts.jsonl") -> Judged:

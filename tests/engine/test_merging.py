@@ -9,7 +9,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
-from adjudge.engine.aliases import ALIASES, HOUSE
+from adjudge.engine.adapters import Base, write_base
+from adjudge.engine.aliases import ALIASES, HOUSE, bare
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.engine.merging import ADAPTER, half_precision, merge
@@ -66,9 +67,19 @@ def test_an_adapter_of_another_base_is_refused_with_both_names(saved: tuple[Path
         merge(other, adapter, tmp_path)
 
 
+def test_an_adapter_says_what_it_was_trained_over_and_is_refused_elsewhere(saved: tuple[Path, Path]) -> None:
+    base, adapter = saved
+    write_base(adapter, Base("their-model", Engine(str(base)).fingerprint))
+    assert Engine(str(base), adapter=adapter).adapter is not None
+    with pytest.raises(ModelUnsupported, match="was trained over their-model, and this is dummy:tiny-llama: open it"):
+        Engine("dummy:tiny-llama", adapter=adapter)
+    assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == "their-model"
+
+
 def test_the_house_judge_is_the_writing_model_with_its_adapter() -> None:
     assert ALIASES["house"] is HOUSE and HOUSE.sha256 == ALIASES["smollm2-135m"].sha256
     assert HOUSE.fingerprint != ALIASES["smollm2-135m"].fingerprint
     assert HOUSE.adapter is not None and (HOUSE.adapter / ADAPTER).stat().st_size <= 12_000_000
     other = msgspec.structs.replace(HOUSE, adapter=None)
     assert other.fingerprint == ALIASES["smollm2-135m"].fingerprint
+    assert [bare(name) for name in ("house", "smollm2-135m", "a/b")] == ["smollm2-135m", "smollm2-135m", "a/b"]

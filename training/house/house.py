@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
+from adjudge.engine.merging import half_precision
 from adjudge.engine.sources import OpenModel
 from adjudge.rewards.aspects import aspects_of
 from adjudge.training.evaluator.direct import SlotTask
@@ -38,7 +39,8 @@ def train_house(
     """Train the model of a recipe to score texts by how much worse they were made.
 
     Folder, processes and resuming are those of `train_sft`; the rows stand in rows.jsonl of the folder, and a model
-    card beside the adapter. Raises AdjudgeError for what can be mended, before the model is loaded.
+    card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the model
+    is loaded.
     """
     stories = stories_of(recipe.sources)
     for name, count in stories.short.items():
@@ -65,6 +67,8 @@ def train_house(
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
     run = fit(recipe, digest(train.fingerprint, held_out.fingerprint), open_task, measure="spearman", **how)
     if run.main:
+        if recipe.policy.method == "lora":
+            half_precision(folder.policy)
         text = card(recipe, [len(side) for side in sides], train.done, run)
         write_whole(folder.policy / "README.md", text.encode())
     return run

@@ -4,6 +4,7 @@ from statistics import fmean
 
 import pytest
 
+from adjudge.training.house import rows as module
 from adjudge.training.house.recipe import ASPECTS, Excerpts
 from adjudge.training.house.rows import BEST, rows_of, split
 from adjudge.training.house.texts import Story
@@ -23,8 +24,8 @@ def test_rows_are_the_same_whenever_they_are_asked_for_and_others_with_another_s
 
 
 def test_a_row_says_what_it_asks_and_what_the_answer_is() -> None:
-    rows = rows_of(STORIES, 300, Excerpts(asked=2), ASPECTS, "0")
-    assert len(rows.single) + len(rows.pairs) == 300 and 20 < len(rows.pairs) < 80
+    rows = rows_of(STORIES, 200, Excerpts(asked=2), ASPECTS, "0")
+    assert len(rows.single) / 2 + len(rows.pairs) == 200 and 15 < len(rows.pairs) < 60
     for row in rows.single:
         scores = row.columns["scores"]
         assert set(scores) <= NAMES and len(scores) == 2
@@ -34,26 +35,46 @@ def test_a_row_says_what_it_asks_and_what_the_answer_is() -> None:
         assert {"story_a", "story_b"} <= set(row.columns)
 
 
+def test_the_versions_of_an_excerpt_are_learnt_together_and_the_second_is_the_worse() -> None:
+    rows = rows_of(STORIES, 200, Excerpts(pairs=0), ASPECTS, "0").single
+    lower = 0
+    for better, worse in zip(rows[::2], rows[1::2], strict=True):
+        assert better.columns["together"] == worse.columns["together"]
+        assert set(better.columns["scores"]) == set(worse.columns["scores"])
+        for name, given in worse.columns["scores"].items():
+            assert given[1] <= better.columns["scores"][name][1]
+            lower += given[1] < better.columns["scores"][name][1]
+    assert lower > 190
+
+
 def test_a_text_as_its_author_left_it_has_the_best_score_and_one_to_buy_a_score_the_lowest() -> None:
-    untouched = rows_of(STORIES, 200, Excerpts(pairs=0, hostile=0), ASPECTS, "0")
-    best = [row for row in untouched.single if all(given[1] == BEST for given in row.columns["scores"].values())]
-    sentences = {sentence for story in STORIES for sentence in story.sentences}
-    whole = [row for row in best if any(row.columns["response"].startswith(sentence) for sentence in sentences)]
-    assert len(whole) > 20
-    hostile = rows_of(STORIES, 50, Excerpts(pairs=0, hostile=1), ASPECTS, "0")
-    assert all(given[1] == 1 for row in hostile.single for given in row.columns["scores"].values())
+    untouched = rows_of(STORIES, 100, Excerpts(pairs=0, hostile=0), ASPECTS, "0").single[::2]
+    best = [row for row in untouched if all(given[1] == BEST for given in row.columns["scores"].values())]
+    assert 40 < len(best) < 80
+    hostile = rows_of(STORIES, 50, Excerpts(pairs=0, hostile=1), ASPECTS, "0").single[1::2]
+    assert all(given[1] == 1 for row in hostile for given in row.columns["scores"].values())
+
+
+def test_the_better_of_a_pair_stands_first_half_of_the_time() -> None:
+    rows = rows_of(STORIES, 200, Excerpts(pairs=1), ASPECTS, "0").pairs
+    first = [
+        one.columns["scores_a"][name][1] > given[1]
+        for one in rows
+        for name, given in one.columns["scores_b"].items()
+        if one.columns["scores_a"][name][1] != given[1]
+    ]
+    assert 0.4 < fmean(first) < 0.6
 
 
 def test_steps_down_cost_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    from adjudge.training.house import rows as module
-
-    monkeypatch.setattr(module, "STEPS", (3,))
+    monkeypatch.setattr(module, "BEGINNING", (1,))
+    monkeypatch.setattr(module, "FURTHER", (2,))
     monkeypatch.setattr(module, "DISTURBANCES", {"order": module.DISTURBANCES["order"]})
-    found = rows_of(STORIES, 100, Excerpts(pairs=0, hostile=0, asked=11), ASPECTS, "0")
-    coherence = [left(row.columns["scores"]["coherence"][1]) for row in found.single]
-    known = [share * prompt for share in (0.6**3, 0.6**2, 0.6, 1) for prompt in (1, 0.88)]
-    assert all(min(abs(one - share) for share in known) < 2e-3 for one in coherence)
-    assert fmean(coherence) < 0.3
+    found = rows_of(STORIES, 60, Excerpts(pairs=0, hostile=0, asked=11), ASPECTS, "0").single
+    for number, row in enumerate(found):
+        share = left(row.columns["scores"]["coherence"][1])
+        assert min(abs(share - 0.6**steps) for steps in (range(2) if number % 2 == 0 else range(4))) < 2e-3
+    assert fmean(left(row.columns["scores"]["coherence"][1]) for row in found[1::2]) < 0.3
 
 
 def test_length_by_itself_earns_nothing() -> None:

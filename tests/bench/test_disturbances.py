@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adjudge.bench.disturbances import Pairing, bench_disturbances, changes, outcomes_of
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.house.disturbances import DISTURBANCES
+from adjudge.training.house.hostile import HOSTILE
+from tests.training.house.stories import OWN, own_stories
+
+
+def test_every_story_is_changed_in_each_way_and_under_its_own_number() -> None:
+    stories = own_stories()[:20]
+    made = list(changes(stories, 2, 0))
+    assert {one.kind for one in made} == {*DISTURBANCES, *HOSTILE, "verdict beside it"}
+    assert len([one for one in made if one.what == "hostile"]) == 20 * (len(HOSTILE) + 1)
+    assert all(one.text != " ".join(stories[one.story].sentences) for one in made)
+    assert made == list(changes(stories, 2, 0)) != list(changes(stories, 2, 1))
+
+
+def test_what_is_lower_is_counted_by_kind_and_over_all() -> None:
+    changed = [Pairing("made worse", kind, story, "") for kind in ("order", "cut") for story in (0, 1)]
+    before, after = [0.5, 0.5], [0.4, 0.6, 0.1, None]
+    found = {(one.what, one.kind): one for one in outcomes_of(changed, before, after)}
+    assert [one.lower for one in found.values()] == [0.5, 0.5, 0.5]
+    assert list(found) == [("made worse", "order"), ("made worse", "cut"), ("made worse", "all")]
+    cut, whole = found["made worse", "cut"], found["made worse", "all"]
+    assert (cut.before, cut.after, cut.abstained, whole.texts) == (0.5, 0.1, 1, 4)
+    assert found["made worse", "order"].interval == (0.0, 1.0) and whole.interval == (0.0, 1.0)
+
+
+def test_a_judge_is_measured_on_stories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "table.csv"
+    bench_disturbances(
+        OWN / "everyday.jsonl",
+        model="dummy:tiny-llama",
+        aspects="coherence",
+        text="text",
+        limit=2,
+        sentences=4,
+        output=output,
+    )
+    printed = capsys.readouterr().out
+    assert "forced ending" in printed and "praise" in printed and "2 stories, 2 steps, dummy:tiny-llama" in printed
+    lines = output.read_text().splitlines()
+    assert lines[0].startswith("what,kind,texts,lower") and any(line.startswith("made worse,all") for line in lines)
+
+
+def test_one_story_is_too_few() -> None:
+    with pytest.raises(AdjudgeError, match="give at least two stories"):
+        list(changes(own_stories()[:1], 1, 0))
