@@ -89,7 +89,7 @@ def bench_disturbances(
     outcomes = list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
     machine = describe_machine()
     Console().print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
-    print("[low, high]: 95 % of draws of stories; scores are in [0, 1], the mean of the aspects")
+    print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects")
     print(machine)
     if output is not None:
         rows = [
