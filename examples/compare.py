@@ -2,7 +2,7 @@
 
 from adjudge import Engine, Pair, PairwiseJudge
 
-engine = Engine("smollm2-135m")
+engine = Engine("house")
 judge = PairwiseJudge(engine)
 pair = Pair(
     prompt="Write about a lighthouse keeper.",

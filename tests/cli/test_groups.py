@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from adjudge.cli.groups import Asked, EarlierRun, Group, with_groups, written
-from adjudge.cli.options import DEFAULT_MODEL
+from adjudge.cli.options import DEFAULT_JUDGE
 from adjudge.commands.source import Source
 from adjudge.commands.texts import Writing
 from adjudge.engine.errors import AdjudgeError
@@ -39,7 +39,7 @@ def test_the_options_of_a_group_are_typed_one_by_one_and_reach_the_command_as_on
 
 def test_a_group_has_its_own_defaults() -> None:
     _, source, earlier, limit = typed("t.jsonl")
-    assert (source.model, source.replicas, source.device, earlier, limit) == (DEFAULT_MODEL, 1, "auto", "refuse", 3)
+    assert (source.model, source.replicas, source.device, earlier, limit) == (DEFAULT_JUDGE, 1, "auto", "refuse", 3)
 
 
 def test_commands_have_texts_written_each_with_its_own_defaults() -> None:
