@@ -9,11 +9,12 @@ from random import Random
 from statistics import fmean
 
 import msgspec
-import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from adjudge.bench.agreement.resampling import Estimate
+from adjudge.bench.agreement.statistics import mean
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
 from adjudge.engine.engine import Engine
@@ -27,7 +28,6 @@ from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
 
 HEADER = ("what", "kind", "texts", "lower", "lower_low", "lower_high", "score_before", "score_after", "abstained")
-DRAWS = 2000
 ALL = "all"
 
 
@@ -41,13 +41,11 @@ class Pairing(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a kind of change was taken: the share of texts scored below their story, with a 95 % bootstrap interval."""
+    """How a kind of change was taken: the share of texts scored below their story, and the mean scores of both."""
 
     what: str
     kind: str
-    texts: int
-    lower: float
-    interval: tuple[float, float]
+    lower: Estimate
     before: float
     after: float
     abstained: int
@@ -93,7 +91,15 @@ def bench_disturbances(
     print(machine)
     if output is not None:
         rows = [
-            (o.what, o.kind, o.texts, *(f"{x:.3f}" for x in (o.lower, *o.interval, o.before, o.after)), o.abstained)
+            (
+                o.what,
+                o.kind,
+                o.lower.rows,
+                *map(_figure, _bounds(o.lower)),
+                _figure(o.before),
+                _figure(o.after),
+                o.abstained,
+            )
             for o in outcomes
         ]
         write_rows(output, (*HEADER, "machine"), [(*row, machine) for row in rows])
@@ -128,28 +134,28 @@ def outcomes_of(
 ) -> Iterator[Outcome]:
     """By kind, in order of appearance, and over all of each sort; a text without a score counts as not lower."""
     kinds = dict.fromkeys((one.what, one.kind) for one in changed)
-    sorts = [*kinds, *dict.fromkeys((what, ALL) for what, _ in kinds)]
+    sorts = [
+        one
+        for what in dict.fromkeys(what for what, _ in kinds)
+        for one in (*(k for k in kinds if k[0] == what), (what, ALL))
+    ]
     scored = [(one, before[one.story], score) for one, score in zip(changed, after, strict=True)]
     for what, kind in sorts:
         found = [entry for entry in scored if entry[0].what == what and kind in (entry[0].kind, ALL)]
         both = [(base, score) for _, base, score in found if base is not None and score is not None]
         lower = [float(base is not None and score is not None and score < base) for _, base, score in found]
-        interval = _interval(lower, [one.story for one, _, _ in found])
+        share = mean(lower, [one.story for one, _, _ in found])
         means = [fmean(side) for side in zip(*both, strict=True)] if both else [math.nan, math.nan]
-        yield Outcome(what, kind, len(found), fmean(lower), interval, means[0], means[1], len(found) - len(both))
+        yield Outcome(what, kind, share, means[0], means[1], len(found) - len(both))
 
 
-def _interval(values: Sequence[float], clusters: Sequence[int]) -> tuple[float, float]:
-    """Of the mean, over draws of the stories."""
-    names = sorted(set(clusters))
-    sums, counts = (
-        np.array([sum(weight for weight, name in zip(column, clusters, strict=True) if name == one) for one in names])
-        for column in (values, [1.0] * len(values))
-    )
-    drawn = np.random.default_rng(0).integers(len(names), size=(DRAWS, len(names)))
-    means = sums[drawn].sum(1) / counts[drawn].sum(1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)
+def _bounds(share: Estimate) -> tuple[float | None, ...]:
+    """The value and the ends of its interval."""
+    return (share.value, *(share.interval or (None, None)))
+
+
+def _figure(value: float | None, times: int = 1, places: int = 3) -> str:
+    return "" if value is None else f"{times * value:.{places}f}"
 
 
 def _text(sentences: Sequence[str]) -> str:
@@ -161,6 +167,7 @@ def _table(outcomes: Sequence[Outcome], title: str) -> Table:
     for column in ("", "kind", "texts", "scored below the story", "score before", "after", "abstained"):
         table.add_column(column)
     for o in outcomes:
-        share = f"{100 * o.lower:.0f} % [{100 * o.interval[0]:.0f}, {100 * o.interval[1]:.0f}]"
-        table.add_row(o.what, o.kind, str(o.texts), share, f"{o.before:.3f}", f"{o.after:.3f}", str(o.abstained))
+        value, low, high = (_figure(bound, 100, 0) for bound in _bounds(o.lower))
+        share = f"{value} % [{low}, {high}]" if low else f"{value} %"
+        table.add_row(o.what, o.kind, str(o.lower.rows), share, _figure(o.before), _figure(o.after), str(o.abstained))
     return table

@@ -86,7 +86,7 @@ def converted(alias: Alias, status: Status) -> Path:
 
 def _merged(alias: Alias, adapter: Path, status: Status) -> Path:
     def make(folder: Path) -> Manifest:
-        base = _converted(alias, status)
+        base = _converted(ALIASES[bare(alias.name)], status)
         status(f"making {alias.name} once")
         from adjudge.engine.merging import merge
 

@@ -36,13 +36,13 @@ def _amount(sentences: Sequence[str]) -> int:
 
 
 def _each(change: Callable[[str, Random, Corpus, Story], str | None]) -> Step:
-    """A step that changes some sentences, each by itself."""
+    """A step that changes some sentences, each by itself, and none back to what the author wrote."""
 
     def step(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
         changed, left = list(sentences), _amount(sentences)
         for place in random.sample(range(len(changed)), len(changed)):
             new = change(changed[place], random, corpus, story)
-            if new is not None and new != changed[place]:
+            if new is not None and new != changed[place] and new not in story.sentences:
                 changed[place] = new
                 left -= 1
             if not left:
@@ -96,7 +96,7 @@ def cut(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> S
     """It stops in the middle of a sentence."""
     kept = len(sentences) - random.randrange(max(1, len(sentences) // 3))
     words = sentences[kept - 1].split()
-    if kept < 1 or len(words) < 5:
+    if len(words) < 5:
         return None
     return [*sentences[: kept - 1], " ".join(words[: random.randint(2, len(words) - 2)]).rstrip(",.;:!?\"'”")]
 

@@ -126,8 +126,8 @@ class _Maker:
         parts, gaps = story.sentences[start : start + size], story.gaps[start : start + size]
         ended = start + size == len(story.sentences)
         if from_start and story.prompt and random.random() < 0.6:
-            return Story(story.prompt, parts, gaps, story.source), ended
-        return Story(parts[0], parts[1:], gaps[1:], story.source), ended
+            return Story(story.number, story.prompt, parts, gaps), ended
+        return Story(story.number, parts[0], parts[1:], gaps[1:]), ended
 
     def _versions(self, excerpt: tuple[Story, bool], random: Random) -> tuple[_Text, _Text]:
         """The excerpt some steps down, often none, and further down: by more steps, or by what a policy may try."""

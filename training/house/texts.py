@@ -31,12 +31,15 @@ _TURN = re.compile(r"^\s*(?:#{2,}|(?:human|user|assistant)\s*:)", re.IGNORECASE 
 
 
 class Story(msgspec.Struct, frozen=True):
-    """A text in sentences, each after the gap before it, and the prompt it answers ("" where there is none)."""
+    """A text in sentences, each after the gap before it, and the prompt it answers ("" where there is none).
 
+    `number` is the text's among all; its excerpts have it too.
+    """
+
+    number: int
     prompt: str
     sentences: tuple[str, ...]
     gaps: tuple[str, ...]
-    source: str
 
 
 class Stories(msgspec.Struct, frozen=True):
@@ -51,7 +54,6 @@ class Corpus:
 
     def __init__(self, texts: Sequence[Story]) -> None:
         self.texts = texts
-        self.prompts = sorted({text.prompt for text in texts if text.prompt})
         self._after: dict[tuple[str, ...], list[str]] = defaultdict(list)
         self._between: dict[tuple[str, str], list[str]] = defaultdict(list)
         self.words: list[str] = []
@@ -74,7 +76,7 @@ class Corpus:
         """Some other text, of another prompt where there are several."""
         for _ in range(20):
             text = random.choice(self.texts)
-            if but is None or (text is not but and (text.prompt != but.prompt or not but.prompt)):
+            if but is None or (text.number != but.number and (text.prompt != but.prompt or not but.prompt)):
                 return text
         return text
 
@@ -112,7 +114,7 @@ def stories_of(sources: Sequence[TextFile]) -> Stories:
                 short[name] = short.get(name, 0) + 1
                 continue
             parts, gaps = (tuple(values[place] for place in kept) for values in (found.parts, found.gaps))
-            texts.append(Story(prompt.strip(), parts, gaps, name))
+            texts.append(Story(len(texts), prompt.strip(), parts, gaps))
     if not texts:
         raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: add others to [[sources]]")
     return Stories(tuple(texts), short)

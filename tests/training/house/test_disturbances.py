@@ -7,7 +7,7 @@ import pytest
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import ASPECTS
-from adjudge.training.house.texts import Corpus
+from adjudge.training.house.texts import Corpus, Story
 from adjudge.training.house.typesetting import STYLES
 from tests.training.house.stories import own_stories
 
@@ -39,6 +39,23 @@ def test_steps_can_be_repeated_on_what_they_left(name: str) -> None:
         for round in range(12):
             sentences = DISTURBANCES[name].step(sentences, Random(f"{number} {round}"), CORPUS, story) or sentences
         assert sentences
+
+
+def test_a_step_never_takes_back_another() -> None:
+    for name in ("people", "contradiction"):
+        for number, story in enumerate(STORIES):
+            sentences, random = list(story.sentences), Random(number)
+            for _ in range(6):
+                before = sentences
+                sentences = DISTURBANCES[name].step(sentences, random, CORPUS, story) or sentences
+                for own, old, new in zip(story.sentences, before, sentences, strict=True):
+                    assert new != own or old == own
+
+
+def test_strange_sentences_are_never_the_storys_own() -> None:
+    story = STORIES[0]
+    excerpt = Story(story.number, story.sentences[0], story.sentences[1:4], story.gaps[1:4])
+    assert {CORPUS.text(Random(number), excerpt).number for number in range(600)} == set(range(1, len(STORIES)))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
