@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.prompt import Prompt
@@ -16,17 +13,6 @@ from tests.rewards.debating import GOOD, Rulings
 
 TASK = "Your part is to rule: "
 SHORT = Sampling(max_tokens=8, temperature=1.0)
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[Journal]:
-    with Journal(tmp_path / "journal") as journal:
-        yield journal
 
 
 def prompts(*texts: str) -> list[Prompt]:

@@ -20,17 +20,6 @@ from tests.rewards.scripted import ScriptedEngine
 SHORT = Sampling(max_tokens=64, temperature=1.0)
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[Journal]:
-    with Journal(tmp_path / "journal") as journal:
-        yield journal
-
-
 def prompts(*texts: str) -> list[Prompt]:
     return [Prompt.template(text) for text in texts]
 

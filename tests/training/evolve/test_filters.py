@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from tests.training.evolve.known import Choose, KnownEngine, line, rationale, write
 
 SAMPLING = Sampling(max_tokens=64, temperature=1.0)
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[Journal]:
-    with Journal(tmp_path / "journal") as journal:
-        yield journal
 
 
 def rationales(tmp_path: Path, *rows: dict[str, Any]) -> list[Rationale]:

@@ -33,11 +33,6 @@ CHOICES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 def ratings(**rules: Any) -> Any:
     return group_reviews(REVIEWS, Rules.ratings(**{"n": 4, "test": 0.0, **rules})).questions
 

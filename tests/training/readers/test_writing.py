@@ -38,17 +38,6 @@ MAPS = {
 }
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[Journal]:
-    with Journal(tmp_path / "journal") as journal:
-        yield journal
-
-
 def rows() -> list[Row]:
     said = [("one", "Anna is dull, Annabel is not."), ("two", "Carl!"), ("one", "I like Ben."), ("three", "")]
     said.append(("four", "x"))

@@ -37,11 +37,6 @@ QUESTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 def script(shown: str, before: int) -> str:
     """Bees: one page of two has passages; sets 1, 2, flat, unusable. Tea: no usable passages. Rain: all sets flat."""
     if "[Page begins]" in shown:

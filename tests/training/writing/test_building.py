@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -29,17 +28,6 @@ def grade(shown: str, labels: tuple[str, ...]) -> Mapping[str, float]:
 
 def candidates(*texts: str, **more: Any) -> list[Candidate]:
     return candidates_of([Row(f"line {n}", {"id": f"t{n}", "text": text, **more}) for n, text in enumerate(texts, 1)])
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[Journal]:
-    with Journal(tmp_path / "journal") as journal:
-        yield journal
 
 
 def building(engine: GradingEngine, book: Journal | None = None, **how: Any) -> Building:

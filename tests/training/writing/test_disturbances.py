@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,17 +21,6 @@ CHINESE = "下雨了。他走了。天晴了。"
 
 def rows(*texts: Any, **more: Any) -> list[Row]:
     return [Row(f"line {n} of t.jsonl", {"id": str(n), "response": text, **more}) for n, text in enumerate(texts, 1)]
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Iterator[Journal]:
-    with Journal(tmp_path / "journal") as journal:
-        yield journal
 
 
 def genre_of(shown: str, before: int) -> str:
