@@ -18,6 +18,7 @@ from adjudge.cli.options import (
     Dtype,
     Form,
     JudgeAspects,
+    JudgeModel,
     Language,
     Layout,
     MinMass,
@@ -382,7 +383,7 @@ def bench_disturbances(
     sentences: Annotated[int, typer.Option(help="Judge the first so many of a story.", min=3)] = 12,
     seed: Annotated[int, typer.Option(help="Another seed draws other stories and changes.")] = 0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
-    model: Model = DEFAULT_JUDGE,
+    model: JudgeModel = None,
     adapter: Adapter = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -397,7 +398,7 @@ def bench_disturbances(
 
     run(
         stories,
-        model=model,
+        model=model or (DEFAULT_JUDGE if adapter is None else DEFAULT_MODEL),
         adapter=adapter,
         aspects=aspects,
         text=text,

@@ -59,7 +59,10 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _engine(default: str) -> Group:
-    """The engine that a command asks (`Source`), of the model `default` unless the user names one."""
+    """The engine that a command asks (`Source`), of the model `default` unless the user names one.
+
+    An adapter alone lies over the bare model, and not over one that has an adapter of ours in it.
+    """
 
     def make(
         model: JudgeModel = None,
@@ -70,8 +73,9 @@ def _engine(default: str) -> Group:
         dtype: Dtype = "auto",
         replicas: Replicas = 1,
     ) -> Source:
+        usual = default if adapter is None else DEFAULT_MODEL
         return Source(
-            model=default if model is None and url is None else model,
+            model=usual if model is None and url is None else model,
             adapter=adapter,
             url=url,
             tokenizer=tokenizer,

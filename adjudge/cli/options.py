@@ -20,8 +20,8 @@ Model = Annotated[
 JudgeModel = Annotated[
     str | None,
     typer.Option(
-        help=f"As in `adjudge models` (default: {DEFAULT_JUDGE} to judge, {DEFAULT_MODEL} to write; with --url the"
-        " server's only one)."
+        help=f"As in `adjudge models` (default: {DEFAULT_JUDGE} to judge, {DEFAULT_MODEL} to write or under --adapter;"
+        " with --url the server's only one)."
     ),
 ]
 Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]

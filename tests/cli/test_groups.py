@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from adjudge.cli.groups import Asked, EarlierRun, Group, with_groups, written
-from adjudge.cli.options import DEFAULT_JUDGE
+from adjudge.cli.options import DEFAULT_JUDGE, DEFAULT_MODEL
 from adjudge.commands.source import Source
 from adjudge.commands.texts import Writing
 from adjudge.engine.errors import AdjudgeError
@@ -40,6 +40,11 @@ def test_the_options_of_a_group_are_typed_one_by_one_and_reach_the_command_as_on
 def test_a_group_has_its_own_defaults() -> None:
     _, source, earlier, limit = typed("t.jsonl")
     assert (source.model, source.replicas, source.device, earlier, limit) == (DEFAULT_JUDGE, 1, "auto", "refuse", 3)
+
+
+def test_an_adapter_alone_lies_over_the_bare_model() -> None:
+    _, source, _, _ = typed("t.jsonl", "--adapter", "lora")
+    assert source.model == DEFAULT_MODEL != DEFAULT_JUDGE
 
 
 def test_commands_have_texts_written_each_with_its_own_defaults() -> None:
