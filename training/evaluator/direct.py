@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
@@ -24,7 +25,7 @@ from adjudge.training.evaluator.questions import (
     rated_rows,
     slots_of,
 )
-from adjudge.training.evaluator.recipe import Asked, DirectRecipe, JudgeRecipe
+from adjudge.training.evaluator.recipe import Asked, DirectOptimiser, DirectRecipe, JudgeRecipe
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.run import Run
 
@@ -71,7 +72,7 @@ def train_direct(
     return fit(
         recipe,
         rows.fingerprint,
-        lambda opened: SlotTask(recipe, opened, recipe.optimiser.mass, [(asked, train, held_out)]),
+        lambda opened: SlotTask(recipe, opened, recipe.optimiser, [(asked, train, held_out)]),
         measure="loss",
         **how,
     )
@@ -89,11 +90,11 @@ class SlotTask(Task[Example]):
         self,
         recipe: JudgeRecipe,
         opened: OpenModel,
-        mass: float,
+        how: DirectOptimiser,
         judged: Sequence[tuple[Asked, Sequence[Rated], Sequence[Rated]]],
     ) -> None:
         self.model = opened.model
-        self.mass = mass
+        self.mass, self.gap = how.mass, how.gap
         self.pad = opened.tokenizer.pad_token_id or 0
         engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model))
         together = shares(self.model)
@@ -113,7 +114,8 @@ class SlotTask(Task[Example]):
     def batch(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
         """The model's inputs, and of each slot [S]: its row, its place among `logits_to_keep`, its row's share.
 
-        `labels` [S, K, M] are the tokens that each label may be written as, -1 where there are fewer.
+        `label_ids` [S, K, M] are the tokens that each label may be written as, -1 where there are fewer; `compared`
+        [P, 2] the slots whose gap counts, each with its share.
         """
         packs = [pack for example in examples for pack in example.packs]
         slots = [slot for example in examples for slot in example.slots]
@@ -122,6 +124,14 @@ class SlotTask(Task[Example]):
         widest = max(len(ids) for slot in slots for ids in slot.labels)
         labels = [[[*ids, *[-1] * (widest - len(ids))] for ids in slot.labels] for slot in slots]
         weights = [1 / len(example.slots) / len(examples) for example in examples for _ in example.slots]
+        compared: list[tuple[int, int]] = []
+        portions: list[float] = []
+        first = 0
+        for example in examples:
+            found = _compared(example.slots)
+            compared += [(first + one, first + other) for one, other in found]
+            portions += [1 / len(found) / len(examples)] * len(found)
+            first += len(example.slots)
         return {
             **padded(packs, self.pad),
             "logits_to_keep": torch.tensor(kept),
@@ -131,13 +141,17 @@ class SlotTask(Task[Example]):
             "targets": torch.tensor([slot.target for slot in slots]),
             "weights": torch.tensor(weights),
             "counts": torch.tensor([len(example.slots) for example in examples]),
+            "compared": torch.tensor(compared, dtype=torch.int64).view(-1, 2),
+            "portions": torch.tensor(portions),
         }
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Cross-entropy with people's distribution over the labels, plus what the label mass counts."""
+        """Cross-entropy with people's distribution over the labels, plus what label mass and gaps count."""
         labels_SK, mass_S = _read(model, batch)
         missed_S = -(batch["targets"] * labels_SK).sum(-1) - self.mass * mass_S
-        return (missed_S * batch["weights"]).sum()
+        off_S = (labels_SK.exp() - batch["targets"]) @ torch.tensor(NUMBERS, device=labels_SK.device)
+        off_P = off_S[batch["compared"][:, 0]] - off_S[batch["compared"][:, 1]]
+        return (missed_S * batch["weights"]).sum() + self.gap * (off_P.square() * batch["portions"]).sum()
 
     def answers(self, model: Any, batch: Batch) -> list[list[Answer]]:
         """The distributions at each example's slots."""
@@ -151,17 +165,20 @@ class SlotTask(Task[Example]):
     def measures(self, examples: Sequence[Example], answers: Sequence[list[Answer]]) -> dict[str, float | None]:
         """Loss, mean absolute error, correlations with people's mean scores, and label mass.
 
+        `order` is the share of the comparisons between texts learnt together that come out as people's scores do.
         `entropy` is that of the likeliest labels over all slots, `entropy_people` of people's: a judge that gives the
         commonest score alone has none.
         """
         slots = [slot for example in examples for slot in example.slots]
         given = [answer for row in answers for answer in row]
         scores, people = [answer.score for answer in given], [slot.score for slot in slots]
-        losses = [fmean(map(self._missed, row, example.slots)) for row, example in zip(answers, examples, strict=True)]
+        losses = [self._missed(row, example.slots) for row, example in zip(answers, examples, strict=True)]
+        right = [one for row, example in zip(answers, examples, strict=True) for one in _in_order(row, example.slots)]
         measures: dict[str, float | None] = {
             "loss": fmean(losses),
             "error": fmean(abs(score - said) for score, said in zip(scores, people, strict=True)),
             **_correlations(scores, people),
+            **({"order": fmean(right)} if right else {}),
             "mass": fmean(answer.mass for answer in given),
             "mass_least": min(answer.mass for answer in given),
             "entropy": _entropy([_best(answer.probabilities) for answer in given]),
@@ -174,11 +191,31 @@ class SlotTask(Task[Example]):
             measures[f"spearman/{aspect}"] = found["spearman"]
         return measures
 
-    def _missed(self, answer: Answer, slot: Slot) -> float:
-        """The loss at one slot."""
-        logs = [math.log(max(p, 1e-38)) for p in answer.probabilities]
-        crossed = -math.fsum(share * log for share, log in zip(slot.target, logs, strict=True))
-        return crossed - self.mass * math.log(max(answer.mass, 1e-38))
+    def _missed(self, answers: Sequence[Answer], slots: Sequence[Slot]) -> float:
+        """The loss of one example."""
+        crossed = [
+            -math.fsum(share * math.log(max(p, 1e-38)) for share, p in zip(slot.target, one.probabilities, strict=True))
+            - self.mass * math.log(max(one.mass, 1e-38))
+            for one, slot in zip(answers, slots, strict=True)
+        ]
+        off = [one.score - slot.score for one, slot in zip(answers, slots, strict=True)]
+        gaps = [(off[one] - off[other]) ** 2 for one, other in _compared(slots)]
+        return fmean(crossed) + self.gap * (fmean(gaps) if gaps else 0.0)
+
+
+def _compared(slots: Sequence[Slot]) -> list[tuple[int, int]]:
+    """The slots of one aspect, two by two."""
+    pairs = itertools.combinations(range(len(slots)), 2)
+    return [(one, other) for one, other in pairs if slots[one].aspect == slots[other].aspect]
+
+
+def _in_order(answers: Sequence[Answer], slots: Sequence[Slot]) -> list[bool]:
+    """Whether each comparison comes out as people's scores do, where those differ."""
+    return [
+        (answers[one].score - answers[other].score) * (slots[one].score - slots[other].score) > 0
+        for one, other in _compared(slots)
+        if slots[one].score != slots[other].score
+    ]
 
 
 def _example(slots: Sequence[Slot], together: bool) -> Example:

@@ -12,10 +12,12 @@ import msgspec
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from adjudge.engine.sources import OpenModel
+from adjudge.engine.adapters import Base, attach, check_base, read_adapter
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import OpenModel, resolve
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
-from adjudge.training.evaluator.recipe import JudgeOptimiser, JudgeRecipe
+from adjudge.training.evaluator.recipe import JudgeOptimiser, JudgeRecipe, TrainedPolicy
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import shuffled
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
@@ -155,13 +157,26 @@ class _Trainer(Trainer):
 
 
 def _adapted(recipe: JudgeRecipe, task: Task[Any]) -> Any:
-    """The model itself, or with an adapter over it."""
+    """The model itself, or with an adapter over it: a new one, or the one that the recipe goes on from."""
     if recipe.policy.method == "full":
         return task.model
+    if recipe.policy.adapter is not None:
+        return _going_on(recipe.policy, recipe.policy.adapter, task)
     from peft import get_peft_model
 
     set_seed(recipe.seed)  # the adapter's first weights, whatever was drawn before
     return get_peft_model(task.model, lora_config(recipe.policy.lora, task.adapter_task))
+
+
+def _going_on(policy: TrainedPolicy, folder: str, task: Task[Any]) -> Any:
+    adapter = read_adapter(folder)
+    if task.adapter_task != "CAUSAL_LM" or adapter.reward_weight is not None:
+        raise AdjudgeError(f"[policy] adapter = {folder}: reward models are trained from the start, leave it out")
+    check_base(folder, Base(policy.model, resolve(policy.model).fingerprint))
+    model = attach(task.model, adapter).train()
+    for name, weights in model.named_parameters():
+        weights.requires_grad_("lora_" in name)
+    return model
 
 
 def _arguments(recipe: JudgeRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import prepare
-from adjudge.training.recipe import NotNegative, Policy, Positive, Recipe, Rows, Whole, read_recipe
+from adjudge.training.recipe import Lora, NotNegative, Policy, Positive, Recipe, Rows, Whole, beside, read_recipe
 from adjudge.training.sft_recipe import SftOptimiser
 
 
@@ -26,9 +26,17 @@ class JudgedRows(Rows, frozen=True, forbid_unknown_fields=True):
 
 
 class TrainedPolicy(Policy, frozen=True, forbid_unknown_fields=True):
-    """The model that becomes a judge: an adapter over it is trained ("lora"), or all its weights ("full")."""
+    """The model that becomes a judge: an adapter over it is trained ("lora"), or all its weights ("full").
+
+    `adapter` is a PEFT folder to go on from, of an earlier run; its rank and its layers are then those it has.
+    """
 
     method: Literal["full", "lora"] = "lora"
+    adapter: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.adapter is not None and (self.method == "full" or self.lora != Lora()):
+            raise AdjudgeError('[policy] adapter goes on as it is: leave out method = "full" and [policy.lora]')
 
 
 class JudgeOptimiser(SftOptimiser, frozen=True, forbid_unknown_fields=True):
@@ -43,13 +51,15 @@ class JudgeOptimiser(SftOptimiser, frozen=True, forbid_unknown_fields=True):
 
 
 class DirectOptimiser(JudgeOptimiser, frozen=True, forbid_unknown_fields=True):
-    """The same, with `mass`: what the label mass counts in the loss.
+    """The same, with what else counts in the loss: `mass` and `gap`.
 
     The loss is the cross-entropy of the raters' distribution with the labels', plus `mass` times −log of the labels'
-    probability under the whole vocabulary: with 1 it is the cross-entropy over the whole vocabulary.
+    probability under the whole vocabulary (with 1 it is the cross-entropy over the whole vocabulary), plus `gap` times
+    the squared error of the gaps between the expected scores, on one aspect, of texts that are learnt together.
     """
 
     mass: NotNegative = 0.1
+    gap: NotNegative = 0.0
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +95,14 @@ class JudgeRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     policy: TrainedPolicy = TrainedPolicy()
     optimiser: JudgeOptimiser = JudgeOptimiser()
+
+    def placed(self, folder: Path) -> Self:
+        """The same, its paths, which are relative to `folder`, made absolute."""
+        placed = super().placed(folder)
+        if placed.policy.adapter is None:
+            return placed
+        adapter = beside(folder, placed.policy.adapter)
+        return msgspec.structs.replace(placed, policy=msgspec.structs.replace(placed.policy, adapter=adapter))
 
 
 class JudgedRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -233,19 +233,21 @@ def _costs(text: str) -> dict[str, float]:
 
 #                                     rel  coh  emp  sur  eng  cpx  end  sty  cha  qua  flu
 DISTURBANCES: dict[str, Disturbance] = {
-    "order": Disturbance(order, _costs(".12 .40 .22 .12 .28 .14 .28 .18 .20 .36 .12"), 0.2),
-    "foreign": Disturbance(foreign, _costs(".30 .45 .28 .12 .32 .15 .25 .18 .28 .40 .10"), 0.25),
-    "babble": Disturbance(babble, _costs(".30 .48 .36 .22 .42 .28 .30 .45 .32 .46 .50"), 0.4),
-    "misplaced": Disturbance(misplaced, _costs(".22 .40 .30 .18 .34 .20 .24 .40 .26 .40 .40"), 0.3),
-    "contradiction": Disturbance(contradiction, _costs(".12 .34 .22 .10 .22 .12 .16 .14 .22 .30 .12"), 0.2),
-    "people": Disturbance(people, _costs(".08 .32 .25 .10 .20 .10 .12 .14 .34 .26 .15"), 0.2),
-    "repeat": Disturbance(repeat, _costs(".14 .32 .28 .36 .38 .34 .26 .36 .28 .40 .25"), 0.3),
-    "middle": Disturbance(middle, _costs(".12 .30 .24 .14 .24 .30 .18 .14 .32 .28 .08"), 0.2),
-    "drift": Disturbance(drift, _costs(".42 .45 .30 .15 .34 .18 .45 .18 .34 .42 .08"), 0.3),
-    "cut": Disturbance(cut, _costs(".08 .18 .16 .22 .22 .14 .65 .20 .14 .24 .25"), 0.2),
-    "forced ending": Disturbance(forced_ending, _costs(".12 .26 .26 .30 .28 .18 .60 .24 .24 .30 .06"), 0.2),
-    "shuffled words": Disturbance(shuffled_words, _costs(".16 .36 .32 .20 .38 .24 .24 .50 .26 .42 .55"), 0.3),
-    "dropped words": Disturbance(dropped_words, _costs(".12 .26 .26 .14 .30 .24 .18 .46 .20 .32 .50"), 0.3),
-    "repeated words": Disturbance(repeated_words, _costs(".12 .24 .26 .18 .32 .22 .18 .46 .18 .34 .50"), 0.3),
-    "plain": Disturbance(plain, _costs(".08 .12 .28 .18 .28 .50 .14 .40 .28 .22 .12"), 0.2),
+    "order": Disturbance(order, _costs(".25 .50 .34 .24 .40 .24 .38 .28 .32 .48 .18"), 0.3),
+    "foreign": Disturbance(foreign, _costs(".36 .52 .36 .20 .40 .22 .34 .26 .36 .48 .16"), 0.3),
+    "babble": Disturbance(babble, _costs(".34 .52 .42 .28 .48 .34 .36 .50 .38 .52 .54"), 0.45),
+    "misplaced": Disturbance(misplaced, _costs(".26 .44 .36 .24 .40 .26 .30 .46 .32 .46 .46"), 0.35),
+    "contradiction": Disturbance(contradiction, _costs(".20 .44 .32 .18 .32 .20 .26 .24 .32 .42 .18"), 0.3),
+    "people": Disturbance(people, _costs(".16 .42 .34 .18 .30 .18 .22 .24 .44 .38 .22"), 0.3),
+    "repeat": Disturbance(repeat, _costs(".22 .40 .36 .42 .46 .42 .34 .44 .36 .48 .30"), 0.4),
+    "middle": Disturbance(middle, _costs(".22 .42 .34 .24 .34 .42 .30 .22 .42 .40 .14"), 0.3),
+    "drift": Disturbance(drift, _costs(".48 .54 .40 .26 .44 .30 .54 .28 .44 .52 .14"), 0.4),
+    "cut": Disturbance(cut, _costs(".16 .28 .26 .30 .32 .22 .70 .30 .24 .36 .34"), 0.3),
+    "forced ending": Disturbance(forced_ending, _costs(".24 .42 .38 .42 .42 .30 .66 .36 .36 .44 .14"), 0.35),
+    "shuffled words": Disturbance(shuffled_words, _costs(".20 .40 .36 .24 .42 .28 .28 .54 .30 .46 .58"), 0.35),
+    "dropped words": Disturbance(dropped_words, _costs(".18 .34 .32 .20 .36 .30 .24 .50 .26 .40 .54"), 0.35),
+    "repeated words": Disturbance(repeated_words, _costs(".18 .32 .32 .24 .38 .28 .24 .50 .24 .40 .54"), 0.35),
+    "plain": Disturbance(plain, _costs(".14 .20 .36 .26 .36 .54 .22 .44 .36 .32 .14"), 0.3),
 }
+HARD = ("order", "foreign", "contradiction", "drift", "middle", "forced ending")
+"""What is seen by how sentences follow each other alone: done twice as often as the others."""

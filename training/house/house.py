@@ -62,7 +62,7 @@ def train_house(
 
     def open_task(opened: OpenModel) -> SlotTask:
         write_whole(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
-        return SlotTask(recipe, opened, recipe.optimiser.mass, judged)
+        return SlotTask(recipe, opened, recipe.optimiser, judged)
 
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
     run = fit(recipe, digest(train.fingerprint, held_out.fingerprint), open_task, measure="spearman", **how)

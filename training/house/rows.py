@@ -15,7 +15,7 @@ from adjudge.engine.fingerprints import digest
 from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.wire import Row
 from adjudge.training.evaluator.split import place_of
-from adjudge.training.house.disturbances import DISTURBANCES
+from adjudge.training.house.disturbances import DISTURBANCES, HARD
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import Excerpts
 from adjudge.training.house.texts import Corpus, Story
@@ -29,6 +29,8 @@ BEGINNING = (0, 0, 0, 1, 2)
 """How many steps down the better of two versions is taken, drawn from these."""
 FURTHER = (1, 2, 3, 4, 5)
 """How many more the worse one."""
+OFTEN = (*DISTURBANCES, *HARD)
+"""What a step is drawn from."""
 OTHER_PROMPT = {"relevance": 0.92, "coherence": 0.12, "quality": 0.35}
 OTHER_PROMPT_OTHERWISE = 0.06
 VERDICT = 0.35
@@ -155,9 +157,9 @@ class _Maker:
     ) -> tuple[_Text, list[str]]:
         """A text so many steps further down, and its sentences; half of the steps are of one kind."""
         left, ended = text.left, text.ended
-        usual = random.choice(list(DISTURBANCES))
+        usual = random.choice(OFTEN)
         for _ in range(steps):
-            name = usual if random.random() < 0.5 else random.choice(list(DISTURBANCES))
+            name = usual if random.random() < 0.5 else random.choice(OFTEN)
             changed = DISTURBANCES[name].step(sentences, random, self.corpus, story)
             if changed is None:
                 continue

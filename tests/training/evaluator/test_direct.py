@@ -70,7 +70,7 @@ def test_what_is_minimised_is_what_is_measured(tmp_path: Path) -> None:
     recipe = direct_recipe(tmp_path, rows, **TWO, optimiser={"mass": 0.7})
     rated = rated_rows(read_split(recipe.data, 0).train, recipe.judge, recipe.scores)
     opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
-    task = SlotTask(recipe, opened, recipe.optimiser.mass, [(recipe.judge, rated[:3], rated[3:8])])
+    task = SlotTask(recipe, opened, recipe.optimiser, [(recipe.judge, rated[:3], rated[3:8])])
     assert [len(example.slots) for example in task.held_out] != [2] * 5
     batch = task.batch(task.held_out)
     with torch.no_grad():
