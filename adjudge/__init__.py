@@ -1,8 +1,8 @@
 """adjudge: LLM judges as rewards, fast enough to sit inside a training step.
 
-from adjudge import Engine, Pair, PairwiseJudge
+from adjudge import Engine, Pair, PointwisePairJudge
 
-judge = PairwiseJudge(Engine())
+judge = PointwisePairJudge(Engine("house"))
 [verdict] = judge.compare([Pair(prompt="…", a="…", b="…")])
 print(verdict.preference)
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.judge_reward import JudgeReward
     from adjudge.rewards.pairwise import PairwiseJudge
     from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
-    from adjudge.rewards.pointwise import PointwiseJudge
+    from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
     from adjudge.rewards.principle import PrincipleJudge, read_principles
     from adjudge.rewards.references import DynamicReference, StaticReference
     from adjudge.rewards.retrieval import EngineEmbedder, Index
@@ -97,7 +97,7 @@ _HOMES = {
     "adjudge.rewards.judge_reward": ("JudgeReward",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
     "adjudge.rewards.personal": ("PersonalJudge", "PersonalPairJudge"),
-    "adjudge.rewards.pointwise": ("PointwiseJudge",),
+    "adjudge.rewards.pointwise": ("PointwiseJudge", "PointwisePairJudge"),
     "adjudge.rewards.principle": ("PrincipleJudge", "read_principles"),
     "adjudge.rewards.references": ("DynamicReference", "StaticReference"),
     "adjudge.rewards.retrieval": ("EngineEmbedder", "Index"),
@@ -177,6 +177,7 @@ __all__ = [
     "PersonalJudge",
     "PersonalPairJudge",
     "PointwiseJudge",
+    "PointwisePairJudge",
     "PrincipleJudge",
     "Product",
     "Prompt",

@@ -22,7 +22,7 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, PERSE, Aspect, aspects_of
 from adjudge.rewards.comparing import Orders
-from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, named, prepare, takers
+from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, named, prepare, takers, usual
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.template import Layout
 from adjudge.rewards.verdict import Pair
@@ -48,10 +48,10 @@ class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_o
     """`pairs` or `items` with the columns that `adjudge judge` reads for that `judge`, and its options by their names.
 
     A rubric comes with each item, as its column `rubric`, or is one of the published ones by name; files of the server
-    cannot be named.
+    cannot be named. Where no judge is, it is pointwise for the model `house`, else pairwise.
     """
 
-    judge: JudgeName = "pairwise"
+    judge: JudgeName | None = None
     pairs: list[dict[str, Any]] | None = None
     items: list[dict[str, Any]] | None = None
     orders: Orders | None = None
@@ -234,13 +234,14 @@ async def judge(
     field, rows = data.field, data.rows
     if not rows:
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
-    name = named(data.judge, rows)
+    asked = data.judge or usual(service.engine.face.name, {"orders": data.orders} if data.orders else {})
+    name = named(asked, rows)
     kind = KINDS[name]
     if kind.what != field:
-        raise HttpError(400, f"the judge {data.judge} reads {kind.what}, not {field}", param=field)
+        raise HttpError(400, f"the judge {asked} reads {kind.what}, not {field}", param=field)
     options = data.options(kind)
-    if data.judge in LOOKING or "aspects" in options:
-        options["aspects"] = threads.aspects(data.aspects, PERSE if data.judge == "personal" else ())
+    if asked in LOOKING or "aspects" in options:
+        options["aspects"] = threads.aspects(data.aspects, PERSE if asked == "personal" else ())
     subjects: list[Any] = []
     for number, row in enumerate(rows, 1):
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from adjudge.engine.aliases import HOUSE
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, aspects_of
 from adjudge.rewards.wire import (
@@ -82,8 +83,20 @@ def _by_itself(read: Callable[[Row, int], Any]) -> Read:
 
 def named(judge: str, rows: Sequence[Row]) -> str:
     """The entry of KINDS for these rows: for a judge of single texts and of pairs, the first row's columns decide."""
-    of_pairs = judge + OF_PAIRS
-    return of_pairs if of_pairs in KINDS and {"story_a", "story_b"} & rows[0].columns.keys() else judge
+    return of_pairs(judge) if {"story_a", "story_b"} & rows[0].columns.keys() else judge
+
+
+def of_pairs(judge: str) -> str:
+    """The entry of KINDS for pairs."""
+    return judge + OF_PAIRS if judge + OF_PAIRS in KINDS else judge
+
+
+def usual(model: str | None, options: Options) -> Literal["pairwise", "pointwise"]:
+    """Which judge compares stories where nobody has named one.
+
+    `house` was trained to read one story at a time, and sees little of which of two is asked about.
+    """
+    return "pointwise" if model == HOUSE.name and "orders" not in options else "pairwise"
 
 
 def files_of(options: Options) -> dict[str, Path]:
@@ -148,6 +161,13 @@ def _pointwise(options: Options) -> Open:
 
     aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
     return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
+
+
+def _pointwise_pairs(options: Options) -> Open:
+    from adjudge.rewards.pointwise import PointwisePairJudge
+
+    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
+    return lambda engine, journal: PointwisePairJudge(engine, aspects, **how, journal=journal)
 
 
 def _ensemble(options: Options) -> Open:
@@ -265,6 +285,7 @@ def _debate(options: Options) -> Open:
 KINDS: dict[str, Kind] = {
     "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
     "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
+    "pointwise of pairs": Kind("pairs", _pointwise_pairs, ("aspects", *ASKING)),
     "ensemble": Kind("items", _ensemble, ("aspects", "partners", *ASKING), gather=_accompanied),
     "scalar": Kind("items", _scalar, ("cut",)),
     "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), _by_itself(rubric_item_of)),

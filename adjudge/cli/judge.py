@@ -54,9 +54,12 @@ def judge_command(
             "personal",
             "scalar",
             "tournament",
-        ],
-        typer.Option(help="Which judge; see below for the columns each reads."),
-    ] = "pairwise",
+        ]
+        | None,
+        typer.Option(
+            help="Which judge; see below for the columns each reads (default: pointwise for house, else pairwise)."
+        ),
+    ] = None,
     *,
     source: Asked,
     aspects: JudgeAspects = None,
@@ -87,12 +90,13 @@ def judge_command(
 ) -> None:
     """Judge a file of texts; what each judge reads and writes stands below.
 
-    **pairwise** compares two stories aspect by aspect. A row has `story_a`, `story_b` and `prompt` (or `prompt_a` and
-    `prompt_b`), optionally `id`; further columns pass through, and `expected` (a, b or tie) is compared with the
-    verdicts. Each line of the output has `preference`, the probability that story_a is better (null when the judge
-    abstains, with the reason in `abstained`), and per-aspect scores. **pointwise** scores one text by aspects: a row
-    has `prompt` and `response`, a line `score` and `breakdown`. **ensemble** reads and writes the same, but compares
-    each text with --partners others of the file in both orders, as pairwise does, and takes the mean of its scores.
+    **pairwise** compares two stories aspect by aspect, shown together. A row has `story_a`, `story_b` and `prompt` (or
+    `prompt_a` and `prompt_b`), optionally `id`; further columns pass through, and `expected` (a, b or tie) is compared
+    with the verdicts. Each line of the output has `preference`, the probability that story_a is better (null when the
+    judge abstains, with the reason in `abstained`), and per-aspect scores. **pointwise** scores one text by aspects: a
+    row has `prompt` and `response`, a line `score` and `breakdown`; rows of pairs, whose stories it reads one at a
+    time, and their lines are as for pairwise. **ensemble** reads and writes what pointwise does of single texts, but
+    compares each with --partners others of the file in both orders, as pairwise does, and takes the mean of its scores.
 
     **rubric** grades one text by criteria. A row has `prompt` and `response`, optionally its own `rubric` (an object;
     in CSV its JSON text) or `checklist` (WritingBench's five levels); other rows take --rubric. A line has `score` in
@@ -126,11 +130,13 @@ def judge_command(
     from adjudge.commands.contest import Contest
     from adjudge.commands.judge import judge_file
     from adjudge.commands.rank import rank_file
+    from adjudge.rewards.kinds import usual
 
     if judge == "tournament":
         rank_file(
             texts,
             output or texts.with_suffix(".ranks.jsonl"),
+            judge=None,
             contest=Contest(seed=options.pop("seed", 0)),
             options=options,
             source=source,
@@ -142,7 +148,7 @@ def judge_command(
     judge_file(
         texts,
         output or texts.with_suffix(".verdicts.jsonl"),
-        judge=judge,
+        judge=judge or usual(source.model, options),
         options=options,
         source=source,
         earlier=earlier,

@@ -41,6 +41,10 @@ def rank(
     ranking: Annotated[
         Literal["bradley_terry", "borda"], typer.Option(help="How preferences become strengths.")
     ] = "bradley_terry",
+    judge: Annotated[
+        Literal["pairwise", "pointwise"] | None,
+        typer.Option(help="Shows both texts of a pair together, or reads each alone (default: pointwise for house)."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides who meets whom, and which analyses are drawn.")] = 0,
     *,
     source: Asked,
@@ -75,6 +79,7 @@ def rank(
     rank_file(
         groups,
         output or groups.with_suffix(".ranks.jsonl"),
+        judge=judge,
         contest=Contest(pairing, k, budget, ranking, seed),
         options=without_contest(options),
         source=source,

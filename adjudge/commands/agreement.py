@@ -30,7 +30,7 @@ from adjudge.commands.output import make_folder_of
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import KINDS, Options
+from adjudge.rewards.kinds import KINDS, Options, of_pairs, usual
 
 
 def measure_agreement(
@@ -59,7 +59,9 @@ def measure_agreement(
         raise AdjudgeError("--baselines do not stand in a paper's table: leave out --protocol, or measure them apart")
     whole = load(files, named=format, scale=scale, characters=characters)
     dataset = drawn(whole, limit, draw_seed)
-    judge = judge or (JUDGES[protocol] if protocol else "pairwise" if dataset.what == "pairs" else "pointwise")
+    if judge is None:
+        alone = usual(source.model, options) if dataset.what == "pairs" else "pointwise"
+        judge = JUDGES[protocol] if protocol else alone
     options = _fitted(options, judge, dataset)
     make_folder_of(output / "verdicts.jsonl")
     study = Study(dataset, judge, options, source, earlier, output, Bootstrap(draws=draws), baselines, draw_seed)
@@ -86,7 +88,7 @@ def measure_agreement(
 def _fitted(options: Options, judge: str, dataset: DataSet) -> Options:
     """The options, with the aspects that the data were rated on where nobody has named others."""
     if dataset.aspects and "aspects" not in options and judge in ("pointwise", "ensemble", "pairwise", "personal"):
-        takes = KINDS[judge + " of pairs" if judge == "personal" and dataset.what == "pairs" else judge].options
+        takes = KINDS[of_pairs(judge) if dataset.what == "pairs" else judge].options
         if "aspects" in takes:
             return {**options, "aspects": dataset.aspects}
     return options

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from rich.console import Console
@@ -22,7 +22,7 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import Options, prepare
+from adjudge.rewards.kinds import Options, of_pairs, prepare, usual
 from adjudge.rewards.pairing import Pairing
 from adjudge.rewards.run import record_run
 from adjudge.rewards.tournament import PairJudge, members_of
@@ -34,6 +34,7 @@ def rank_file(
     path: Path,
     output: Path,
     *,
+    judge: Literal["pairwise", "pointwise"] | None,
     contest: Contest,
     options: Options,
     source: Source,
@@ -42,7 +43,8 @@ def rank_file(
     journal: Path | None,
 ) -> None:
     """Rank every group of `path`; mistakes in the file or the options are found before the model is loaded."""
-    open_judge, rules = prepare("pairwise", contest.judges_options(options)), contest.rules
+    name = of_pairs(judge or usual(source.model, options))
+    open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     rows = rows_of(path)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
@@ -51,7 +53,7 @@ def rank_file(
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
         engine = closing.enter_context(source.open())
-        judge: Any = open_judge(engine, book)
+        opened: Any = open_judge(engine, book)
         if earlier == "overwrite":
             book.clear()
         verdicts: list[GroupVerdict] = []
@@ -63,11 +65,11 @@ def rank_file(
             keeping(output, lambda: f"{progress.tasks[0].completed:.0f} of {total} comparisons are kept"),
             progress,
         ):
-            tournament = contest.open(_Watched(judge, lambda: progress.advance(task)))
+            tournament = contest.open(_Watched(opened, lambda: progress.advance(task)))
             record_run(
                 book,
                 what="groups",
-                judge="pairwise",
+                judge=name,
                 source=path,
                 options={**options, **msgspec.structs.asdict(contest)},
                 card=Card.of(engine),

@@ -16,7 +16,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import KINDS, named, prepare
+from adjudge.rewards.kinds import KINDS, named, of_pairs, prepare, usual
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.wire import Row
 
@@ -92,7 +92,12 @@ def test_mistakes_are_found_before_a_model_is_opened(
 def test_the_first_rows_columns_decide_which_judge_is_meant() -> None:
     rows = {"response": "personal", "story_a": "personal of pairs", "story_b": "personal of pairs"}
     assert {column: named("personal", [Row("line 1", {column: "x"})]) for column in rows} == rows
-    assert named("pointwise", [Row("line 1", {"story_a": "x"})]) == "pointwise"
+    assert named("rubric", [Row("line 1", {"story_a": "x"})]) == "rubric"
+
+
+def test_house_reads_stories_one_at_a_time_unless_orders_are_asked_for() -> None:
+    assert usual("house", {}) == "pointwise" and of_pairs("pointwise") in KINDS
+    assert usual("house", {"orders": "both"}) == usual("smollm2-135m", {}) == usual(None, {}) == "pairwise"
 
 
 def test_k_is_the_users_and_without_it_the_papers(tmp_path: Path) -> None:
