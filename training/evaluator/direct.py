@@ -130,7 +130,7 @@ class SlotTask(Task[Example]):
         for example in examples:
             found = _compared(example.slots)
             compared += [(first + one, first + other) for one, other in found]
-            portions += [1 / len(found) / len(examples)] * len(found)
+            portions += [1 / (len(found) * len(examples)) for _ in found]
             first += len(example.slots)
         return {
             **padded(packs, self.pad),

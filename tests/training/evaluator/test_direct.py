@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("trl", reason="needs the extra train")
@@ -16,12 +17,13 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.wire import item_of, pair_of
+from adjudge.rewards.wire import Row, item_of, pair_of
 from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.metrics import read_metrics
+from adjudge.training.recipe import Lora
 from adjudge.training.run import Run
 from tests.training.evaluator.rated import STORIES, direct_recipe
 from tests.training.test_grpo import KillAfter, Killed, curve
@@ -84,6 +86,56 @@ def test_what_is_minimised_is_what_is_measured(tmp_path: Path) -> None:
     ]
     alone = task.measures(task.held_out[:1], answers[:1])["loss"]
     assert alone == pytest.approx(fmean(crossed), abs=1e-6)
+
+
+def test_gaps_between_texts_learnt_together_count_as_much_as_the_recipe_says(tmp_path: Path) -> None:
+    rows = [{**row, "together": row["prompt"]} for row in STORIES]
+    recipe = direct_recipe(tmp_path, rows, **TWO | {"scores": {"columns": {"wit": "wit", "grip": "grip"}}})
+    rows = [{**row, "wit": 1 + n % 5, "grip": 2 + n % 2} for n, row in enumerate(rows)]
+    rated = rated_rows([Row("x", row) for row in rows], recipe.judge, recipe.scores)
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    losses = []
+    for gap in (0.0, 0.7):
+        how = msgspec.structs.replace(recipe.optimiser, gap=gap)
+        task = SlotTask(recipe, opened, how, [(recipe.judge, rated, rated[:3])])
+        with torch.no_grad():
+            batch = task.batch(task.train)
+            losses.append(float(task.loss(opened.model, batch)))
+            answers = task.answers(opened.model, batch)
+        measures = task.measures(task.train, answers)
+        assert measures["loss"] == pytest.approx(losses[-1], abs=1e-4)
+    squared, right = [], []
+    for example, given in zip(task.train, answers, strict=True):
+        slots = list(zip(example.slots, given, strict=True))
+        gaps = [
+            ((a.score - b.score), (one.score - other.score))
+            for place, (one, a) in enumerate(slots)
+            for other, b in slots[place + 1 :]
+            if one.aspect == other.aspect
+        ]
+        assert len(gaps) == 2
+        squared.append(fmean((found - said) ** 2 for found, said in gaps))
+        right += [found * said > 0 for found, said in gaps if said]
+    assert losses[1] - losses[0] == pytest.approx(0.7 * fmean(squared), abs=1e-4)
+    assert measures["order"] == fmean(right) and 0 < len(right) < 2 * len(squared) + 1
+
+
+def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
+    first = train_direct(direct_recipe(tmp_path / "first"))
+    second = train_direct(recipe_on(tmp_path / "second", first.folder.policy))
+    assert second.before == pytest.approx(first.after, abs=1e-5) and second.after != second.before
+    names = [run.folder.policy / "adapter_model.safetensors" for run in (first, second)]
+    assert names[0].read_bytes() != names[1].read_bytes()
+    assert Engine("dummy:tiny-llama", adapter=second.folder.policy, kv_cache_gb=0.05).adapter
+    with pytest.raises(AdjudgeError, match="adapter goes on as it is"):
+        direct_recipe(tmp_path / "ranked", policy={"adapter": "x", "lora": {"rank": 8}})
+    with pytest.raises(AdjudgeError, match="holds no adapter"):
+        train_direct(recipe_on(tmp_path / "nothing", tmp_path))
+
+
+def recipe_on(folder: Path, adapter: Path) -> DirectRecipe:
+    """A recipe that goes on from an adapter, whose rank is its own."""
+    return direct_recipe(folder, policy={"adapter": str(adapter), "lora": {"rank": Lora().rank}})
 
 
 def test_pairs_are_learnt_in_both_orders_each_story_at_its_own_slot(tmp_path: Path) -> None:
