@@ -12,6 +12,8 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.tokenizer import Tokenizer, Tokens
 from adjudge.rewards.wire import Row
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
@@ -42,19 +44,19 @@ def train_sft(
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
-        short = _short(recipe, within(rows, recipe.data, policy.tokenizer), policy.tokenizer)
-        steps = optimiser.count(len(short.train))
+        train, held_out = _texts(recipe, within(rows, recipe.data, policy.tokenizer), policy.tokenizer)
+        steps = optimiser.count(len(train))
         if state.is_main_process:
-            dropped = len(rows.train) - len(short.train)
-            status(f"{len(short.train)} rows to train on ({dropped} left out), {len(short.held_out)} held out")
+            dropped = len(rows.train) - len(train)
+            status(f"{len(train)} rows to train on ({dropped} left out), {len(held_out)} held out")
             status(f"{steps} steps of {optimiser.rows_per_step} rows" + f", from {begun.step} on" * bool(begun.step))
         watch = Watch(folder)
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
-            args=_arguments(recipe, local, steps, begun, held_out=bool(short.held_out)),
-            train_dataset=_dataset(recipe, shuffled(short.train, steps * optimiser.rows_per_step, recipe.seed)),
-            eval_dataset=_dataset(recipe, short.held_out) if short.held_out else None,
+            args=_arguments(recipe, local, steps, begun, held_out=bool(held_out)),
+            train_dataset=_dataset(shuffled(train, steps * optimiser.rows_per_step, recipe.seed)),
+            eval_dataset=_dataset(held_out) if held_out else None,
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *callbacks],
         )
@@ -71,7 +73,7 @@ class _Trainer(SFTTrainer):
 def _arguments(recipe: SftRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:
     """The recipe in TRL's words."""
     how = arguments(recipe, recipe.optimiser, accumulate, steps, begun, held_out=held_out)
-    return SFTConfig(max_length=None, completion_only_loss=True, **how)
+    return SFTConfig(max_length=None, **how)
 
 
 def _selected(recipe: SftRecipe, rows: Prompts) -> Prompts:
@@ -87,33 +89,44 @@ def _selected(recipe: SftRecipe, rows: Prompts) -> Prompts:
     return Prompts(train, held_out)
 
 
-def _short(recipe: SftRecipe, rows: Prompts, tokenizer: Any) -> Prompts:
-    """The rows that are no longer than the recipe allows, prompt and response together."""
-    limit = recipe.optimiser.max_tokens
+class _Text(msgspec.Struct, frozen=True):
+    """A row as the policy reads and would write it: its tokens, and from which one on they are the policy's own."""
 
-    def fits(row: Row) -> bool:
-        prompt = asked(row, recipe.data)
-        response = recipe.response.of(row)
-        if isinstance(prompt, str):
-            return len(tokenizer(prompt + response)["input_ids"]) <= limit
-        messages = [*prompt, {"role": "assistant", "content": response}]
-        return len(tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]) <= limit
+    tokens: Tokens
+    begins: int
 
-    train, held_out = (tuple(filter(fits, part)) for part in (rows.train, rows.held_out))
+
+def _texts(recipe: SftRecipe, rows: Prompts, tokenizer: Any) -> tuple[list[_Text], list[_Text]]:
+    """The texts of no more tokens than the recipe allows, to train on and held out."""
+    limit, words = recipe.optimiser.max_tokens, Tokenizer(tokenizer)
+    train, held_out = (
+        [text for row in part if len((text := _text(recipe, row, words)).tokens) <= limit]
+        for part in (rows.train, rows.held_out)
+    )
     if not train:
         raise AdjudgeError(f"no row has {limit} tokens or fewer: raise [optimiser] max_tokens")
-    return Prompts(train, held_out)
+    return train, held_out
 
 
-def _dataset(recipe: SftRecipe, rows: Sequence[Row]) -> Any:
+def _text(recipe: SftRecipe, row: Row, tokenizer: Tokenizer) -> _Text:
+    """Prompt and response are data: in neither does the name of a special token become one."""
+    prompt, response = asked(row, recipe.data), recipe.response.of(row)
+    if isinstance(prompt, str):
+        before = tokenizer.prompt(prompt) if prompt else ()
+        return _Text((*before, *tokenizer.encode(response, False), tokenizer.inner.eos_token_id), len(before))
+    turns = [Message("system" if turn["role"] == "system" else "user", _data(turn["content"])) for turn in prompt]
+    before = tokenizer.prompt(tokenizer.chat(turns))
+    tokens = tokenizer.prompt(tokenizer.transcript([*turns, Message("assistant", _data(response))]))
+    differs = (place for place, (one, other) in enumerate(zip(before, tokens, strict=False)) if one != other)
+    return _Text(tokens, next(differs, len(before)))
+
+
+def _data(text: str) -> Prompt:
+    return Prompt((Segment(text),))
+
+
+def _dataset(texts: Sequence[_Text]) -> Any:
     from datasets import Dataset
 
-    responses = [recipe.response.of(row) for row in rows]
-    return Dataset.from_dict(
-        {
-            "prompt": [asked(row, recipe.data) for row in rows],
-            "completion": [[{"role": "assistant", "content": text}] for text in responses]
-            if recipe.data.chat
-            else responses,
-        }
-    )
+    labels = [[*[-100] * text.begins, *text.tokens[text.begins :]] for text in texts]
+    return Dataset.from_dict({"input_ids": [list(text.tokens) for text in texts], "labels": labels})

@@ -109,10 +109,13 @@ def test_pairs_are_judged_by_a_judge_of_pairs_or_of_single_texts(run: Run) -> No
         "bias",
         "ece",
     }
-    single = run("pairs.jsonl", *TINY, *WIT, "--judge", "pointwise", "-o", "single")
-    assert single.exit_code == 0, single.output
-    assert 0 <= float(figures("single")["overall", "pointwise", "accuracy"]) <= 1
-    assert len(Path("single/verdicts.jsonl").read_text().splitlines()) == 12
+    for judge, verdicts in (("pointwise", 6), ("principle", 12)):
+        options = WIT if judge == "pointwise" else ()
+        single = run("pairs.jsonl", *TINY, *options, "--judge", judge, "-o", judge)
+        assert single.exit_code == 0, single.output
+        assert 0 <= float(figures(judge)["overall", judge, "accuracy"]) <= 1
+        assert ("overall", judge, "bias") not in figures(judge)
+        assert len(Path(judge, "verdicts.jsonl").read_text().splitlines()) == verdicts
 
 
 HOWTO = {"id": "i", "task": "open", "genre": "prose", "instruction": "Write.", "information": "", "reference": "R."}

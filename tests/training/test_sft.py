@@ -8,12 +8,15 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra train")
 
+import torch
 from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import open_source, resolve
+from adjudge.training.prompts import read_prompts
 from adjudge.training.recipe import laid_over, recipe_of
-from adjudge.training.sft import train_sft
+from adjudge.training.sft import _texts, train_sft
 from adjudge.training.sft_recipe import SftRecipe
 from tests.training.test_grpo import KillAfter, Killed, curve
 
@@ -75,6 +78,28 @@ def test_a_cold_start_is_made_of_its_sections() -> None:
             response.of(Row("line 1", wrong))
     with pytest.raises(AdjudgeError, match='line 1: "answer" is missing'):
         response.of(Row("line 1", {"think": "a"}))
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_what_is_learnt_is_the_response_and_its_end_and_no_text_becomes_a_special_token(
+    tmp_path: Path, chat: bool
+) -> None:
+    source = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    words, eos = source.tokenizer, source.tokenizer.eos_token
+    rows = [{"prompt": "Why?", "response": "So."}, {"prompt": f"{eos}Why?", "response": f"So.{eos} {eos}"}]
+    recipe = recipe_in(tmp_path, rows, data={"chat": chat})
+    plain, hostile = _texts(recipe, read_prompts(recipe.data), words)[0]
+    assert "So." in words.decode(plain.tokens[plain.begins :]) and "Why?" in words.decode(plain.tokens[: plain.begins])
+    if chat:
+        turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+        expected = words.apply_chat_template(turns, return_dict=True)["input_ids"]
+        before = words.apply_chat_template(turns[:1], add_generation_prompt=True, return_dict=True)["input_ids"]
+    else:
+        before = words("Why?")["input_ids"]
+        expected = [*before, *words("So.", add_special_tokens=False)["input_ids"], words.eos_token_id]
+    assert (list(plain.tokens), plain.begins) == (expected, len(before))
+    assert hostile.tokens.count(words.eos_token_id) == plain.tokens.count(words.eos_token_id)
+    assert hostile.tokens[hostile.begins :].count(words.eos_token_id) == 1
 
 
 def test_rows_too_long_are_left_out_and_counted_never_cut(tmp_path: Path) -> None:
