@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import KINDS, prepare
+from adjudge.rewards.kinds import KINDS, of_pairs, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
@@ -196,8 +196,11 @@ class JudgeSource:
 def kind_of(judge: Judge[Any, Any]) -> str | None:
     """The name among KINDS of an open judge."""
     from adjudge.rewards.scalar import ScalarJudge
+    from adjudge.rewards.verdict import PairVerdict
 
     if isinstance(judge, ScalarJudge):
         return "scalar"
-    kind = {"personal_pair": "personal of pairs"}.get(own := getattr(judge, "kind", ""), own)
+    kind = str(getattr(judge, "kind", "")).removesuffix("_pair")
+    if issubclass(judge.verdict_type, PairVerdict):
+        kind = of_pairs(kind)
     return kind if kind in KINDS else None

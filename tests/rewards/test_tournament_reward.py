@@ -10,6 +10,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.group import Group
 from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.references import StaticReference
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.tournament import Tournament
@@ -77,6 +78,17 @@ def test_with_an_engine_and_from_a_specification() -> None:
     assert reward.engines == ()
     assert reward.score_groups(groups) == expected
     assert len(reward.engines) == 1
+
+
+def test_stories_may_be_read_alone() -> None:
+    groups = [Group("Tell.", ("One.", "Two two.", "Three."))]
+    engine = Engine(TINY, kv_cache_gb=0.2)
+    reward = TournamentReward(PointwisePairJudge(engine, HANNA[:1]))
+    assert reward.source.kind == "pointwise of pairs"
+    spec = JudgeSpec("pointwise of pairs", {"aspects": "relevance"}, EngineSpec(TINY, kv_cache_gb=0.2))
+    assert reward.score_groups(groups) == TournamentReward(spec).score_groups(groups)
+    with pytest.raises(AdjudgeError, match="needs a judge of pairs"):
+        TournamentReward(PointwiseJudge(engine))
 
 
 def test_judges_that_cannot_hold_a_tournament_are_refused() -> None:
