@@ -100,5 +100,4 @@ def beaten(smollm2: str) -> dict[str, list[bool]]:
 def test_tricks_score_below_honest_stories(beaten: dict[str, list[bool]]) -> None:
     shares = {name: sum(won) / len(won) for name, won in beaten.items()}
     every = [one for won in beaten.values() for one in won]
-    print(shares, sum(every) / len(every))
-    assert sum(every) / len(every) >= 0.9, shares
+    assert sum(every) / len(every) >= 0.97 and min(shares.values()) >= 0.85, shares
