@@ -268,7 +268,10 @@ def test_single_texts_are_scored_into_a_table_and_lines(run: Run, tmp_path: Path
         assert list(verdict["breakdown"]) == ["coherence", "ending"] and "response" not in verdict
     assert "Story 2." in (tmp_path / "r.html").read_text() and "report:   r.html" in result.stdout
     write_pairs(tmp_path / "pairs.jsonl", 1)
-    missing = run("judge", "pairs.jsonl", "--judge", "pointwise", *TINY)
+    alone = run("judge", "pairs.jsonl", "--judge", "pointwise", *TINY)
+    assert alone.returncode == 0 and "1 pair" in alone.stdout, alone.stderr
+    (tmp_path / "none.jsonl").write_text('{"prompt": "Tell one."}\n')
+    missing = run("judge", "none.jsonl", "--judge", "pointwise", *TINY)
     assert '"response" is missing (needed by a judge of single texts)' in refused(missing)
 
 

@@ -5,6 +5,7 @@ from statistics import fmean
 import pytest
 
 from adjudge.training.house import rows as module
+from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.recipe import ASPECTS, Excerpts
 from adjudge.training.house.rows import BEST, rows_of, split
 from adjudge.training.house.texts import Story
@@ -69,11 +70,12 @@ def test_the_better_of_a_pair_stands_first_half_of_the_time() -> None:
 def test_steps_down_cost_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEGINNING", (1,))
     monkeypatch.setattr(module, "FURTHER", (2,))
-    monkeypatch.setattr(module, "DISTURBANCES", {"order": module.DISTURBANCES["order"]})
+    monkeypatch.setattr(module, "OFTEN", ("order",))
+    cost = DISTURBANCES["order"].cost("coherence")
     found = rows_of(STORIES, 60, Excerpts(pairs=0, hostile=0, asked=11), ASPECTS, "0").single
     for number, row in enumerate(found):
         share = left(row.columns["scores"]["coherence"][1])
-        assert min(abs(share - 0.6**steps) for steps in (range(2) if number % 2 == 0 else range(4))) < 2e-3
+        assert min(abs(share - (1 - cost) ** steps) for steps in (range(2) if number % 2 == 0 else range(4))) < 2e-3
     assert fmean(left(row.columns["scores"]["coherence"][1]) for row in found[1::2]) < 0.3
 
 
