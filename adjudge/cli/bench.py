@@ -30,6 +30,7 @@ from adjudge.cli.options import (
     TokenizerName,
     Without,
     judge_options,
+    usual_model,
 )
 from adjudge.engine.errors import AdjudgeError
 
@@ -398,7 +399,7 @@ def bench_disturbances(
 
     run(
         stories,
-        model=model or (DEFAULT_JUDGE if adapter is None else DEFAULT_MODEL),
+        model=model or usual_model(DEFAULT_JUDGE, adapter),
         adapter=adapter,
         aspects=aspects,
         text=text,

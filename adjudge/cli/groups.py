@@ -22,6 +22,7 @@ from adjudge.cli.options import (
     Resume,
     TokenizerName,
     Url,
+    usual_model,
 )
 from adjudge.commands.source import Source
 from adjudge.commands.texts import Writing
@@ -59,10 +60,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _engine(default: str) -> Group:
-    """The engine that a command asks (`Source`), of the model `default` unless the user names one.
-
-    An adapter alone lies over the bare model, and not over one that has an adapter of ours in it.
-    """
+    """The engine that a command asks (`Source`), of the model `default` unless the user names one."""
 
     def make(
         model: JudgeModel = None,
@@ -73,9 +71,8 @@ def _engine(default: str) -> Group:
         dtype: Dtype = "auto",
         replicas: Replicas = 1,
     ) -> Source:
-        usual = default if adapter is None else DEFAULT_MODEL
         return Source(
-            model=usual if model is None and url is None else model,
+            model=usual_model(default, adapter) if model is None and url is None else model,
             adapter=adapter,
             url=url,
             tokenizer=tokenizer,

@@ -130,6 +130,11 @@ JudgeCut = Annotated[
 ]
 
 
+def usual_model(default: str, adapter: Path | None) -> str:
+    """The model of a command that was told of none: an adapter lies over the bare one, not over one with ours in it."""
+    return default if adapter is None else DEFAULT_MODEL
+
+
 def judge_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a judge that the user gave, of all the parameters of a command (its `locals()` at the start)."""
     from adjudge.rewards.kinds import KINDS
