@@ -12,7 +12,7 @@ import msgspec
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from adjudge.engine.adapters import Base, attach, check_base, read_adapter
+from adjudge.engine.adapters import Adapter, Base, attach, check_base, read_adapter
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import OpenModel, resolve
 from adjudge.training.arguments import arguments, parts
@@ -85,6 +85,7 @@ def fit(
     record = {"kind": kind, **msgspec.to_builtins(recipe), "rows": rows}
     state = processes()
     local = parts(optimiser, state.num_processes)
+    start = _start(recipe.policy)
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
@@ -97,7 +98,7 @@ def fit(
         watch = Watch(folder)
         trainer = _Trainer(  # without the tokenizer, to whose special tokens it would change the model's configuration
             task=task,
-            model=_adapted(recipe, task),
+            model=_adapted(recipe, task, start),
             args=_arguments(recipe, local, steps, begun, held_out=bool(task.held_out)),
             train_dataset=_in_order(task, optimiser, steps, recipe.seed),
             eval_dataset=list(task.held_out) or None,
@@ -156,27 +157,32 @@ class _Trainer(Trainer):
         return metrics  # type: ignore[return-value]
 
 
-def _adapted(recipe: JudgeRecipe, task: Task[Any]) -> Any:
-    """The model itself, or with an adapter over it: a new one, or the one that the recipe goes on from."""
+def _start(policy: TrainedPolicy) -> Adapter | None:
+    """The adapter that a recipe goes on from, if there is one; raises AdjudgeError where it cannot."""
+    if policy.adapter is None:
+        return None
+    adapter = read_adapter(policy.adapter)
+    if adapter.reward_weight is not None:
+        raise AdjudgeError(
+            f"the adapter in {policy.adapter} is a reward model's, which no judge goes on from: leave it out"
+        )
+    check_base(policy.adapter, Base(policy.model, resolve(policy.model).fingerprint))
+    return adapter
+
+
+def _adapted(recipe: JudgeRecipe, task: Task[Any], start: Adapter | None) -> Any:
+    """The model itself, or with an adapter over it: `start`, or a new one."""
     if recipe.policy.method == "full":
         return task.model
-    if recipe.policy.adapter is not None:
-        return _going_on(recipe.policy, recipe.policy.adapter, task)
+    if start is not None:
+        model = attach(task.model, start).train()
+        for name, weights in model.named_parameters():
+            weights.requires_grad_("lora_" in name)
+        return model
     from peft import get_peft_model
 
     set_seed(recipe.seed)  # the adapter's first weights, whatever was drawn before
     return get_peft_model(task.model, lora_config(recipe.policy.lora, task.adapter_task))
-
-
-def _going_on(policy: TrainedPolicy, folder: str, task: Task[Any]) -> Any:
-    adapter = read_adapter(folder)
-    if task.adapter_task != "CAUSAL_LM" or adapter.reward_weight is not None:
-        raise AdjudgeError(f"[policy] adapter = {folder}: reward models are trained from the start, leave it out")
-    check_base(folder, Base(policy.model, resolve(policy.model).fingerprint))
-    model = attach(task.model, adapter).train()
-    for name, weights in model.named_parameters():
-        weights.requires_grad_("lora_" in name)
-    return model
 
 
 def _arguments(recipe: JudgeRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:

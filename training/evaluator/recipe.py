@@ -131,6 +131,10 @@ class DirectRecipe(JudgedRecipe, frozen=True, forbid_unknown_fields=True, kw_onl
 class PreferenceRecipe(JudgedRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train reward` reads: rows have `prompt`, `chosen` and `rejected`."""
 
+    def __post_init__(self) -> None:
+        if self.policy.adapter is not None:
+            raise AdjudgeError("[policy] adapter: a reward model is trained from the start, leave it out")
+
 
 AnyJudgeRecipe = TypeVar("AnyJudgeRecipe", DirectRecipe, PreferenceRecipe)
 

@@ -25,7 +25,7 @@ from adjudge.training.evaluator.split import read_split
 from adjudge.training.metrics import read_metrics
 from adjudge.training.recipe import Lora
 from adjudge.training.run import Run
-from tests.training.evaluator.rated import STORIES, direct_recipe
+from tests.training.evaluator.rated import STORIES, direct_recipe, preference_recipe
 from tests.training.test_grpo import KillAfter, Killed, curve
 
 TWO = {"judge": {"options": {"aspects": "wit=Is it funny?,grip=Does it hold one?"}}}
@@ -130,7 +130,10 @@ def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match="adapter goes on as it is"):
         direct_recipe(tmp_path / "ranked", policy={"adapter": "x", "lora": {"rank": 8}})
     with pytest.raises(AdjudgeError, match="holds no adapter"):
-        train_direct(recipe_on(tmp_path / "nothing", tmp_path))
+        train_direct(recipe_on(tmp_path / "second", tmp_path), overwrite=True)
+    assert names[1].is_file()  # a recipe that cannot begin costs no earlier run
+    with pytest.raises(AdjudgeError, match="a reward model is trained from the start"):
+        preference_recipe(tmp_path / "reward", policy={"adapter": "x", "lora": {"rank": Lora().rank}})
 
 
 def recipe_on(folder: Path, adapter: Path) -> DirectRecipe:
