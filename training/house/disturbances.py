@@ -12,6 +12,7 @@ from random import Random
 
 import msgspec
 
+from adjudge.training.house.general import EXPLANATIONS, FORMS, GENERAL, SUMMARIES
 from adjudge.training.house.texts import Corpus, Story, tokens_of, written
 
 Sentences = list[str]
@@ -225,6 +226,44 @@ def plain(sentences: Sentences, random: Random, corpus: Corpus, story: Story) ->
     return bare if sum(map(len, bare)) < 0.75 * sum(map(len, sentences)) else None
 
 
+_PARTICULAR = re.compile(rf"\b(an |An )?({'|'.join(GENERAL)})\b")
+
+
+def _general(article: str | None, word: str) -> str:
+    """A general word, behind the article it wants: none begins with a vowel."""
+    return (article or "").replace("n ", " ") + GENERAL[word]
+
+
+def bland(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """General words stand for the particular ones."""
+    said = [_PARTICULAR.sub(lambda found: _general(found[1], found[2]), sentence) for sentence in sentences]
+    return said if sum(map(str.__ne__, said, sentences)) >= len(said) / 3 else None
+
+
+def summary(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """A part is not told, but said to have happened."""
+    gone = max(1, round(len(sentences) / 3))
+    start = random.randint(min(1, len(sentences) - gone), len(sentences) - gone)
+    told = random.sample(SUMMARIES, min(max(1, gone // 2), len(SUMMARIES)))
+    return [*sentences[:start], *told, *sentences[start + gone :]]
+
+
+def explained(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """What it means is spelled out."""
+    changed = list(sentences)
+    for words in random.sample(EXPLANATIONS, min(_amount(sentences) + 1, len(EXPLANATIONS))):
+        changed.insert(random.randint(1, len(changed)), words)
+    return changed
+
+
+def transfer(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """It is put in the form of another genre."""
+    first, each, last = FORMS[random.choice(list(FORMS))]
+    if any(sentences[0] == begun for begun, _, _ in FORMS.values()):
+        return None
+    return [first, *(each.format(sentence) for sentence in sentences), last]
+
+
 def _costs(text: str) -> dict[str, float]:
     names = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
     more = ("ending", "style", "character development", "quality", "fluency")
@@ -248,6 +287,10 @@ DISTURBANCES: dict[str, Disturbance] = {
     "dropped words": Disturbance(dropped_words, _costs(".18 .34 .32 .20 .36 .30 .24 .50 .26 .40 .54"), 0.35),
     "repeated words": Disturbance(repeated_words, _costs(".18 .32 .32 .24 .38 .28 .24 .50 .24 .40 .54"), 0.35),
     "plain": Disturbance(plain, _costs(".14 .20 .36 .26 .36 .54 .22 .44 .36 .32 .14"), 0.3),
+    "bland": Disturbance(bland, _costs(".14 .16 .34 .34 .36 .40 .18 .44 .34 .34 .16"), 0.3),
+    "summary": Disturbance(summary, _costs(".26 .34 .42 .36 .46 .42 .34 .38 .42 .44 .10"), 0.35),
+    "explained": Disturbance(explained, _costs(".16 .22 .30 .36 .40 .26 .34 .44 .32 .38 .14"), 0.3),
+    "transfer": Disturbance(transfer, _costs(".26 .28 .44 .20 .44 .26 .38 .50 .36 .44 .16"), 0.3),
 }
 HARD = ("order", "foreign", "contradiction", "drift", "middle", "forced ending")
 """What is seen by how sentences follow each other alone: done twice as often as the others."""

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from adjudge.training.house.disturbances import DISTURBANCES
+from adjudge.training.house.general import EXPLANATIONS, SUMMARIES
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import ASPECTS
 from adjudge.training.house.texts import Corpus, Story
@@ -50,6 +51,30 @@ def test_a_step_never_takes_back_another() -> None:
                 sentences = DISTURBANCES[name].step(sentences, random, CORPUS, story) or sentences
                 for own, old, new in zip(story.sentences, before, sentences, strict=True):
                     assert new != own or old == own
+
+
+def test_a_bland_story_says_the_same_in_general_words() -> None:
+    story = Story(0, "", ("An owl saw an aunt in an oak.", "She muttered, and she threw a {stone}."), ("", " "))
+    bland = DISTURBANCES["bland"].step(list(story.sentences), Random(0), CORPUS, story)
+    assert bland == ["An owl saw a person in a plant.", "She said, and she put a {thing}."]
+    assert DISTURBANCES["bland"].step(["It was so.", "And then it was not."], Random(0), CORPUS, story) is None
+
+
+def test_a_summary_takes_the_place_of_scenes_and_an_explanation_stands_beside_them() -> None:
+    for number, story in enumerate(STORIES):
+        before = list(story.sentences)
+        told = DISTURBANCES["summary"].step(before, Random(number), CORPUS, story) or []
+        assert set(told) - set(before) <= set(SUMMARIES) and set(before) - set(told)
+        explained = DISTURBANCES["explained"].step(before, Random(number), CORPUS, story) or []
+        assert [one for one in explained if one not in EXPLANATIONS] == before and len(explained) > len(before)
+
+
+def test_a_story_is_put_into_one_other_genre_only() -> None:
+    story = STORIES[0]
+    put = DISTURBANCES["transfer"].step(list(story.sentences), Random(0), CORPUS, story) or []
+    assert len(put) == len(story.sentences) + 2
+    assert all(sentence in line for sentence, line in zip(story.sentences, put[1:-1], strict=True))
+    assert DISTURBANCES["transfer"].step(put, Random(1), CORPUS, story) is None
 
 
 def test_strange_sentences_are_never_the_storys_own() -> None:
