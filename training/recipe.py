@@ -167,7 +167,7 @@ def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def beside(folder: Path, path: str) -> str:
     """A path of a recipe in `folder`, absolute; ~ is the user's home."""
-    return str(folder / Path(path).expanduser())
+    return str((folder / Path(path).expanduser()).resolve())
 
 
 def _refuse_unknown(value: Any, hint: Any, table: str) -> None:

@@ -20,6 +20,7 @@ ends_with = ["."]
 
 
 def written(folder: Path, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
     path = folder / "recipe.toml"
     path.write_text(text)
     return path
@@ -38,6 +39,8 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
         str(tmp_path / "others.jsonl"),
     )
     assert recipe.policy.model == str(tmp_path / "policy")
+    above = read_grpo_recipe(written(tmp_path / "recipes", 'policy.model = "../policy"\n' + text))
+    assert above.policy.model == recipe.policy.model
     graded = recipe.reward.parts["graded"]
     assert graded.options["rubric"] == str(tmp_path / "rubric.toml")  # type: ignore[union-attr]
     assert graded.engine.model == str(tmp_path / "judge")  # type: ignore[union-attr]

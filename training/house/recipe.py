@@ -102,7 +102,7 @@ def read_house_recipe(
     Sources that are not where the recipe says are looked for in the folder `data`. Raises AdjudgeError as
     `read_recipe` does, and for a source that is nowhere.
     """
-    recipe, folder = read_recipe(path, HouseRecipe), path.parent.absolute()
+    recipe, folder = read_recipe(path, HouseRecipe), path.parent.resolve()
     sources = []
     for one in recipe.sources:
         if data is not None and not Path(one.path).exists():
