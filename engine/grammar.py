@@ -13,6 +13,9 @@ from adjudge.engine.sampling import Sampling
 
 FORMS = ("json_schema", "choices", "regex")
 
+SPACE = r"\n? {0,16}"
+"""What may stand between two pieces of JSON: enough to indent it. Small models given more lose themselves in it."""
+
 
 class Form:
     """What may come next in one text."""
@@ -69,7 +72,7 @@ def _grammar(sampling: Sampling) -> str | None:
 
     if sampling.json_schema is not None:
         try:
-            return LLMatcher.grammar_from_json_schema(sampling.json_schema)
+            return LLMatcher.grammar_from_json_schema(sampling.json_schema, defaults={"whitespace_pattern": SPACE})
         except ValueError as error:
             raise PromptError(f"json_schema is no JSON schema ({error})") from error
     if sampling.choices is not None:

@@ -43,6 +43,15 @@ def test_a_text_follows_its_json_schema_and_says_when_it_was_cut_short(smollm2: 
         json.loads(short.text)
 
 
+def test_between_the_pieces_of_json_stands_no_more_than_indents_them(engine: Engine) -> None:
+    flags = {"type": "array", "items": {"type": "boolean"}, "minItems": 3, "maxItems": 3}
+    for completion in engine.generate(
+        ["Three flags:"], n=16, max_tokens=200, temperature=50.0, seed=0, json_schema=flags
+    ):
+        assert completion.finish_reason == "stop" and len(json.loads(completion.text)) == 3
+        assert not re.search(r"\s{18}|\n\s*\n", completion.text)
+
+
 def test_a_text_is_one_of_the_choices_or_matches_its_expression(smollm2: str) -> None:
     engine = Engine(smollm2, kv_cache_gb=0.2)
     choices = ['say "A"', "B\\", "C [x]|y"]
