@@ -38,8 +38,11 @@ def read_prompts(data: Data) -> Prompts:
         return Prompts(train, tuple(_renamed(row, data.columns) for row in read_rows(Path(data.held_out))))
     if data.held_out >= len(train):
         raise AdjudgeError(f"[data] held_out is {data.held_out} of {len(train)} rows: leave some to train on")
-    cut = len(train) - data.held_out
-    return Prompts(train[:cut], train[cut:])
+    kept = {row.columns["prompt"] for row in train[len(train) - data.held_out :]}
+    held_out = tuple(row for row in train if row.columns["prompt"] in kept)
+    if len(held_out) == len(train):
+        raise AdjudgeError("[data] held_out leaves no prompt to train on: all rows have those of its last ones")
+    return Prompts(tuple(row for row in train if row.columns["prompt"] not in kept), held_out)
 
 
 def fingerprint(prompts: Prompts) -> str:

@@ -19,6 +19,14 @@ def file_of(folder: Path, *rows: dict[str, Any]) -> str:
     return str(path)
 
 
+def test_no_prompt_is_on_both_sides() -> None:
+    prompts = read_prompts(Data(prompts=("a", "b", "a", "c", "b"), held_out=2))
+    assert [row.columns["prompt"] for row in prompts.train] == ["a", "a"]
+    assert [row.columns["prompt"] for row in prompts.held_out] == ["b", "c", "b"]
+    with pytest.raises(AdjudgeError, match="leaves no prompt to train on"):
+        read_prompts(Data(prompts=("a", "a"), held_out=1))
+
+
 def test_the_last_rows_are_held_out(tmp_path: Path) -> None:
     train = file_of(tmp_path, *({"prompt": str(number)} for number in range(5)))
     prompts = read_prompts(Data(train=train, held_out=2))
