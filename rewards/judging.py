@@ -55,7 +55,7 @@ class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_o
     pairs: list[dict[str, Any]] | None = None
     items: list[dict[str, Any]] | None = None
     orders: Orders | None = None
-    rubric: Literal["six", "igniting"] | None = None
+    rubric: Literal["six", "igniting", "writing"] | None = None
     scheme: Literal["fixed", "free", "binary"] | None = None
     without: str | None = None
     weights: str | None = None

@@ -1,4 +1,4 @@
-"""Rubrics of the papers, by name: QuRL's six-dimension baseline, and Igniting's five weighted dimensions."""
+"""Rubrics of the papers, by name: QuRL's six dimensions, Igniting's five weighted ones, and one for any writing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,21 @@ IGNITING = Rubric(
 Each dimension is scored 1 to 3; a weighted mean of 2 or more is acceptable.
 """
 
-RUBRICS: dict[str, Rubric] = {"six": SIX, "igniting": IGNITING}
+WRITING = Rubric(
+    scale=(1, 10),
+    criteria=(
+        Criterion("Opening and Ending", "Does it catch the reader at once, and end so that the whole stays in mind?"),
+        Criterion("Language", "Are words exact and varied, descriptions alive, figures of speech natural?"),
+        Criterion("Substance", "Are examples, facts and details true, concrete and to the point?"),
+        Criterion("Logic", "Does each step follow from the one before, with reasons, and without contradiction?"),
+        Criterion("Emotion", "Do feelings suit the subject and its readers, shown rather than told?"),
+        Criterion("Structure", "Is there a plan with order, pace and a point, in sensible paragraphs?"),
+        Criterion("Task", "Does the text do everything the instruction asks for, in the form it asks for?"),
+    ),
+)
+"""One elaborated rubric for writing of every kind, the rival of Tree of Writing (Table 3), in words of our own."""
+
+RUBRICS: dict[str, Rubric] = {"six": SIX, "igniting": IGNITING, "writing": WRITING}
 
 
 def open_rubric(name: str | Path) -> Rubric:

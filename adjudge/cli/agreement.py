@@ -41,13 +41,15 @@ def bench_agreement(
     judge: Annotated[
         Literal["pointwise", "pairwise", "ensemble", "rubric", "tree", "principle", "debate", "personal", "scalar"]
         | None,
-        typer.Option(help="Which judge (default: pointwise, of pairs pairwise; or the protocol's)."),
+        typer.Option(
+            help="Which judge (default: pointwise; for pairs pairwise, unless the model is house; or the protocol's)."
+        ),
     ] = None,
     protocol: Annotated[
         Literal["evolvr", "tree", "qurl"] | None,
         typer.Option(
             help="A paper's table beside its own figures: evolvr: 0 to 16 partners and both orders; tree: each node"
-            " left out; qurl: three ways to score a rubric."
+            " left out, and one rubric; qurl: three ways to score a rubric."
         ),
     ] = None,
     limit: Annotated[

@@ -58,7 +58,9 @@ JudgeOrders = Annotated[
 ]
 Rubric = Annotated[
     Path | None,
-    typer.Option(help="TOML or JSON of criteria, or six or igniting; for rows without one of their own (rubric)."),
+    typer.Option(
+        help="TOML or JSON of criteria, or six, igniting or writing; for rows without one of their own (rubric)."
+    ),
 ]
 Scheme = Annotated[
     Literal["fixed", "free", "binary"] | None,

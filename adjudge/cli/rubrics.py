@@ -112,7 +112,8 @@ def compare(
     items: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt, response, and rubric or checklist.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Each row's score by scheme, JSONL.")] = None,
     rubric: Annotated[
-        Path | None, typer.Option(help="TOML or JSON, six or igniting; for rows without a rubric of their own.")
+        Path | None,
+        typer.Option(help="TOML or JSON, six, igniting or writing; for rows without a rubric of their own."),
     ] = None,
     schemes: Annotated[str, typer.Option(help="Which to compare, after commas.")] = "fixed,free,binary",
     label: Annotated[str, typer.Option(help="The column with people's scores: numbers, or empty.")] = "label",

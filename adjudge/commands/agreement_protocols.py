@@ -15,7 +15,7 @@ from adjudge.commands.judge import Judged
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import prepare
+from adjudge.rewards.kinds import KINDS, prepare
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.run import run_of
 
@@ -43,9 +43,14 @@ def evolvr(study: Study) -> Found:
 
 
 def tree(study: Study) -> Found:
-    """The whole tree is judged once; without nodes the old answers are scored anew."""
+    """The whole tree is judged once; without nodes the old answers are scored anew. Beside it one rubric for all."""
     dataset = _of_texts(study, "tree")
-    judged = judge_texts(study, [line_of(row) for row in dataset.rows])
+    rows = [line_of(row) for row in dataset.rows]
+    judged = judge_texts(study, rows)
+    kept = {name: value for name, value in study.options.items() if name in KINDS["rubric"].options}
+    options = {**kept, "rubric": "writing", "language": "en"}
+    beside = msgspec.structs.replace(study, judge="rubric", options=options, earlier="resume")
+    rubric = judge_texts(beside, rows, "verdicts-rubric.jsonl").verdicts
     with Journal(study.journal) as book:
         card = run_of(book).card
         earlier = prepare("tree", study.options)(AbsentEngine(card), book)
@@ -58,7 +63,7 @@ def tree(study: Study) -> Found:
             asked = Rescoring(earlier, judge, book)  # type: ignore[arg-type]
             return list(asked.judge_iter([judged.subjects[place] for place in places]))
 
-        lines = list(protocols.tree_lines(dataset, without, "tree", study.how))
+        lines = list(protocols.tree_lines(dataset, without, rubric, "tree", study.how))
     return Found(lines, judged.verdicts, judged.work.model)
 
 

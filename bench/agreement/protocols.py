@@ -78,13 +78,15 @@ def fitting(dataset: DataSet, verdicts: Sequence[EnsembleVerdict]) -> list[Ensem
 def tree_lines(
     dataset: DataSet,
     judged: Callable[[tuple[str, ...], Sequence[int]], Sequence[Verdict]],
+    rubric: Sequence[Verdict],
     name: str,
     how: Bootstrap = USUAL,
 ) -> Iterator[Line]:
     """Tree of Writing's Tables 3 and 5: systems, or texts where people rated these, by task and with nodes left out.
 
-    `judged` gives the verdicts of the rows at some places with these nodes left out. A completion has no format, so
-    nothing is left of one of which only that counts, and it is out of that line.
+    `judged` gives the verdicts of the rows at some places with these nodes left out, `rubric` are those of one rubric
+    for all rows. A completion has no format, so nothing is left of one of which only that counts, and it is out of
+    that line.
     """
     tasks = dict.fromkeys(row.item.task or "all tasks" for row in dataset.rows)
     by_task = {
@@ -95,18 +97,39 @@ def tree_lines(
         by_task["all tasks"] = list(range(len(dataset.rows)))
     for task, places in by_task.items():
         for label, without in ABLATIONS.items():
-            kept = [place for place in places if _has(dataset.rows[place], without)]
-            if not kept:
-                continue
-            part = msgspec.structs.replace(dataset, rows=tuple(dataset.rows[place] for place in kept))
-            scores = scores_of("tree", part, judged(without, kept), name)
-            for line in lines_of(part, scores, (), how):
-                if line.rows:
-                    of = f"{task}: {label}" if line.target == SYSTEMS else f"{task}: {label}, {line.target}"
-                    yield msgspec.structs.replace(line, target=of)
-            whole = published.TREE_WHOLE if not without else published.TREE_NODES.get(label, {})
-            if values := whole.get(task):
+            if kept := [place for place in places if _has(dataset.rows[place], without)]:
+                yield from _tree_lines(dataset, kept, judged(without, kept), "tree", name, f"{task}: {label}", how)
+            if not without:
+                yield from _methods(f"{task}: {label}", task, ("ToW", "ToW with equal weights"))
+            elif values := published.TREE_NODES.get(label, {}).get(task):
                 yield published_line(f"{task}: {label}", "ToW, GPT-4o", published.TREE_FIGURES, values)
+        target = f"{task}: one rubric"
+        yield from _tree_lines(dataset, places, [rubric[place] for place in places], "rubric", "rubric", target, how)
+        yield from _methods(target, task, ("elaborated rubric", "auto-plan"))
+
+
+def _tree_lines(
+    dataset: DataSet,
+    places: Sequence[int],
+    verdicts: Sequence[Verdict],
+    judge: str,
+    name: str,
+    target: str,
+    how: Bootstrap,
+) -> Iterator[Line]:
+    """How a judge of some rows agrees with people over all, by system and by what else was rated."""
+    part = msgspec.structs.replace(dataset, rows=tuple(dataset.rows[place] for place in places))
+    for line in lines_of(part, scores_of(judge, part, verdicts, name), (), how):
+        if line.rows:
+            of = target if line.target == SYSTEMS else f"{target}, {line.target}"
+            yield msgspec.structs.replace(line, target=of)
+
+
+def _methods(target: str, task: str, names: Sequence[str]) -> Iterator[Line]:
+    """The published figures of some methods, where there are any of the task."""
+    for name in names:
+        if values := published.TREE_METHODS[name].get(task):
+            yield published_line(target, f"{name}, GPT-4o", published.TREE_FIGURES, values)
 
 
 def scheme_lines(

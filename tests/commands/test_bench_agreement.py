@@ -127,8 +127,10 @@ def test_the_trees_protocol_leaves_out_nodes_without_asking_again(run: Run) -> N
     result = run("open.jsonl", *TINY, "--protocol", "tree")
     assert result.exit_code == 0, result.output
     targets = list(dict.fromkeys(line["target"] for line in record()["lines"]))
-    assert targets[0] == "open: whole tree" and "open: format alone" in targets and len(targets) == 7
+    assert targets[0] == "open: whole tree" and "open: format alone" in targets and len(targets) == 8
     assert figures()["open: whole tree", "published: ToW, GPT-4o", "kendall"] == "0.780000"
+    assert figures()["open: one rubric", "published: auto-plan, GPT-4o", "spearman"] == "0.770000"
+    assert figures()["open: one rubric", "rubric", "spearman"] != figures()["open: whole tree", "tree", "spearman"]
     assert float(figures()["open: content alone", "tree", "spearman"]) != float(
         figures()["open: impression alone", "tree", "spearman"]
     )

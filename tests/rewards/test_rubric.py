@@ -85,7 +85,7 @@ def test_every_checklist_of_writingbench_loads() -> None:
 
 
 def test_the_published_rubrics_are_known_by_name_beside_files() -> None:
-    assert open_rubric("six") is open_rubric(Path("six")) is SIX and set(RUBRICS) == {"six", "igniting"}
+    assert open_rubric("six") is open_rubric(Path("six")) is SIX and set(RUBRICS) == {"six", "igniting", "writing"}
     assert len(SIX.criteria) == 6 and SIX.scale == (0, 2)
     assert [criterion.weight for criterion in IGNITING.criteria] == [0.30, 0.30, 0.15, 0.15, 0.10]
     assert (IGNITING.scale, IGNITING.threshold) == ((1, 3), 2)
