@@ -16,7 +16,7 @@ from adjudge.engine.errors import AdjudgeError
 
 Run = Callable[..., Result]
 
-TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "20")
+TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "80")
 
 
 def write(path: str, *rows: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from tests.engine.http.serving import served
 Run = Callable[..., Result]
 
 GREETING = "1. A greeting\nHello 0"
-TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "20")
+TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "80")
 
 EXAMPLES = [{"prompt": "A wish", "response": "Sleep well."}, {"prompt": "A greeting", "response": "Hello 0"}]
 

@@ -50,7 +50,10 @@ def test_a_line_with_a_bad_rubric_is_refused_in_one_sentence(tmp_path: Path) -> 
     ("options", "message"),
     [
         ({"rubric": Path("absent.toml")}, "cannot read absent.toml"),
-        ({"rubric": Path("seven")}, 'no rubric is called "seven": choose six, igniting, or name a .toml or .json file'),
+        (
+            {"rubric": Path("seven")},
+            'no rubric is called "seven": choose six, igniting, writing, or name a .toml or .json file',
+        ),
         ({"rubric": Path("seven.yaml")}, "seven.yaml is neither .toml nor .json"),
         ({"rubric": Path("six"), "scheme": "fixed"}, "points sum to 12, not to the 10"),
         ({"rubric": Path("igniting"), "scheme": "fixed"}, "the criteria have weights"),
