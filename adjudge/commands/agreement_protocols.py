@@ -64,7 +64,7 @@ def tree(study: Study) -> Found:
             return list(asked.judge_iter([judged.subjects[place] for place in places]))
 
         lines = list(protocols.tree_lines(dataset, without, rubric, "tree", study.how))
-    return Found(lines, judged.verdicts, judged.work.model)
+    return Found(lines, [*judged.verdicts, *rubric], judged.work.model)
 
 
 def qurl(study: Study) -> Found:
