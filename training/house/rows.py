@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
 from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.wire import Row
@@ -33,6 +34,10 @@ OFTEN = (*DISTURBANCES, *HARD)
 """What a step is drawn from."""
 OTHER_PROMPT = {"relevance": 0.92, "coherence": 0.12, "quality": 0.35}
 OTHER_PROMPT_OTHERWISE = 0.06
+TOLD_WORSE = 0.6
+"""How often a text that has worse tellings beside it comes with one of those."""
+TOLD_STEPS = 2
+"""How many steps down such a telling is."""
 VERDICT = 0.35
 """What a verdict beside a text costs on every aspect."""
 
@@ -64,8 +69,11 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
     """Rows of so many excerpts; the same whenever they are asked for.
 
     Of each there are two versions, one worse than the other: as a pair, or as two rows that are learnt together, so
-    that what they share, which says nothing, cancels out.
+    that what they share, which says nothing, cancels out. Raises AdjudgeError for a worse telling of an unknown kind.
     """
+    for story in stories:
+        if unknown := sorted(set(story.worse) - set(DISTURBANCES)):
+            raise AdjudgeError(f'a worse telling goes by "{unknown[0][:40]}": choose {", ".join(DISTURBANCES)}')
     maker = _Maker(stories, how, [aspect.name for aspect in aspects])
     single: list[Row] = []
     pairs: list[Row] = []
@@ -98,7 +106,7 @@ class _Maker:
 
     def versions(self, random: Random) -> list[dict[str, Any]]:
         """The better and the worse version of an excerpt, set alike and asked about alike."""
-        found = self._versions(self._excerpt(random), random)
+        found = self._two(random)
         set_alike = typeset([part for text in found for part in (text.prompt, text.text)], random)
         asked = self._asked(found, random)
         return [
@@ -108,9 +116,9 @@ class _Maker:
 
     def pair(self, random: Random) -> dict[str, Any]:
         """Two texts side by side, the better one first or second: of one excerpt, or of two."""
-        better, worse = self._versions(self._excerpt(random), random)
+        better, worse = self._two(random)
         if random.random() < 0.3:
-            worse = self._versions(self._excerpt(random), random)[1]
+            worse = self._two(random)[1]
         a, b = random.sample([better, worse], 2)
         prompt_a, prompt_b, story_a, story_b = typeset([a.prompt, b.prompt, a.text, b.text], random)
         asked = self._asked([a, b], random)[:1]
@@ -118,9 +126,20 @@ class _Maker:
         scores = {"scores_a": self._scores(a, asked), "scores_b": self._scores(b, asked)}
         return {**prompts, "story_a": story_a, "story_b": story_b, **scores}
 
-    def _excerpt(self, random: Random) -> tuple[Story, bool]:
-        """Some sentences of a story that follow each other, and whether they go to its end."""
-        story, how = random.choice(self.stories), self.how
+    def _two(self, random: Random) -> tuple[_Text, _Text]:
+        """Two versions of a story, the better one first: made worse here, or told so by whoever wrote it."""
+        story = random.choice(self.stories)
+        if not story.worse or random.random() >= TOLD_WORSE:
+            return self._versions(self._excerpt(story, random), random)
+        name = random.choice(list(story.worse))
+        whole = dict.fromkeys(self.aspects, 1.0)
+        left = {aspect: (1 - DISTURBANCES[name].cost(aspect)) ** TOLD_STEPS for aspect in self.aspects}
+        better = _Text(story.prompt, _joined(story.sentences, story.gaps), whole, True)
+        return better, self._said(f"{name}, told so", _Text(story.prompt, story.worse[name], left, True))
+
+    def _excerpt(self, story: Story, random: Random) -> tuple[Story, bool]:
+        """Some sentences of it that follow each other, and whether they go to its end."""
+        how = self.how
         most = how.long_to if random.random() < how.long else how.longest
         size = min(random.randint(how.shortest, most) + 1, len(story.sentences))
         from_start = random.random() < 0.4

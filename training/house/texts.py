@@ -33,13 +33,15 @@ _TURN = re.compile(r"^\s*(?:#{2,}|(?:human|user|assistant)\s*:)", re.IGNORECASE 
 class Story(msgspec.Struct, frozen=True):
     """A text in sentences, each after the gap before it, and the prompt it answers ("" where there is none).
 
-    `number` is the text's among all; its excerpts have it too.
+    `number` is the text's among all; its excerpts have it too. `worse` has worse tellings of the whole text, by the
+    disturbance that they are a case of.
     """
 
     number: int
     prompt: str
     sentences: tuple[str, ...]
     gaps: tuple[str, ...]
+    worse: dict[str, str] = {}
 
 
 class Stories(msgspec.Struct, frozen=True):
@@ -101,20 +103,21 @@ class Corpus:
 def stories_of(sources: Sequence[TextFile]) -> Stories:
     """The texts of sources; a text of fewer than three sentences is left out and counted.
 
-    Raises AdjudgeError for what cannot be read, a column that is missing, and where nothing is left.
+    Raises AdjudgeError for what cannot be read, a column that is missing, worse tellings that are none, and where
+    nothing is left.
     """
     texts: list[Story] = []
     short: dict[str, int] = {}
     for source in sources:
         name = Path(source.path).name
-        for prompt, text in _read(source):
+        for prompt, text, worse in _read(source):
             found = sentences(_TURN.split(text, maxsplit=1)[0])
             kept = [place for place, part in enumerate(found.parts) if _told(part, place)]
             if len(kept) < FEWEST:
                 short[name] = short.get(name, 0) + 1
                 continue
             parts, gaps = (tuple(values[place] for place in kept) for values in (found.parts, found.gaps))
-            texts.append(Story(len(texts), prompt.strip(), parts, gaps))
+            texts.append(Story(len(texts), prompt.strip(), parts, gaps, worse))
     if not texts:
         raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: add others to [[sources]]")
     return Stories(tuple(texts), short)
@@ -137,14 +140,14 @@ def _told(text: str, place: int) -> bool:
     return whole and not (place < 2 and _REPLY.match(text))
 
 
-def _read(source: TextFile) -> Iterator[tuple[str, str]]:
+def _read(source: TextFile) -> Iterator[tuple[str, str, dict[str, str]]]:
     path = Path(source.path)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
         if not files:
             raise AdjudgeError(f"the source {path} has no {' or '.join(SUFFIXES)} file: name another")
         for file in files:
-            yield "", file.read_text(encoding="utf-8", errors="replace")
+            yield "", file.read_text(encoding="utf-8", errors="replace"), {}
         return
     for row in read_rows(path):
         value: Any = row.columns.get(source.text)
@@ -152,4 +155,14 @@ def _read(source: TextFile) -> Iterator[tuple[str, str]]:
         if not all(isinstance(text, str) for text in texts):
             raise AdjudgeError(f'{row.place}: "{source.text}" is no text: set text = "COLUMN" of {path.name}')
         prompt = row.optional_text(source.prompt, "a source") or ""
-        yield from ((prompt, text) for text in texts)
+        worse = row.columns.get("worse") or {}
+        if worse and not (_is_told(worse) and prompt.strip() and len(texts) == 1):
+            raise AdjudgeError(
+                f'{row.place}: "worse" must be an object of disturbances and texts, such as {{"drift": "..."}}, beside'
+                " one text and its prompt"
+            )
+        yield from ((prompt, text, worse) for text in texts)
+
+
+def _is_told(worse: Any) -> bool:
+    return isinstance(worse, dict) and all(isinstance(text, str) and text.strip() for text in worse.values())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
+
+import msgspec
 
 from adjudge.rewards.wire import encodable
 from adjudge.rewards.words import count_words
@@ -15,12 +16,24 @@ from adjudge.training.stages import Unusable
 MOST_CHARACTERS = 60
 """Of a new name."""
 
+_NAME = {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS}
 SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS},
-    "minProperties": 1,
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"name": _NAME, "new_name": _NAME},
+        "required": ["name", "new_name"],
+        "additionalProperties": False,
+    },
+    "minItems": 1,
 }
-"""What the model is held to: an object of strings."""
+"""What the model is held to: a list of names, each with its new one."""
+
+
+class _Renamed(msgspec.Struct, frozen=True):
+    name: str
+    new_name: str
+
 
 _LITTLE = """
 a after all an and as at aunt before boy brother but by captain child city doctor dr even father for from girl god
@@ -42,7 +55,7 @@ _SENTENCE_START = re.compile(r"(?:^|[.!?…:\n\"“”„‘'(\[—])\s*\Z")
 def read_names(text: str, plot: str) -> dict[str, str]:
     """The map in a model's text, of those names that stand in the plot.
 
-    Raises Unusable: "unparsable" for what is no JSON object of names, "name_twice" for one with two new names,
+    Raises Unusable: "unparsable" for what is no JSON list of names, "name_twice" for one with two new names,
     "ordinary_word" for a key that is no name, "keeps_a_name" for a new name that is the old one, "takes_a_name" for one
     that is or holds a name of the plot, "merges_names" where names without a word in common become the same, and
     "renames_nothing" where none stands in the plot.
@@ -118,18 +131,14 @@ def _is_ordinary_word(word: str, plot: str) -> bool:
 
 
 def _map_of(text: str) -> dict[str, str]:
-    """The object that a text is, its names and new names without needless blanks."""
+    """The map that a text is, its names and new names without needless blanks."""
     try:
-        pairs = json.loads(text.strip(), object_pairs_hook=list)
-    except (ValueError, RecursionError) as error:
+        pairs = msgspec.json.decode(text.strip().encode("utf-8", "surrogatepass"), type=list[_Renamed])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unusable("unparsable") from error
-    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
-        raise Unusable("unparsable")
     names: dict[str, str] = {}
-    for old, new in pairs:
-        if not isinstance(new, str):
-            raise Unusable("unparsable")
-        old, new = (" ".join(encodable(name).split()) for name in (old, new))
+    for pair in pairs:
+        old, new = (" ".join(encodable(name).split()) for name in (pair.name, pair.new_name))
         if not old or len(new) > MOST_CHARACTERS or not any(map(str.isalpha, new)):
             raise Unusable("unparsable")
         if names.setdefault(old, new) != new:

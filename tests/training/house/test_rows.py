@@ -4,6 +4,7 @@ from statistics import fmean
 
 import pytest
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house import rows as module
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.recipe import ASPECTS, Excerpts
@@ -92,6 +93,22 @@ def test_an_ending_is_asked_about_where_there_is_one() -> None:
     rows = rows_of([story, other], 300, Excerpts(pairs=0, hostile=0, asked=20), ASPECTS, "0").single
     best = [row.columns["response"] for row in rows if row.columns["scores"].get("ending", (0, 0))[1] == BEST]
     assert best and all("19" in response for response in best)
+
+
+def test_worse_tellings_come_beside_their_text_and_cost_what_their_kind_costs() -> None:
+    told = Story(
+        0, "p", ("It rained.", "She ran home.", "It was dry there."), (" ",) * 3, {"drift": "It rained. A cat."}
+    )
+    rows = rows_of([told], 200, Excerpts(pairs=0.3), ASPECTS, "0")
+    beside = [row.columns for row in rows.single if len(row.columns["response"]) < 20 and row.columns["prompt"] in "pP"]
+    drifted = [one for one in beside if one["response"].lower().startswith("it rained") and one["id"].endswith("b")]
+    assert len(drifted) > 40
+    for columns in drifted:
+        [(aspect, given)] = columns["scores"].items()
+        assert left(given[1]) == pytest.approx((1 - DISTURBANCES["drift"].cost(aspect)) ** 2, abs=1e-3)
+    assert rows.done["drift, told so"] > 100
+    with pytest.raises(AdjudgeError, match='goes by "sad": choose order'):
+        rows_of([Story(0, "p", ("One.", "Two.", "Three."), (" ",) * 3, {"sad": "No."})], 1, Excerpts(), ASPECTS, "0")
 
 
 def test_no_prompt_is_on_both_sides() -> None:

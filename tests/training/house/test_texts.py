@@ -85,6 +85,22 @@ def test_a_column_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> No
         stories_of([texts(tmp_path, {"story": TEXT})])
 
 
+def test_worse_tellings_stand_beside_their_text(tmp_path: Path) -> None:
+    row = {"prompt": "A bus.", "text": TEXT, "worse": {"bland": "Things happened."}}
+    assert stories_of([texts(tmp_path, row)]).texts[0].worse == {"bland": "Things happened."}
+
+
+@pytest.mark.parametrize(
+    "changed", [{"worse": ["A cat."]}, {"worse": {"drift": ""}}, {"prompt": " "}, {"text": {"one": TEXT, "b": TEXT}}]
+)
+def test_worse_tellings_that_are_none_or_stand_beside_no_one_text_are_refused(
+    tmp_path: Path, changed: dict[str, object]
+) -> None:
+    row = {"prompt": "A bus.", "text": TEXT, "worse": {"drift": "It rained."}, **changed}
+    with pytest.raises(AdjudgeError, match=r'line 1 of texts.jsonl: "worse" must be an object'):
+        stories_of([texts(tmp_path, row)])
+
+
 def test_sources_without_a_usable_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match="no text of at least 3 sentences"):
         stories_of([texts(tmp_path, {"text": "Short."})])

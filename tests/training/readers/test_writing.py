@@ -30,11 +30,17 @@ PLOTS = {
     "three": "Eve counts stars until Finn comes.",
     "four": "Gina sails to Hull.",
 }
+
+
+def listed(**names: str) -> str:
+    return json.dumps([{"name": old.replace("_", " "), "new_name": new} for old, new in names.items()])
+
+
 MAPS = {
-    "one": ['{"Anna Bell": "Mia Frost", "Anna": "Mia", "Ben": "Leo", "Lund": "Vara"}'],
-    "two": ['{"lake": "sea"}', '{"Carl": "Dora"}', '{"Carl": "Otto", "Dora": "Ines"}'],
-    "three": ["{}", "no names", '{"Zoe": "Pia"}'],
-    "four": ['{"Gina": "Nora", "Hull": "Wick"}'],
+    "one": [listed(Anna_Bell="Mia Frost", Anna="Mia", Ben="Leo", Lund="Vara")],
+    "two": [listed(lake="sea"), listed(Carl="Dora"), listed(Carl="Otto", Dora="Ines")],
+    "three": ["[]", "no names", listed(Zoe="Pia")],
+    "four": [listed(Gina="Nora", Hull="Wick")],
 }
 
 
