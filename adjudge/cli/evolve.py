@@ -33,6 +33,10 @@ def evolve_synthesize(
     ] = "mean",
     examples: Annotated[Path | None, typer.Option(help="Rationales, as this command writes them, to show.")] = None,
     shots: Annotated[int, typer.Option(help="How many of them are shown before each question.", min=0)] = 1,
+    structured: Annotated[
+        bool,
+        typer.Option("--structured", help="Hold each text to its form, so that a small model's ends in scores too."),
+    ] = False,
     *,
     writing: Annotated[Writing, written(512)],
     source: AskedToWrite,
@@ -58,6 +62,7 @@ def evolve_synthesize(
         raters=raters,
         examples=examples,
         shots=shots,
+        structured=structured,
         writing=writing,
         source=source,
         earlier=earlier,

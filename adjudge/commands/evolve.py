@@ -21,6 +21,7 @@ from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.personas import parse_personas
 from adjudge.training.evolve.rationale import Rationale, read_rationales
+from adjudge.training.evolve.rule import form_of
 from adjudge.training.evolve.seeds import Raters, Strata, read_stories, sample_questions
 from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.evolve.validation import show_validation, stages_of, validate
@@ -39,6 +40,7 @@ def synthesize_file(
     raters: Raters,
     examples: Path | None,
     shots: int,
+    structured: bool,
     writing: Writing,
     source: Source,
     earlier: Earlier,
@@ -55,7 +57,9 @@ def synthesize_file(
         raise AdjudgeError(f"{examples}: give examples of {'single stories' if pointwise else 'pairs'}, as asked for")
     _show_strata(strata)
     with stage_run("the stories", path, output, earlier=earlier, journal=journal) as run:
-        texts = writing.texts(run.open(source), run.book)
+        engine = run.open(source)
+        form = form_of(questions[0], engine.tokenizer, writing.max_tokens) if structured else None
+        texts = writing.texts(engine, run.book, regex=form)
         made = synthesize(questions, texts, voices, examples=shown, shots=shots, seed=writing.seed)
         write_parts(output, made.kept, [made])
     show_attrition([Count.of(made)], f"Rationales for {path.name}")

@@ -109,6 +109,22 @@ def test_stories_become_rationales_and_these_are_filtered_and_validated(run: Run
     assert table[1]["win_rate"] == 0.5  # the second is always called better, in both orders: a tie
 
 
+@pytest.mark.parametrize("shape", [(), ("--pointwise",)])
+def test_structured_texts_end_in_scores_whoever_writes_them(
+    run: Run, tiny: Engine, monkeypatch: pytest.MonkeyPatch, shape: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("adjudge.engine.engine.Engine", lambda *given, **options: tiny)  # its weights are random
+    how = (*ASPECT, *TWO, *shape, "--each", "1", "--max-tokens", "128")
+    assert run("synthesize", "stories.jsonl", "-o", "free.jsonl", *how).exit_code == 0 and not read(Path("free.jsonl"))
+    result = run("synthesize", "stories.jsonl", "-o", "r.jsonl", *how, "--structured")
+    assert result.exit_code == 0, result.output
+    rows = read(Path("r.jsonl"))
+    assert len(rows) == (2 * 3 if shape else 2 * 2 * 4) and not read(Path("r.dropped.jsonl"))
+    answer = "<ANSWER> [1-5] </ANSWER>"
+    form = re.compile(rf"[^<]+\n\n{answer}" + ("" if shape else rf" \| {answer}"))
+    assert all(form.fullmatch(row["response"]) for row in rows)
+
+
 def test_a_run_that_was_stopped_goes_on_and_asks_for_nothing_twice(
     run: Run, engine: KnownEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from adjudge.engine.answers import AnswerFormat, written_answers
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Prompt
-from adjudge.engine.tokenizer import Tokens
+from adjudge.engine.tokenizer import Tokenizer, Tokens
 from adjudge.rewards.asking import ANSWER
 from adjudge.rewards.pairwise import SCALE
 from adjudge.training.evolve.rationale import Rationale
@@ -28,6 +29,20 @@ def written_scores(engine: EngineFace, rationales: Sequence[Rationale]) -> list[
     found = iter(engine.places_of_answers([text for text, _ in asked], SCALE, [form for _, form in asked]))
     scores = [[next(found) for _ in one.stories] for one in rationales]
     return [tuple(score for score in one if score is not None) if None not in one else None for one in scores]
+
+
+def form_of(rationale: Rationale, tokenizer: Tokenizer, max_tokens: int) -> str:
+    """A regular expression for texts that end in the scores of a rationale's stories, before their tokens run out.
+
+    What comes before the scores has half of the characters that the stories have in as many tokens.
+    """
+    answers = [f"{ANSWER.openings[0]} {score} {ANSWER.closings[0]}" for score in rationale.scores]
+    end = "\n\n" + " | ".join(answers)
+    told = "".join(story.story for story in rationale.stories) + end
+    characters_a_token = len(told) / len(tokenizer.encode(told, False))
+    room = max(1, int((max_tokens - len(tokenizer.encode(end, False))) * characters_a_token / 2))
+    any_score = re.sub(r"\d", f"[{''.join(SCALE.labels)}]", re.escape(end))
+    return f"[^<]{{1,{room}}}{any_score}"
 
 
 def rewritten(
