@@ -391,7 +391,7 @@ def bench_disturbances(
 ) -> None:
     """Tell whether a judge scores stories lower for being made worse, and texts that only try to buy a score.
 
-    Each story is disturbed in fifteen ways (order, strange sentences, babble, forced endings, ...), given a verdict
+    Each story is disturbed in nineteen ways (order, strange sentences, babble, forced endings, ...), given a verdict
     beside it, and replaced by texts a policy may try: praise, the prompt again, templates, other languages. Counted is
     how often the result scores below the story as it was.
     """

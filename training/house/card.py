@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +19,9 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
         else "\nOn texts of held-out prompts, made worse in the same ways, the rank correlation of its scores with the"
         f" known ones is {run.after:.3f} (before training {run.before:.3f}).\n"
     )
-    return f"""# A judge of stories, an adapter for {recipe.policy.model}
+    before = "" if recipe.policy.adapter is None else _before(Path(recipe.policy.adapter))
+    kind = "trained from" if recipe.policy.method == "full" else "an adapter for"
+    return f"""# A judge of stories, {kind} {recipe.policy.model}
 
 It scores stories from 1 to 5 where adjudge's pointwise and pairwise judges read their answers, without writing.
 No person's score went into it: it has read stories as their authors left them, and the same stories made worse by
@@ -26,7 +29,7 @@ known steps, and has learnt to tell how far each had been taken down.
 
 - Texts: {texts[0]} to train on, {texts[1]} of other prompts held out; {run.step} steps of
   {recipe.optimiser.rows_per_step} rows, seed {recipe.seed}.
-- Licences of the texts: {", ".join(licences)}.
+- Licences of the texts: {", ".join(licences)}{" (of this run; see below for the one before)" * bool(before)}.
 {measured}
 ## Texts
 
@@ -40,7 +43,18 @@ known steps, and has learnt to tell how far each had been taken down.
 
 It knows broken stories from whole ones. Which of two whole stories people like better it was never shown. It reads
 English; of other languages it knows only that an English story was asked for.
-"""
+{before}"""
+
+
+def _before(adapter: Path) -> str:
+    """What is known of the adapter that a run went on from."""
+    known = adapter / "README.md"
+    text = (
+        known.read_text(encoding="utf-8") if known.is_file() else "Nothing is known of its texts or their licences.\n"
+    )
+    return (
+        f"\n## Before this run\n\nIt goes on from another adapter:\n\n{re.sub(r'^#', '###', text, flags=re.MULTILINE)}"
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -176,11 +176,12 @@ class _Maker:
     ) -> tuple[_Text, list[str]]:
         """A text so many steps further down, and its sentences; half of the steps are of one kind."""
         left, ended = text.left, text.ended
+        better = (list(story.sentences), sentences)
         usual = random.choice(OFTEN)
         for _ in range(steps):
             name = usual if random.random() < 0.5 else random.choice(OFTEN)
             changed = DISTURBANCES[name].step(sentences, random, self.corpus, story)
-            if changed is None:
+            if changed is None or changed in better:  # it took back what was done before
                 continue
             self.done[name] += 1
             sentences, ended = changed, ended or name in ("cut", "forced ending")

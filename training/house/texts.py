@@ -26,7 +26,10 @@ _TOKEN = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 _ENDED = re.compile(r"""[.!?…]["'”’)*]*$""")
 _REPLY = re.compile(r"(?:sure|certainly|of course|absolutely)\b[,!]|here(?: is|['’]s) (?:a|the|your)\b", re.IGNORECASE)
 """How a model says that it is about to write a story."""
-_TURN = re.compile(r"^\s*(?:#{2,}|(?:human|user|assistant)\s*:)", re.IGNORECASE | re.MULTILINE)
+_TURN = re.compile(
+    r"^\s*(?:#{2,}\s*(?:human|user|assistant|instruction|input|response)\b|(?:human|user|assistant)\s*:)",
+    re.IGNORECASE | re.MULTILINE,
+)
 """Where a model that wrote a story went on with a chat of its own."""
 
 

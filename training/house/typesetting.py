@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 _SPACED = re.compile(r"(n['’]t\b|['’](?:s|re|ve|ll|d|m)\b|[^\w\s'’]|['’](?!\w))", re.IGNORECASE)
@@ -17,29 +17,28 @@ def spaced(text: str) -> str:
     return re.sub(r"[ \t]+", " ", _SPACED.sub(r" \1 ", text)).strip()
 
 
-def _nameless(text: str, random: Random) -> str:
-    """Names, which are what has a capital within a sentence too, as markers; the same name as the same marker."""
-    marker = {name: random.choice(MARKERS) for name in sorted(set(_NAME.findall(text)))}
-    return re.sub(r"\b[A-Z][a-z]+\b", lambda found: marker.get(found[0], found[0]), text)
+def _nameless(texts: Sequence[str], random: Random) -> list[str]:
+    """Names, which are what has a capital within a sentence too, as markers; the same name in all texts as the same."""
+    marker = {name: random.choice(MARKERS) for name in sorted(set(_NAME.findall("\n".join(texts))))}
+    named = (re.sub(r"\b[A-Z][a-z]+\b", lambda found: marker.get(found[0], found[0]), text) for text in texts)
+    return [re.sub(r"\[ (\w+) \]", lambda found: f"[{found[1].upper()}]", spaced(text).lower()) for text in named]
 
 
-STYLES: dict[str, tuple[float, Callable[[str, Random], str]]] = {
-    "as it is": (0.5, lambda text, random: text),
-    "spaced in small letters": (0.15, lambda text, random: spaced(text).lower()),
-    "the same without names": (
-        0.15,
-        lambda text, random: re.sub(
-            r"\[ (\w+) \]", lambda found: f"[{found[1].upper()}]", spaced(_nameless(text, random)).lower()
-        ),
-    ),
-    "small letters": (0.1, lambda text, random: text.lower()),
-    "spaced": (0.1, lambda text, random: spaced(text)),
+def _each(style: Callable[[str], str]) -> Callable[[Sequence[str], Random], list[str]]:
+    return lambda texts, random: [style(text) for text in texts]
+
+
+STYLES: dict[str, tuple[float, Callable[[Sequence[str], Random], list[str]]]] = {
+    "as it is": (0.5, _each(str)),
+    "spaced in small letters": (0.15, _each(lambda text: spaced(text).lower())),
+    "the same without names": (0.15, _nameless),
+    "small letters": (0.1, _each(str.lower)),
+    "spaced": (0.1, _each(spaced)),
 }
-"""By name, how often each comes, and what it makes of a text."""
+"""By name, how often each comes, and what it makes of texts that belong together."""
 
 
-def typeset(texts: list[str], random: Random) -> list[str]:
+def typeset(texts: Sequence[str], random: Random) -> list[str]:
     """Texts that belong together, all set in one style."""
     [(_, style)] = random.choices(list(STYLES.values()), weights=[weight for weight, _ in STYLES.values()])
-    seed = random.random()
-    return [style(text, Random(seed)) for text in texts]
+    return style(texts, random)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -100,10 +101,14 @@ def test_a_verdict_stands_before_or_after_the_whole_text() -> None:
 def test_styles_change_the_setting_and_no_word() -> None:
     text = 'Ana said, "I don\'t know Tomas." Then Ana left.'
     for name, (_, style) in STYLES.items():
-        letters = "".join(filter(str.isalpha, style(text, Random(0)))).lower()
+        letters = "".join(filter(str.isalpha, style([text], Random(0))[0])).lower()
         if "without names" not in name:
             assert letters == "".join(filter(str.isalpha, text)).lower()
-    spaced = STYLES["spaced in small letters"][1](text, Random(0))
-    assert spaced == 'ana said , " i do n\'t know tomas . " then ana left .'
-    nameless = STYLES["the same without names"][1]("We saw Ana. Ana left.", Random(0))
-    assert nameless.count("ALE]") == 2 or nameless.count("[NEUTRAL]") == 2
+    spaced = STYLES["spaced in small letters"][1]([text], Random(0))
+    assert spaced == ['ana said , " i do n\'t know tomas . " then ana left .']
+    for seed in range(20):
+        texts = ["We saw Ana, Bo and Cy. Ana left.", "We saw Ana. Ana left.", "So Ana left."]
+        first, second, third = STYLES["the same without names"][1](texts, Random(seed))
+        markers = re.findall(r"\[[A-Z]+\]", first)
+        assert len(markers) == 4 and markers[0] == markers[3]
+        assert second == f"we saw {markers[0]} . {markers[0]} left ." and third == f"so {markers[0]} left ."

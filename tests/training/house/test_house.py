@@ -8,6 +8,7 @@ from adjudge.engine.engine import Engine
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item, Pair
+from adjudge.training.house.card import card as card_of
 from adjudge.training.house.house import train_house
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import recipe_of
@@ -35,6 +36,12 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
     assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
     card = (run.folder.policy / "README.md").read_text()
     assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
+
+    policy = {"adapter": str(run.folder.policy)}
+    further = card_of(recipe(tmp_path, "further", policy=policy), [1, 1], {}, run)
+    assert "of this run" in further and "## Before this run" in further and "#### Texts" in further
+    unknown = card_of(recipe(tmp_path, "further", policy={"adapter": str(tmp_path)}), [1, 1], {}, run)
+    assert "Nothing is known of its texts" in unknown
 
     engine = Engine(str(run.folder.start), adapter=run.folder.policy)
     assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None

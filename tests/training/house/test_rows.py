@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+import msgspec
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
@@ -12,7 +13,7 @@ from adjudge.training.house.rows import BEST, rows_of, split
 from adjudge.training.house.texts import Story
 from tests.training.house.stories import own_stories
 
-STORIES = own_stories()
+STORIES = tuple(msgspec.structs.replace(story, worse={}) for story in own_stories())
 NAMES = {aspect.name for aspect in ASPECTS}
 
 
@@ -109,6 +110,15 @@ def test_worse_tellings_come_beside_their_text_and_cost_what_their_kind_costs() 
     assert rows.done["drift, told so"] > 100
     with pytest.raises(AdjudgeError, match='goes by "sad": choose order'):
         rows_of([Story(0, "p", ("One.", "Two.", "Three."), (" ",) * 3, {"sad": "No."})], 1, Excerpts(), ASPECTS, "0")
+
+
+def test_a_text_is_not_called_worse_than_itself() -> None:
+    story = Story(0, "p", ("One came by.", "Two went away.", "Three sat down."), (" ",) * 3)
+    other = Story(1, "q", tuple(f"The {n} went away again." for n in range(9)), (" ",) * 9)
+    rows = rows_of([story, other], 1500, Excerpts(pairs=0, hostile=0), ASPECTS, "0").single
+    for better, worse in zip(rows[::2], rows[1::2], strict=True):
+        if better.columns["response"] == worse.columns["response"]:
+            assert better.columns["scores"] == worse.columns["scores"]
 
 
 def test_no_prompt_is_on_both_sides() -> None:

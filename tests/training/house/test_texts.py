@@ -44,10 +44,11 @@ def test_a_column_of_several_texts_by_name_gives_all_of_them(tmp_path: Path) -> 
 def test_a_folder_gives_its_text_files(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "one.txt").write_text(TEXT)
-    (tmp_path / "two.md").write_text("# A heading\n\n" + TEXT)
+    (tmp_path / "two.md").write_text("## Chapter one\n\n" + TEXT + "\n\n## The response\n\nSo it went.")
     (tmp_path / "three.pdf").write_text(TEXT)
     found = stories_of([TextFile(str(tmp_path))])
     assert [story.sentences[0] for story in found.texts] == ["The bus was late."] * 2
+    assert [len(story.sentences) for story in found.texts] == [3, 4]
 
 
 def test_what_a_model_says_to_whoever_asked_is_no_part_of_its_story(tmp_path: Path) -> None:
@@ -108,5 +109,5 @@ def test_sources_without_a_usable_text_are_refused(tmp_path: Path) -> None:
 
 def test_the_projects_own_stories_are_all_of_use() -> None:
     stories = own_stories()
-    assert len(stories) == 450 and len({story.sentences for story in stories}) == 450
+    assert len(stories) == 944 == len({story.sentences for story in stories})
     assert all(story.prompt for story in stories)
