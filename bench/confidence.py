@@ -38,7 +38,10 @@ ONE = Sampling(max_tokens=1, temperature=0.0, logprobs=MAX_ALTERNATIVES)
 SENTENCES = 6
 """That a made-up rationale quotes."""
 
-HEADER = ("variant", "rationales", "scores", "seconds", "prompt_tokens", "tokens_computed", "peak_bytes", "machine")
+HEADER = (
+    *("variant", "rationales", "scores", "seconds", "prompt_tokens", "tokens_computed", "peak_bytes"),
+    *("kept", "equal", "other", "equal_lacking", "other_lacking", "undecided", "machine"),
+)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -107,13 +110,17 @@ def bench_confidence(
         ours = _measured("restricted head", engine, lambda: _scored(engine, wanted, advance))
         progress.update(task, description="generating")
         other = _measured("generation", engine, lambda: _generated(engine, wanted, compiled, advance))
-    _show(rationales, [ours, other], compare(rationales, places, ours.decisions, other.decisions))
+    compared = compare(rationales, places, ours.decisions, other.decisions)
+    _show(rationales, [ours, other], compared)
     if output is not None:
-        machine = describe_machine()
+        machine, *decided, kept, kept_generating = describe_machine(), *msgspec.structs.astuple(compared)
         counts = len(rationales), len(wanted)
         rows = [
-            (one.name, *counts, f"{one.seconds:.3f}", one.prompt_tokens, one.tokens_computed, one.peak, machine)
-            for one in (ours, other)
+            (
+                *(one.name, *counts, f"{one.seconds:.3f}", one.prompt_tokens, one.tokens_computed, one.peak),
+                *(passed, *decided, machine),
+            )
+            for one, passed in ((ours, kept), (other, kept_generating))
         ]
         write_rows(output, HEADER, rows)
 

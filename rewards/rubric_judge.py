@@ -13,7 +13,19 @@ from adjudge.engine.face import EngineFace
 from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.judge import How, ItemJudge
 from adjudge.rewards.rubric import Criterion, Rubric, is_whole
-from adjudge.rewards.rubric_scoring import SAME, Form, Mark, Scheme, marks_of, mean, reward, scheme_of, vetoed, written
+from adjudge.rewards.rubric_scoring import (
+    SAME,
+    Form,
+    Mark,
+    Scheme,
+    SchemeUnfit,
+    marks_of,
+    mean,
+    reward,
+    scheme_of,
+    vetoed,
+    written,
+)
 from adjudge.rewards.verdict import Item, RubricVerdict, Verdict
 
 
@@ -102,8 +114,8 @@ class RubricJudge(ItemJudge):
         scheme = scheme_of(rubric, self.scheme)
         try:
             return rubric, scheme, marks_of(rubric, scheme, self.form)
-        except AdjudgeError as error:
-            raise AdjudgeError(f'the rubric of item "{item.id}": {error}') from error
+        except SchemeUnfit as error:
+            raise SchemeUnfit(f'the rubric of item "{item.id}": {error}') from error
 
 
 def _described(criterion: Criterion, scheme: Scheme) -> str:

@@ -76,13 +76,17 @@ class Mark(msgspec.Struct, frozen=True):
         return math.fsum(p for p, _ in kept), math.fsum(p * share for p, share in kept)
 
 
+class SchemeUnfit(AdjudgeError):
+    """A rubric that a scheme cannot mark."""
+
+
 def scheme_of(rubric: Rubric, scheme: Scheme | None = None) -> Scheme:
     """The scheme asked for, or the rubric's own: "fixed" where it states a total, else "free"."""
     return scheme or ("free" if rubric.points is None else "fixed")
 
 
 def marks_of(rubric: Rubric, scheme: Scheme, form: Form = "fixed") -> tuple[Mark, ...]:
-    """How each criterion is marked; raises AdjudgeError for a rubric that the scheme cannot mark."""
+    """How each criterion is marked; raises SchemeUnfit for a rubric that the scheme cannot mark."""
     for name, value, known in (("scheme", scheme, ("fixed", "free", "binary")), ("form", form, ("fixed", "parity"))):
         if value not in known:
             raise AdjudgeError(f'{name} is "{value}": choose {" or ".join(known)}')
@@ -142,7 +146,7 @@ def written(value: float) -> str:
 
 def _mark(criterion: Criterion, values: tuple[float, ...], form: Form) -> Mark:
     if not values:
-        raise AdjudgeError(
+        raise SchemeUnfit(
             f'criterion "{criterion.name}" has neither points nor levels: give it some, the rubric a scale,'
             " or choose the scheme binary"
         )
@@ -164,10 +168,10 @@ def _binary_weights(rubric: Rubric, form: Form) -> list[float]:
 
 def _check_fixed(rubric: Rubric, marks: Sequence[Mark]) -> None:
     if rubric.criteria[0].weight is not None:
-        raise AdjudgeError("the criteria have weights, which the scheme fixed does not count: choose the scheme free")
+        raise SchemeUnfit("the criteria have weights, which the scheme fixed does not count: choose the scheme free")
     total = math.fsum(mark.values[-1] for mark in marks)
     if rubric.points is None and not math.isclose(total, TOTAL):
-        raise AdjudgeError(
+        raise SchemeUnfit(
             f"the criteria's points sum to {total:g}, not to the {TOTAL:g} of the scheme fixed: mend them,"
             f" state the total (points = {total:g}), or choose the scheme free"
         )

@@ -216,9 +216,7 @@ def _uses_liger(recipe: GrpoRecipe, *, gpu: bool) -> bool:
 
 def _plan(recipe: GrpoRecipe, prompts: Prompts, batch: Batch, steps: int, begun: Begun) -> Iterator[str]:
     """What is about to happen, in a few lines."""
-    if any(prompts.too_long):
-        train, held_out = prompts.too_long
-        yield f"left out for their length: {train} prompts of training, {held_out} held out"
+    yield from prompts.left_out
     yield f"{len(prompts.train)} prompts to train on, {len(prompts.held_out)} held out"
     step = f"{recipe.optimiser.prompts_per_step} prompts × {recipe.generation.group} completions"
     processes = "1 process" if batch.processes == 1 else f"{batch.processes} processes"

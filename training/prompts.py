@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,25 +24,50 @@ Taken = TypeVar("Taken")
 
 
 class Prompts(msgspec.Struct, frozen=True):
-    """Rows to train on and rows that are held out, and how many were left out of each for their length."""
+    """Rows to train on and rows that are held out; `left_out` says of both sides how many are not, and why."""
 
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
-    too_long: tuple[int, int] = (0, 0)
+    left_out: tuple[str, ...] = ()
+
+    def only(self, kept: Callable[[Row], bool], why: str) -> Prompts:
+        """The rows that are kept; `why` is what is said of the others."""
+        train, held_out = (tuple(row for row in rows if kept(row)) for rows in (self.train, self.held_out))
+        left = len(self.train) - len(train), len(self.held_out) - len(held_out)
+        said = f"{why}: {left[0]} rows of training, {left[1]} held out"
+        return Prompts(train, held_out, (*self.left_out, said) if any(left) else self.left_out)
 
 
 def read_prompts(data: Data) -> Prompts:
-    """The rows that a recipe names; raises AdjudgeError naming the line and the column."""
-    train = _rows(data)
+    """The rows that a recipe names; raises AdjudgeError naming the line and the column.
+
+    What goes together stays on one side: the rows of one `reviewer`; those on the same stories, in either order
+    (`story_a`, `story_b`); else those of one prompt. Held-out rows take theirs with them, or out of training.
+    """
+    rows = _rows(data)
     if isinstance(data.held_out, str):
-        return Prompts(train, tuple(_renamed(row, data.columns) for row in read_rows(Path(data.held_out))))
-    if data.held_out >= len(train):
-        raise AdjudgeError(f"[data] held_out is {data.held_out} of {len(train)} rows: leave some to train on")
-    kept = {row.columns["prompt"] for row in train[len(train) - data.held_out :]}
-    held_out = tuple(row for row in train if row.columns["prompt"] in kept)
-    if len(held_out) == len(train):
-        raise AdjudgeError("[data] held_out leaves no prompt to train on: all rows have those of its last ones")
-    return Prompts(tuple(row for row in train if row.columns["prompt"] not in kept), held_out)
+        held_out = tuple(_renamed(row, data.columns) for row in read_rows(Path(data.held_out)))
+    elif data.held_out >= len(rows):
+        raise AdjudgeError(f"[data] held_out is {data.held_out} of {len(rows)} rows: leave some to train on")
+    else:
+        held_out = rows[len(rows) - data.held_out :]
+    kept = set(map(_together, held_out))
+    train = tuple(row for row in rows if _together(row) not in kept)
+    if not train:
+        raise AdjudgeError("[data] held_out leaves no prompt to train on: all rows go with those that are held out")
+    if not isinstance(data.held_out, str):
+        return Prompts(train, tuple(row for row in rows if _together(row) in kept))
+    shared = len(rows) - len(train)
+    said = f"left out, as they go with held-out rows: {shared} rows of training"
+    return Prompts(train, held_out, (said,) * bool(shared))
+
+
+def _together(row: Row) -> tuple[str, ...]:
+    """What a row has in common with those that must be on its side of a split."""
+    if reviewer := row.columns.get("reviewer"):
+        return "reviewer", str(reviewer)
+    stories = sorted({story for side in "ab" if isinstance(story := row.columns.get(f"story_{side}"), str)})
+    return ("stories", *stories) if stories else ("prompt", row.columns["prompt"])
 
 
 def fingerprint(prompts: Prompts) -> str:
@@ -57,13 +82,10 @@ def within(prompts: Prompts, data: Data, tokenizer: Any) -> Prompts:
         raise AdjudgeError("the policy's tokenizer has no chat template: set chat = false in [data]")
     if limit is None:
         return prompts
-    kept = [
-        [row for row in rows if _length(row, data, tokenizer) <= limit] for rows in (prompts.train, prompts.held_out)
-    ]
-    if not kept[0]:
+    kept = prompts.only(lambda row: _length(row, data, tokenizer) <= limit, "left out for the length of their prompts")
+    if not kept.train:
         raise AdjudgeError(f"no prompt has {limit} tokens or fewer: raise [data] max_prompt_tokens")
-    left = (len(prompts.train) - len(kept[0]), len(prompts.held_out) - len(kept[1]))
-    return Prompts(tuple(kept[0]), tuple(kept[1]), left)
+    return kept
 
 
 def shuffled(rows: Sequence[Taken], count: int, seed: int) -> list[Taken]:

@@ -44,11 +44,15 @@ def train_sft(
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
-        train, held_out = _texts(recipe, within(rows, recipe.data, policy.tokenizer), policy.tokenizer)
+        kept = within(rows, recipe.data, policy.tokenizer)
+        train, held_out = _texts(recipe, kept, policy.tokenizer)
         steps = optimiser.count(len(train))
         if state.is_main_process:
-            dropped = len(rows.train) - len(train)
-            status(f"{len(train)} rows to train on ({dropped} left out), {len(held_out)} held out")
+            for line in kept.left_out:
+                status(line)
+            if left := len(kept.train) + len(kept.held_out) - len(train) - len(held_out):
+                status(f"left out for their length: {left} rows")
+            status(f"{len(train)} rows to train on, {len(held_out)} held out")
             status(f"{steps} steps of {optimiser.rows_per_step} rows" + f", from {begun.step} on" * bool(begun.step))
         watch = Watch(folder)
         trainer = _Trainer(
@@ -79,14 +83,12 @@ def _arguments(recipe: SftRecipe, accumulate: int, steps: int, begun: Begun, *, 
 def _selected(recipe: SftRecipe, rows: Prompts) -> Prompts:
     """The rows that the recipe selects, whose responses are all there."""
     select = recipe.select
-    train, held_out = (
-        tuple(row for row in part if select is None or select.takes(row)) for part in (rows.train, rows.held_out)
-    )
-    for row in (*train, *held_out):
+    kept = rows if select is None else rows.only(select.takes, "left out by [select]")
+    for row in (*kept.train, *kept.held_out):
         recipe.response.of(row)
-    if not train:
+    if not kept.train:
         raise AdjudgeError("[select] leaves no rows to train on: lower above")
-    return Prompts(train, held_out)
+    return kept
 
 
 class _Text(msgspec.Struct, frozen=True):

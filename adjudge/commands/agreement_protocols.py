@@ -17,6 +17,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import KINDS, prepare
 from adjudge.rewards.rescoring import Rescoring
+from adjudge.rewards.rubric_scoring import SchemeUnfit
 from adjudge.rewards.run import run_of
 
 Protocol = Literal["evolvr", "tree", "qurl"]
@@ -82,9 +83,7 @@ def qurl(study: Study) -> Found:
         try:
             latest = judge_texts(own, texts, f"verdicts-{name.replace(' ', '-')}.jsonl")
             verdicts[name] = latest.verdicts
-        except AdjudgeError as error:
-            if name == "six dimensions":
-                raise
+        except SchemeUnfit as error:
             verdicts[name] = str(error)
     assert latest is not None
     lines = list(protocols.scheme_lines(dataset, verdicts, study.how))

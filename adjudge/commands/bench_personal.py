@@ -17,6 +17,7 @@ from adjudge.commands.stage_run import stage_run
 from adjudge.rewards.aspects import PERSE, parse_aspects
 from adjudge.rewards.judge import How
 from adjudge.rewards.kinds import Options, how_of
+from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.readers.questions import read_questions
 
 
@@ -42,7 +43,8 @@ def study_file(
     lines: list[Line] = []
     with stage_run("the questions", path, output, earlier=earlier, journal=journal, others=()) as run:
         engine = run.open(source)
-        for line in study(engine, sides, plan, cast(How, {**how, "journal": run.book}), aspects):
+        asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
+        for line in study(asked, sides, plan, cast(How, {**how, "journal": run.book}), aspects):
             lines.append(line)
             write_study(output, lines)
     console.print(

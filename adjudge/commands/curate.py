@@ -123,8 +123,9 @@ def curate_principles_file(
     with stage_run("the texts", path, output, earlier=earlier, journal=journal, plot=plot, others=others) as run:
         engine = run.open(source)
         agents = Agents(engine, run.book, language=language, most=most, **writing)
+        asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
         search = Search(
-            lambda principles: PrincipleJudge(engine, principles, journal=run.book, **how), agents, division, plan
+            lambda principles: PrincipleJudge(asked, principles, journal=run.book, **how), agents, division, plan
         )
         for one in search.rounds(start, FIRST_STRATEGY[language]):
             rounds.append(one)

@@ -72,20 +72,20 @@ class Listed(msgspec.Struct):
 def scores_of(judge: str, dataset: DataSet, verdicts: Sequence[Verdict], name: str | None = None) -> Scores:
     """A judge's verdicts, text by text, as scores of its parts and over all."""
     parts = dict.fromkeys(part for verdict in verdicts for part in verdict.breakdown)
-    by_target: dict[str, Column] = {
-        part: [None if (found := one.breakdown.get(part)) is None else found.score for one in verdicts]
+    by_target: dict[str, Column] = {  # people's aspects are in small letters
+        part.lower(): [None if (found := one.breakdown.get(part)) is None else found.score for one in verdicts]
         for part in parts
     }
     labels = whole_labels(dataset.scale)
     distributions: dict[str, Sequence[Sequence[float] | None]] = {
-        part: [_over(labels, one, part) for one in verdicts] for part in parts
+        part.lower(): [_over(labels, one, part) for one in verdicts] for part in parts
     }
     by_target[OVERALL] = [verdict.score for verdict in verdicts]
     scale = SCALES.get(judge)
     if scale == dataset.scale == (0.0, 1.0):  # a probability of good is a distribution over bad and good
         distributions[OVERALL] = [None if one.score is None else (1 - one.score, one.score) for one in verdicts]
     elif len(parts) == 1:
-        distributions[OVERALL] = distributions[next(iter(parts))]
+        distributions[OVERALL] = distributions[next(iter(parts)).lower()]
     return Scores(name or judge, by_target, scale, distributions)
 
 

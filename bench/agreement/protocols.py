@@ -71,7 +71,7 @@ def partners_lines(
 def fitting(dataset: DataSet, verdicts: Sequence[EnsembleVerdict]) -> list[EnsembleVerdict]:
     """The verdicts as people's scores can be compared with them: by aspect, or over all where no aspect is shared."""
     rated = {name for row in dataset.rows for name in row.scores}
-    shared = any(name in rated for verdict in verdicts for name in verdict.aspects)
+    shared = any(name.lower() in rated for verdict in verdicts for name in verdict.aspects)
     return list(verdicts) if shared else [_over_all(verdict) for verdict in verdicts]
 
 
@@ -158,7 +158,7 @@ def _means_line(dataset: DataSet, verdicts: Sequence[EnsembleVerdict], target: s
     listed = Listed()
     for verdict in verdicts:
         for aspect, found in verdict.aspects.items():
-            human = human_of(rows[verdict.id], aspect)
+            human = human_of(rows[verdict.id], aspect.lower())
             if human is not None and found.mean is not None:
                 listed.judge.append(found.mean)
                 listed.human.append(human)

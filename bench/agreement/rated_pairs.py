@@ -36,8 +36,8 @@ def autoj(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
 def mt_bench(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
     """MT-Bench's human judgements: votes on two conversations.
 
-    Those on the same two models in the same turn are one pair, whichever of the two stood first. With two turns
-    the story is the second answer, and its prompt the conversation up to it.
+    Those on the same two models in the same turn are one pair, whichever of the two stood first. The story is the
+    answer of that turn, and its prompt the conversation up to it; what was said later is left out.
     """
     votes: dict[tuple[str, ...], list[tuple[Row, str, float]]] = {}
     for row in rows:
@@ -51,7 +51,8 @@ def mt_bench(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
         votes.setdefault((question, a, b, turn), []).append((row, sides, vote))
     for (question, a, b, turn), cast in votes.items():
         first, sides, _ = cast[0]
-        (prompt_a, story_a), (prompt_b, story_b) = (_conversation(first, f"conversation_{side}") for side in sides)
+        turns = int(turn) if turn.isdecimal() else None
+        (prompt_a, story_a), (prompt_b, story_b) = (_conversation(first, f"conversation_{one}", turns) for one in sides)
         pair = Pair(story_a, story_b, prompt_a=prompt_a, prompt_b=prompt_b, id=f"{question}/{a}/{b}/{turn}")
         yield RatedPair(pair, fmean(vote for *_, vote in cast), question, first.place, f"turn {turn or 1}")
 
@@ -102,12 +103,12 @@ def _asked(row: Row, name: str) -> str:
     return row.text(name, "a preference")
 
 
-def _conversation(row: Row, name: str) -> tuple[str, str]:
-    """(What was asked, the last answer) of a text or a list of messages."""
+def _conversation(row: Row, name: str, turns: int | None = None) -> tuple[str, str]:
+    """(What was asked, the last answer) of a text or a list of messages, or of so many turns of it."""
     value = row.columns.get(name)
     if not isinstance(value, list):
         return "", row.text(name, "a preference")
-    messages = [_message(row, name, message) for message in value]
+    messages = [_message(row, name, message) for message in value][: None if turns is None else 2 * turns]
     if not messages:
         raise AdjudgeError(f'{row.place}: "{name}" is an empty list: give at least an answer')
     return _transcript(messages[:-1]), messages[-1][1]

@@ -45,6 +45,13 @@ def hanna_table(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         raters.setdefault(str(row.columns["Story ID"]), []).append(row)
     for name, rated in raters.items():
         first = rated[0]
+        for row in rated:
+            for column in ("Prompt", "Story", "Model"):
+                if row.columns.get(column) != first.columns.get(column):
+                    raise AdjudgeError(
+                        f'{row.place}: story {name[:40]} has another "{column}" than in {first.place}:'
+                        " number the stories anew"
+                    )
         prompt, story = (BREAK.sub("\n", first.text(column, "HANNA")) for column in ("Prompt", "Story"))
         scores = {
             criterion: tuple(number_of(row, criterion.capitalize()) for row in rated) for criterion in HANNA_CRITERIA
@@ -97,14 +104,14 @@ def storyer(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         for comment in _listed(row, "comments"):
             if not isinstance(comment, list) or len(comment) < 2:
                 raise AdjudgeError(f"{row.place}: a comment is {str(comment)[:40]}, not [aspect, score, words]")
-            aspect, score = (int(number_of(row, "comments", value)) for value in comment[:2])
+            aspect, score = (number_of(row, "comments", value) for value in comment[:2])
             if aspect == -1:
                 continue
-            if not 1 <= aspect <= len(STORYER_ASPECTS):
+            if aspect not in range(1, len(STORYER_ASPECTS) + 1):
                 raise AdjudgeError(
-                    f"{row.place}: a comment is on aspect {aspect}: StoryER has 1 to 10, and -1 for none"
+                    f"{row.place}: a comment is on aspect {aspect:g}: StoryER has 1 to 10, and -1 for none"
                 )
-            given.setdefault(STORYER_ASPECTS[aspect - 1], []).append(float(score))
+            given.setdefault(STORYER_ASPECTS[int(aspect) - 1], []).append(score)
         prompt, story = (BREAK.sub("\n", row.text(name, "StoryER")) for name in ("prompt", "story"))
         if given:
             scores = {name: tuple(values) for name, values in given.items()}

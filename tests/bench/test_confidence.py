@@ -65,6 +65,8 @@ def test_both_ways_decide_alike_and_their_costs_are_written(tmp_path: Path, caps
     ours, other = csv.DictReader(output.open())
     assert (ours["variant"], other["variant"]) == ("restricted head", "generation")
     assert ours["prompt_tokens"] == other["prompt_tokens"]
+    decided = [int(ours[name]) for name in ("equal", "equal_lacking", "other", "other_lacking", "undecided")]
+    assert sum(decided) == 20 == decided[0] + decided[1] + decided[4] and ours["kept"] == other["kept"]
     assert 0 < int(ours["tokens_computed"]) < int(ours["prompt_tokens"])
     assert int(ours["peak_bytes"]) > 0 and len(read_rationales(keep)) == 10
 

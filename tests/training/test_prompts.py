@@ -27,6 +27,25 @@ def test_no_prompt_is_on_both_sides() -> None:
         read_prompts(Data(prompts=("a", "a"), held_out=1))
 
 
+def test_what_goes_together_stays_on_one_side(tmp_path: Path) -> None:
+    twin = {"prompt": "ba", "story_a": "b", "story_b": "a"}
+    rows = ({"prompt": "ab", "story_a": "a", "story_b": "b"}, {"prompt": "c", "story_a": "c", "story_b": "d"}, twin)
+    prompts = read_prompts(Data(train=file_of(tmp_path, *rows), held_out=1))
+    assert [row.columns["prompt"] for row in prompts.held_out] == ["ab", "ba"] and not prompts.left_out
+    said = ({"prompt": "1", "reviewer": "u"}, {"prompt": "2", "reviewer": "v"}, {"prompt": "3", "reviewer": "u"})
+    prompts = read_prompts(Data(train=file_of(tmp_path, *said), held_out=1))
+    assert [row.columns["prompt"] for row in prompts.train] == ["2"]
+
+
+def test_prompts_of_a_held_out_file_are_taken_out_of_training_and_counted(tmp_path: Path) -> None:
+    train = file_of(tmp_path, {"prompt": "a"}, {"prompt": "b"}, {"prompt": "a"})
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text('{"prompt": "a"}\n')
+    prompts = read_prompts(Data(train=train, held_out=str(held_out)))
+    assert [row.columns["prompt"] for row in prompts.train] == ["b"] and len(prompts.held_out) == 1
+    assert prompts.left_out == ("left out, as they go with held-out rows: 2 rows of training",)
+
+
 def test_the_last_rows_are_held_out(tmp_path: Path) -> None:
     train = file_of(tmp_path, *({"prompt": str(number)} for number in range(5)))
     prompts = read_prompts(Data(train=train, held_out=2))
@@ -92,7 +111,7 @@ def test_prompts_too_long_are_left_out_and_counted() -> None:
     data = Data(prompts=("a", "b" * 50, "c"), held_out=1, max_prompt_tokens=40)
     kept = within(read_prompts(data), data, tokenizer)
     assert [row.columns["prompt"] for row in kept.train] == ["a"] and len(kept.held_out) == 1
-    assert kept.too_long == (1, 0)
+    assert kept.left_out == ("left out for the length of their prompts: 1 rows of training, 0 held out",)
     short = Data(prompts=("a", "b"), max_prompt_tokens=2)
     with pytest.raises(AdjudgeError, match=r"no prompt has 2 tokens or fewer: raise \[data\] max_prompt_tokens"):
         within(read_prompts(short), short, tokenizer)

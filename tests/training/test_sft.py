@@ -57,7 +57,7 @@ def test_only_rows_rated_above_the_number_are_imitated(tmp_path: Path) -> None:
     said: list[str] = []
     tables = {"select": {"column": "ratings", "above": 3.5}, "optimiser": {"steps": 1}}
     train_sft(recipe_in(tmp_path, **tables), status=said.append)
-    assert said[0] == "3 rows to train on (0 left out), 0 held out"
+    assert said[:2] == ["left out by [select]: 3 rows of training, 0 held out", "3 rows to train on, 0 held out"]
     with pytest.raises(AdjudgeError, match=r"\[select\] leaves no rows to train on: lower above"):
         train_sft(recipe_in(tmp_path / "none", select={"column": "ratings", "above": 9}))
     with pytest.raises(AdjudgeError, match=r'line 1 of rows.jsonl: "stars" has no numbers \(needed by \[select\]\)'):
@@ -106,7 +106,7 @@ def test_rows_too_long_are_left_out_and_counted_never_cut(tmp_path: Path) -> Non
     said: list[str] = []
     rows = [*ROWS, {"prompt": "p", "response": "a" * 500}]
     train_sft(recipe_in(tmp_path, rows, optimiser={"steps": 1, "max_tokens": 200}), status=said.append)
-    assert said[0].startswith("6 rows to train on (1 left out)")
+    assert said[0] == "left out for their length: 1 rows" and said[1].startswith("6 rows to train on")
     with pytest.raises(AdjudgeError, match=r"no row has 5 tokens or fewer: raise \[optimiser\] max_tokens"):
         train_sft(recipe_in(tmp_path / "none", optimiser={"max_tokens": 5}))
 

@@ -66,8 +66,8 @@ def train_direct(
     asked, scores = recipe.judge, recipe.scores
     train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)
     check_varied(train)
-    if rows.straddling:
-        status(f"{rows.straddling} pairs left out: one prompt to train on, the other held out")
+    for line in rows.left_out:
+        status(line)
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
     return fit(
         recipe,

@@ -20,11 +20,23 @@ PROMPTS = ("prompt", "prompt_a", "prompt_b")
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Rows to train on and rows that are held out; `straddling` have prompts of both sides, and are on neither."""
+    """Rows to train on and rows that are held out.
+
+    On neither side are pairs that have prompts of both (`straddling`), and rows of the training file whose prompts are
+    in the file of the held-out ones (`shared`).
+    """
 
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
     straddling: int = 0
+    shared: int = 0
+
+    @property
+    def left_out(self) -> list[str]:
+        """What a user is told of rows on neither side."""
+        why = ((self.straddling, "pairs left out: one prompt to train on, the other held out"),)
+        why = (*why, (self.shared, "rows left out of training: their prompts are held out in the other file"))
+        return [f"{count} {words}" for count, words in why if count]
 
     @property
     def fingerprint(self) -> str:
@@ -45,14 +57,16 @@ def read_split(data: JudgedRows, seed: int) -> Split:
         taken = {prompt for row in rows for prompt in prompts_of(row) if place_of(prompt, seed) < share}
     sides = [sum(prompt in taken for prompt in prompts_of(row)) / len(prompts_of(row)) for row in rows]
     train = tuple(row for row, side in zip(rows, sides, strict=True) if side == 0)
+    shared = sides.count(1)
     if not isinstance(data.held_out, str):
+        shared = 0
         held_out = [row for row, side in zip(rows, sides, strict=True) if side == 1]
         if data.held_out and not held_out:
             raise AdjudgeError("[data] held_out leaves no prompt to test on: raise it, or give another seed")
     if not train:
         raise AdjudgeError("[data] held_out leaves no rows to train on: lower it, or give another seed")
     straddling = sum(0 < side < 1 for side in sides)
-    return Split(train, tuple(held_out), straddling)
+    return Split(train, tuple(held_out), straddling, shared)
 
 
 def prompts_of(row: Row) -> tuple[str, ...]:

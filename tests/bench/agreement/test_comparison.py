@@ -49,7 +49,7 @@ def sure(label: int, probability: float) -> tuple[float, ...]:
 def test_each_aspect_all_aspects_and_the_whole_have_their_own_figures() -> None:
     dataset = texts(*({"wit": (n,), "depth": (6 - n, 6 - n)} for n in (1, 2, 4, 5)))
     verdicts = [
-        verdict(s, wit=Part(s, distribution=sure(round(s), 0.8)), depth=Part(s), other=Part(3.0)) for s in (1, 2, 4, 5)
+        verdict(s, Wit=Part(s, distribution=sure(round(s), 0.8)), depth=Part(s), other=Part(3.0)) for s in (1, 2, 4, 5)
     ]
     scores = scores_of("pointwise", dataset, verdicts)
     assert targets_of(dataset, scores) == ["wit", "depth"]

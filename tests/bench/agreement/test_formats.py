@@ -47,6 +47,9 @@ def test_hannas_table_has_a_row_for_each_rater(tmp_path: Path) -> None:
     assert first.scores["relevance"] == (3, 5, 3) and first.scores["empathy"] == (3, 3, 1)
     assert first.overall == pytest.approx((11 / 3 + 3 + 7 / 3 + 3 * 3) / 6)
     assert other.item.response == "It swam.\nHome." and first.cluster == other.cluster == "A ship."
+    for column in ("Prompt", "Story", "Model"):
+        with pytest.raises(AdjudgeError, match=f'story 0 has another "{column}" than in'):
+            load([table(tmp_path / "twice.csv", HANNA_ROW, HANNA_ROW | {column: "Another."})])
 
 
 def test_hanna_as_lines_has_lists_of_ratings(tmp_path: Path) -> None:
@@ -72,11 +75,11 @@ def test_storyer_drops_padding_and_names_aspects(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(
         '{"prompt": "[WP] A ship", "story": "It<br>sank.", "score": 12.0,'
-        ' "comments": [[3, 2, "abrupt"], [4, 5, "alive"], [3, 4, "fine"], [-1, -1, NaN]]}\n'
+        ' "comments": [[3, 2.5, "abrupt"], [4, 5, "alive"], [3, 4, "fine"], [-1, -1, NaN]]}\n'
         '{"prompt": "p", "story": "s", "score": 1.0, "comments": [[-1, -1, NaN]]}\n'
     )
     (row,) = load([path]).rows
-    assert row.scores == {"ending": (2, 4), "character development": (5,)} and row.item.response == "It\nsank."
+    assert row.scores == {"ending": (2.5, 4), "character development": (5,)} and row.item.response == "It\nsank."
 
 
 def test_per_mpst_foretells_a_readers_last_review(tmp_path: Path) -> None:
@@ -136,20 +139,20 @@ def test_autoj_labels_are_the_first_the_second_and_a_tie(tmp_path: Path) -> None
 def test_mt_bench_votes_on_one_pair_are_one_row(tmp_path: Path) -> None:
     turns = [("user", "Q1"), ("assistant", "{}1"), ("user", "Q2"), ("assistant", "{}2")]
 
-    def talk(name: str, turn: int) -> list[dict[str, str]]:
-        return [{"role": role, "content": content.format(name)} for role, content in turns[: 2 * turn]]
+    def talk(name: str) -> list[dict[str, str]]:
+        return [{"role": role, "content": content.format(name)} for role, content in turns]
 
     def vote(winner: str, turn: int) -> dict[str, Any]:
         row = {"question_id": 81, "model_a": "x", "model_b": "y", "winner": winner, "judge": "j", "turn": turn}
-        return row | {"conversation_a": talk("A", turn), "conversation_b": talk("B", turn)}
+        return row | {"conversation_a": talk("A"), "conversation_b": talk("B")}
 
     votes = (vote("model_a", 1), vote("tie (inconsistent)", 1), vote("model_b", 2))
     first, second = load([lines(tmp_path / "m.jsonl", *votes)]).rows
     assert (first.preferred, first.pair.prompts, first.pair.a, first.pair.b) == (0.75, ("Q1", "Q1"), "A1", "B1")
     assert (second.preferred, second.pair.b, second.group, second.cluster) == (0.0, "B2", "turn 2", "81")
     assert second.pair.prompts[1] == "user: Q1\n\nassistant: B1\n\nuser: Q2"
-    turned = vote("model_a", 1) | {"model_a": "y", "model_b": "x", "conversation_a": talk("B", 1)}
-    (both,) = load([lines(tmp_path / "t.jsonl", turned | {"conversation_b": talk("A", 1)}, vote("model_b", 1))]).rows
+    turned = vote("model_a", 1) | {"model_a": "y", "model_b": "x", "conversation_a": talk("B")}
+    (both,) = load([lines(tmp_path / "t.jsonl", turned | {"conversation_b": talk("A")}, vote("model_b", 1))]).rows
     assert (both.preferred, both.pair.a, both.pair.b, both.id) == (0.0, "A1", "B1", "81/x/y/1")
 
 

@@ -45,7 +45,8 @@ def test_prompts_of_a_held_out_file_are_taken_out_of_the_other(tmp_path: Path) -
     held_out = write_rows(tmp_path / "b.jsonl", [{"prompt": "p0"}])
     data = JudgedRows(train=str(write_rows(tmp_path / "a.jsonl", ROWS)), held_out=str(held_out))
     split = read_split(data, 0)
-    assert (len(split.train), len(split.held_out)) == (117, 1)
+    assert (len(split.train), len(split.held_out), split.shared) == (117, 1, 3)
+    assert split.left_out == ["3 rows left out of training: their prompts are held out in the other file"]
 
 
 def test_an_empty_side_is_refused(tmp_path: Path) -> None:
