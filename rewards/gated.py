@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 class Gated(Reward):
     """`reward` for responses on which every one of `gates` gives at least `least`, else `shut` (0).
 
-    What a gate shuts out is not judged: it costs nothing, takes no part in a tournament, and its reward is known
-    whatever the judge would say. A gate that abstains makes the reward abstain, unless another one is shut. The parts
-    are "reward", and the gates by their names. Raises AdjudgeError as `Combined` does, and for a `shut` that is not
-    finite.
+    `shut` must be less than the reward can come to, or a policy is paid for shutting the gate: beside a tournament or a
+    reward model, whose rewards go below 0, give it. What a gate shuts out is not judged: it costs nothing, takes no
+    part in a tournament, and its reward is known whatever the judge would say. A gate that abstains makes the reward
+    abstain, unless another one is shut. The parts are "reward", and the gates by their names. Raises AdjudgeError as
+    `Combined` does, and for a `shut` that is not finite.
     """
 
     def __init__(

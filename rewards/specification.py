@@ -121,14 +121,19 @@ def engines_open(engines: Iterable[EngineFace]) -> dict[EngineSpec, EngineFace]:
 class JudgeSpec(msgspec.Struct, frozen=True):
     """A judge by its name (`KINDS`), with the options that `adjudge judge` has for it, its engine and its journal.
 
-    `options` may give `aspects` as `Aspect`s and `rubric` as a `Rubric` too. Raises AdjudgeError for a judge that
-    nobody knows and for options that it does not take.
+    The engine is by default that of `house`. `options` may give `aspects` as `Aspect`s and `rubric` as a `Rubric` too.
+    Raises AdjudgeError for a judge that nobody knows and for options that it does not take.
     """
 
     judge: str
     options: dict[str, Any] = {}
-    engine: EngineSpec = EngineSpec()
+    engine: EngineSpec = EngineSpec("house")
     journal: str | None = None
+
+    @property
+    def of_pairs(self) -> JudgeSpec:
+        """The same for pairs, where the judge has a form for these."""
+        return msgspec.structs.replace(self, judge=of_pairs(self.judge))
 
     def __post_init__(self) -> None:
         if self.judge not in KINDS:

@@ -35,6 +35,7 @@ from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.words import count_words
 
 Form = Literal["fixed", "parity", "released"]
+JUDGES = ("pairwise", "pointwise of pairs")
 Parts = Callable[[Mapping[str, float], Mapping[str, float], Sequence[Aspect]], tuple[float, float]]
 
 FORMS: dict[Form, tuple[Parts, tuple[Aspect, ...], ComponentWeights]] = {
@@ -80,7 +81,9 @@ class StoryReward(Reward):
             raise AdjudgeError(f'form is "{form}": choose {", ".join(get_args(Form))}')
         self.parts, own_aspects, own_weights = FORMS[form]
         self.aspects = tuple(aspect for aspect in checked(aspects or own_aspects) if aspect.weight > 0)
-        if isinstance(judge, JudgeSpec) and judge.judge == "pairwise" and "aspects" not in judge.options:
+        if isinstance(judge, JudgeSpec):
+            judge = judge.of_pairs
+        if isinstance(judge, JudgeSpec) and judge.judge in JUDGES and "aspects" not in judge.options:
             judge = msgspec.structs.replace(judge, options={**judge.options, "aspects": self.aspects})
         _check_judge(judge, self.aspects)
         self.source = JudgeSource(judge)
@@ -152,8 +155,11 @@ def pointwise_story_reward(
 
 def _check_judge(judge: Judge[Any, Any] | JudgeSpec, aspects: Sequence[Aspect]) -> None:
     """Raises AdjudgeError for a judge that does not give the scores that the reward is made of."""
-    if (kind := JudgeSource(judge).kind) != "pairwise":
-        raise AdjudgeError(f'a story reward needs the judge "pairwise", not "{kind or type(judge).__name__}"')
+    if (kind := JudgeSource(judge).kind) not in JUDGES:
+        raise AdjudgeError(
+            f'a story reward needs the judge "pairwise", or "pointwise" of both stories, not'
+            f' "{kind or type(judge).__name__}"'
+        )
     scored = aspects_of(judge.options["aspects"]) if isinstance(judge, JudgeSpec) else getattr(judge, "aspects", ())
     names = [aspect.name for aspect in scored]
     if missing := [aspect.name for aspect in aspects if aspect.name not in names]:

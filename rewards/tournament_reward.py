@@ -47,7 +47,7 @@ class TournamentReward(Reward):
     ) -> None:
         if over not in ("group", "reference"):
             raise AdjudgeError(f'over is "{over}": choose group or reference')
-        self.source = JudgeSource(judge)
+        self.source = JudgeSource(judge.of_pairs if isinstance(judge, JudgeSpec) else judge)
         if not self.source.of_pairs and self.source.kind != "scalar":
             raise AdjudgeError("a tournament needs a judge of pairs: choose pairwise or scalar")
         if self.source.kind == "personal of pairs":

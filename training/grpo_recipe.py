@@ -121,13 +121,15 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     At the first call and every `every`-th after it they put texts of their own to the reward, which costs as much as
     rewarding those: 336 texts with all guards. A guard named in `stop_on` ends the run when it finds what it looks for;
     the others warn, and all are among the metrics. `canaries` is a file of texts like the shipped ones, in a known
-    order, for the guards that need such (see `Canary`).
+    order, for the guards that need such (see `Canary`); `form` is what a completion looks like where the reward looks
+    for tags, with {text} in the place of such a text.
     """
 
     use: tuple[GuardName, ...] = GUARDS
     every: Whole = 100
     stop_on: tuple[GuardName, ...] = ()
     canaries: str | None = None
+    form: str | None = None
     length: LengthSettings = LengthSettings()
     canary: CanarySettings = CanarySettings()
     degenerate: ProbeSettings = ProbeSettings()
@@ -148,7 +150,7 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return reward
         try:
             guards = [guard for guard in standard_guards(self.settings()) if guard.name in self.use]
-            return Guarded(reward, guards, every=self.every, stop_on=self.stop_on)
+            return Guarded(reward, guards, every=self.every, stop_on=self.stop_on, form=self.form)
         except AdjudgeError as error:
             raise AdjudgeError(f"[guards] {error}") from error
 

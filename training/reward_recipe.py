@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from adjudge.engine.aliases import HOUSE, SMOLLM2
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.accuracy_reward import AccuracyReward
 from adjudge.rewards.aspects import parse_aspects
@@ -17,7 +18,7 @@ from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.judge_reward import JudgeReward, Scale
-from adjudge.rewards.kinds import FILES
+from adjudge.rewards.kinds import FILES, usual
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
@@ -37,7 +38,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `tokenizer` is a server's, where it is not found under the name of its model.
     """
 
-    model: str | None = "smollm2-135m"
+    model: str | None = None
     adapter: str | None = None
     device: str = "auto"
     dtype: str = "auto"
@@ -48,7 +49,17 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""
-        return EngineSpec(**msgspec.structs.asdict(self))
+        return EngineSpec(**{**msgspec.structs.asdict(self), "model": self.opened})
+
+    @property
+    def opened(self) -> str | None:
+        """The model by its name: that of the default judge where none is named, with an adapter the bare one.
+
+        None for the only one of a server.
+        """
+        if self.model is not None or self.url is not None:
+            return self.model
+        return SMOLLM2.name if self.adapter else HOUSE.name
 
     @property
     def of_policy(self) -> bool:
@@ -73,6 +84,11 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     weight: float = 1.0
     section: str | None = None
 
+    @property
+    def below_zero(self) -> bool:
+        """Whether what it pays, unweighted, may be negative."""
+        return False
+
     def open(self, surroundings: Surroundings) -> Reward:
         """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
         reward = self._reward(surroundings)
@@ -96,6 +112,10 @@ class Surroundings(msgspec.Struct, frozen=True):
     def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
         """A judge of a part, on the part's own model or the model of all."""
         return JudgeSpec(judge, options, (engine or self.engine).spec(), self.journal)
+
+    def usual(self, part: Judged) -> str:
+        """The judge that compares texts for a part that names none."""
+        return usual((part.engine or self.engine).opened, part.options)
 
     def reference(self, kind: Literal["static", "dynamic"] | None) -> Reference | None:
         """What responses are held against: the data's column, or what the policy's first weights write once."""
@@ -130,6 +150,11 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
     judge: str
     scale: Scale = "unit"
 
+    @property
+    def below_zero(self) -> bool:
+        """A reward model's logit, and a tree's sum where leaves may have negative weights."""
+        return self.judge in ("scalar", "tree")
+
     def _reward(self, surroundings: Surroundings) -> Reward:
         spec = surroundings.spec(self.judge, self.options, self.engine)
         return JudgeReward(spec, reference=surroundings.reference(self.reference), scale=self.scale)
@@ -138,14 +163,19 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
 class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
     """How a completion does against its group's others (see `TournamentReward`)."""
 
-    judge: str = "pairwise"
+    judge: str | None = None
     over: Literal["group", "reference"] = "group"
     pairing: Literal["all", "circular", "uncertain"] = "all"
     k: Annotated[int, Meta(ge=1)] = 4
 
+    @property
+    def below_zero(self) -> bool:
+        """The mean of strengths is 0."""
+        return True
+
     def _reward(self, surroundings: Surroundings) -> Reward:
         return TournamentReward(
-            surroundings.spec(self.judge, self.options, self.engine),
+            surroundings.spec(self.judge or surroundings.usual(self), self.options, self.engine),
             over=self.over,
             reference=surroundings.reference(self.reference),
             pairing=self.pairing,
@@ -154,20 +184,26 @@ class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
 
 
 class StoryPart(Judged, frozen=True, tag="story", kw_only=True):
-    """EvolvR's reward for stories (see `StoryReward`), from a pairwise judge.
+    """EvolvR's reward for stories (see `StoryReward`), from the judge "pairwise" or "pointwise".
 
     `aspects` with their weights as `adjudge judge` writes them ("coherence*3,surprise"; without: the paper's),
     `components` the weights of its three parts, `words` how many words a story should have.
     """
 
+    judge: Literal["pairwise", "pointwise"] | None = None
     form: Form = "fixed"
     aspects: str | None = None
     components: ComponentWeights | None = None
     words: tuple[int, int] = (LengthWindow().least, LengthWindow().most)
 
+    @property
+    def below_zero(self) -> bool:
+        """The published advantage is of whatever sign."""
+        return self.form == "parity"
+
     def _reward(self, surroundings: Surroundings) -> Reward:
         return StoryReward(
-            surroundings.spec("pairwise", self.options, self.engine),
+            surroundings.spec(self.judge or surroundings.usual(self), self.options, self.engine),
             surroundings.reference(self.reference),
             aspects=None if self.aspects is None else parse_aspects(self.aspects),
             weights=self.components,
@@ -322,24 +358,25 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise AdjudgeError('a product has no weights: leave them out, or set combine = "sum"')
             product = self.combine == "product"
             whole = Product(parts, "reward") if product else WeightedSum(parts, weights, "reward")
-            if gates and self.shut is None and (name := self._below_zero()):
+            name = next((name for name, part in self.parts.items() if part.weight < 0 or part.below_zero), None)
+            if gates and self.shut is None and name is not None:
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, what a shut gate pays: give shut, below that'
+                )
+            if name := self._unguarded():
+                raise AdjudgeError(
+                    f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
+                    ' of the kind "format" with that tag, and shut'
                 )
             return Gated(whole, gates, shut=self.shut or 0.0, name="reward") if gates else whole
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
 
-    def _below_zero(self) -> str | None:
-        """The first part whose share of the reward may be negative."""
-        return next(
-            (
-                name
-                for name, part in self.parts.items()
-                if part.weight < 0 or isinstance(part, TournamentPart) or getattr(part, "judge", None) == "scalar"
-            ),
-            None,
-        )
+    def _unguarded(self) -> str | None:
+        """The first part that may pay less for a section than for none, where no gate asks for the section."""
+        asked = {tag for gate in self.gates.values() if isinstance(gate, FormatPart) for tag in gate.tags}
+        parts = ((name, part) for name, part in self.parts.items() if part.section and part.section not in asked)
+        return next((name for name, part in parts if part.weight < 0 or part.below_zero), None)
 
     def placed(self, place: Place) -> RewardRecipe:
         """The same with its paths made absolute."""

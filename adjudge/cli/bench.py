@@ -117,7 +117,7 @@ def bench_probe(
     scheme: Scheme = None,
     principles: Principles = None,
     language: Language = None,
-    model: Model = DEFAULT_MODEL,
+    model: Annotated[str | None, typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_JUDGE}).")] = None,
     adapter: Adapter = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -130,6 +130,7 @@ def bench_probe(
     from adjudge.rewards.specification import EngineSpec
 
     options = judge_options(locals())
+    model = model or usual_model(DEFAULT_JUDGE, adapter)
     engine = EngineSpec(model, adapter=None if adapter is None else str(adapter), device=device, dtype=dtype)
     run(judge, options, engine)
 
@@ -198,11 +199,14 @@ def bench_policy(
     limit: Annotated[int | None, typer.Option(help="Only the first prompts.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws other texts.")] = 0,
     judge: Annotated[
-        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar"],
-        typer.Option(help="Pairwise compares both orders; a judge of single texts, the scores it gives each."),
-    ] = "pairwise",
+        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar"] | None,
+        typer.Option(
+            help="Pairwise (default) compares both orders; a judge of single texts (pointwise: default for"
+            f" {DEFAULT_JUDGE}), the scores it gives each."
+        ),
+    ] = None,
     judge_model: Annotated[
-        str | None, typer.Option(help=f"As in `adjudge judge --model` (default: {DEFAULT_MODEL}).")
+        str | None, typer.Option(help=f"As in `adjudge judge --model` (default: {DEFAULT_JUDGE}).")
     ] = None,
     judge_adapter: Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter over the judge.")] = None,
     url: Annotated[
@@ -230,11 +234,12 @@ def bench_policy(
     """
     from adjudge.commands.bench_policy import evaluate_policies
     from adjudge.engine.sampling import Sampling
+    from adjudge.rewards.kinds import usual
     from adjudge.rewards.specification import EngineSpec
 
     given = {"aspects": aspects, "rubric": rubric, "scheme": scheme, "principles": principles, "mode": mode}
     options = judge_options({**given, "language": language, "min_mass": min_mass})
-    model = judge_model or (DEFAULT_MODEL if url is None else None)
+    model = judge_model or (usual_model(DEFAULT_JUDGE, judge_adapter) if url is None else None)
     adapter = None if judge_adapter is None else str(judge_adapter)
     # With a server --device and --dtype are those of the policies alone.
     where: dict[str, Any] = {"device": device, "dtype": dtype} if url is None else {"url": url}
@@ -243,7 +248,7 @@ def bench_policy(
         prompts,
         output,
         base=base,
-        judge=judge,
+        judge=judge or usual(model, options),
         options=options,
         spec=EngineSpec(model, adapter=adapter, tokenizer=tokenizer, **where),
         samples=samples,

@@ -91,6 +91,11 @@ class CanaryMeasurement(msgspec.Struct, frozen=True):
         return math.fsum(points) / len(points) if points else None
 
     @property
+    def tells(self) -> bool:
+        """Whether any two texts have different rewards."""
+        return len({value for row in self.rewards for value in row if value is not None}) > 1
+
+    @property
     def abstained(self) -> float:
         """The share of texts without a reward."""
         values = [value for row in self.rewards for value in row]
@@ -117,7 +122,8 @@ def measure_canaries(reward: Reward, canaries: Sequence[Canary]) -> CanaryMeasur
 class CanaryGuard(Guard):
     """Watches whether the reward still puts the canaries in their order, against the first time it was asked.
 
-    Measures: `agreement` with the known order (1 all of it, ½ chance), `drift` = the first agreement minus the last,
+    Measures: `agreement` with the known order (1 all of it, ½ chance), `drift` = the first agreement minus the last
+    (first is the first time that any two texts had different rewards),
     `moved` = the mean size of the change of a canary's reward since the first time (0 for a judge that has not
     changed), `abstained` = the share of texts without a reward. `drift` and `abstained` have limits.
     """
@@ -139,8 +145,8 @@ class CanaryGuard(Guard):
     def probe(self, reward: Reward) -> None:
         """Score the canaries."""
         self.last = measure_canaries(reward, self.canaries)
-        # A judge that was away at the first step leaves nothing to drift from.
-        if self.first is None or self.first.agreement is None:
+        # A judge that was away at the first step, or told nothing apart, leaves nothing to drift from.
+        if self.first is None or not self.first.tells:
             self.first = self.last
 
     def readings(self) -> dict[str, float]:
@@ -150,7 +156,7 @@ class CanaryGuard(Guard):
         before, now, moved = self.first.agreement, self.last.agreement, self.last.moved(self.first)
         return {
             "agreement": UNKNOWN if now is None else now,
-            "drift": UNKNOWN if before is None or now is None else before - now,
+            "drift": UNKNOWN if before is None or now is None or not self.first.tells else before - now,
             "moved": UNKNOWN if moved is None else moved,
             "abstained": self.last.abstained,
         }

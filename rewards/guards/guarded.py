@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
+import msgspec
+
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
@@ -51,14 +53,16 @@ class Guarded(Layer):
     called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
     are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
     guards took this time; before them those of the reward inside. Put it outermost: trainers log what the reward that
-    they are given has.
+    they are given has. A reward that looks for tags (`FormatReward`, `SectionReward`) is probed in a `form`, with the
+    guards' texts in the place of its {text}, such as "<think>So.</think><answer>{text}</answer>": without one no such
+    text has them, and nothing can be told.
 
     A measure that crosses its limit is a warning in the log, once until it has been below again. For guards named in
     `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit. Nothing
     else that happens in a guard, or in `on_metrics`, costs a reward: it is logged, and the rewards are returned.
     It pickles with its guards' state where the reward, the guards and `on_metrics` do.
-    Raises AdjudgeError for a guard that is there twice or has a limit for no measure of its own, and for a `stop_on`
-    that is not there.
+    Raises AdjudgeError for a guard that is there twice or has a limit for no measure of its own, for a `stop_on` that
+    is not there, and for a `form` without {text}.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Guarded(Layer):
         *,
         every: int = 100,
         stop_on: Sequence[str] = (),
+        form: str | None = None,
         on_metrics: Callable[[Metrics], object] | None = None,
     ) -> None:
         self.guards = standard_guards() if guards is None else list(guards)
@@ -81,12 +86,15 @@ class Guarded(Layer):
                 raise AdjudgeError(
                     f"the guard {guard.name} has a limit for {min(strange)}: choose from {', '.join(guard.measures)}"
                 )
+        if form is not None and "{text}" not in form:
+            raise AdjudgeError(f'form is "{form[:40]}": write {{text}} where a text stands in it')
         if every < 1:
             raise AdjudgeError(f"every is {every} steps: give at least 1")
         self.reward = reward
         self.name = reward.name
         self.every = every
         self.stop_on = frozenset(stop_on)
+        self.form = form
         self.on_metrics = on_metrics
         self.step = 0
         self.failed = 0
@@ -125,7 +133,7 @@ class Guarded(Layer):
         """A guard's readings after this step; what goes wrong in it is logged and counted."""
         self._attempt(guard, "observe", lambda: guard.observe(groups, rewards))
         if (self.step - 1) % self.every == 0:
-            self._attempt(guard, "probe", lambda: guard.probe(_probed(self.reward)))
+            self._attempt(guard, "probe", lambda: guard.probe(_probed(self.reward, self.form)))
         found = dict.fromkeys(guard.measures, UNKNOWN)
         self._attempt(guard, "read", lambda: found.update(_named(guard)))
         return found
@@ -185,8 +193,23 @@ def _over(guards: Sequence[Guard], readings: dict[str, dict[str, float]]) -> lis
     ]
 
 
-def _probed(reward: Reward) -> Reward:
+def _probed(reward: Reward, form: str | None) -> Reward:
     """What probes are put to: the reward before its history comes in, which they must not add to."""
     while isinstance(reward, LengthFree):
         reward = reward.reward
-    return reward
+    return reward if form is None else _Formed(reward, form)
+
+
+class _Formed(Reward):
+    """A reward for responses once they stand in a form."""
+
+    def __init__(self, reward: Reward, form: str) -> None:
+        self.reward, self.form, self.name = reward, form, reward.name
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        return self.reward.score_groups(
+            [
+                msgspec.structs.replace(one, responses=[self.form.replace("{text}", text) for text in one.responses])
+                for one in groups
+            ]
+        )

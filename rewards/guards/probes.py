@@ -35,7 +35,8 @@ class ProbeEffect(msgspec.Struct, frozen=True):
     `effect` is the mean over the canaries of the probe's reward minus that of the text it is held against (the
     mediocre one; for the copied reference the good one), in units of `spread`; `interval` its 95 % interval by
     Student's t; `raised` the share of canaries where the probe got more; `count` how many canaries have both rewards
-    and `abstained` how many have not. None where there are too few to tell: none, or one for the interval.
+    and `abstained` how many have not. None where there are too few to tell: none, or one for the interval; and where
+    all rewards are alike, as behind a gate that lets no such text pass.
     """
 
     probe: str
@@ -75,9 +76,9 @@ def measure_probes(reward: Reward, canaries: Sequence[Canary], texts: Texts) -> 
 def _effect(name: str, pairs: Sequence[tuple[float | None, float | None]], spread: float) -> ProbeEffect:
     raises = [probe - base for probe, base in pairs if probe is not None and base is not None]
     count, abstained = len(raises), len(pairs) - len(raises)
-    if not raises:
+    if not raises or not spread:
         return ProbeEffect(name, count, abstained)
-    sizes = [rise / spread if spread else 0.0 for rise in raises]
+    sizes = [rise / spread for rise in raises]
     effect, interval = fmean(sizes), None
     if count > 1:
         half = float(stdtrit(count - 1, 0.975)) * stdev(sizes) / math.sqrt(count)

@@ -121,14 +121,28 @@ def test_a_specification_gets_the_rewards_aspects_and_pickles(tiny: Engine) -> N
     assert len(reward.engines) == 1  # the judge's and the base model's are one
 
 
+def test_a_judge_of_single_stories_gives_the_same_scores_beside_any_reference(tiny: Engine) -> None:
+    spec = JudgeSpec("pointwise", engine=EngineSpec("dummy:tiny-llama", kv_cache_gb=0.2))
+    groups = [Group("p", ("A long story of the sea.", "Short."), reference) for reference in ("One.", "The other one.")]
+    first, second = StoryReward(spec, StaticReference()).score_groups(groups)
+    alone = PointwiseJudge(tiny, STORY_ASPECTS).judge([Item("p", text, text) for text in groups[0].responses])
+    for place, verdict in enumerate(alone):
+        for aspect in STORY_ASPECTS:
+            name = f"aspect/{aspect.name}"
+            score = verdict.breakdown[aspect.name].score
+            assert first.parts[name][place] == second.parts[name][place] == score is not None
+    assert first.parts["absolute"] == second.parts["absolute"]
+    assert first.parts["advantage"] != second.parts["advantage"] and None not in first.rewards
+
+
 def test_mistakes_are_found_before_anything_is_asked(tiny: Engine) -> None:
     with pytest.raises(AdjudgeError, match='the judge does not score "creativity", which the reward weighs'):
         StoryReward(PairwiseJudge(tiny))
     with pytest.raises(AdjudgeError, match='the judge does not score "creativity"'):
         StoryReward(JudgeSpec("pairwise", {"aspects": "hanna"}))
-    with pytest.raises(AdjudgeError, match='needs the judge "pairwise", not "pointwise"'):
-        StoryReward(JudgeSpec("pointwise"))
-    with pytest.raises(AdjudgeError, match='needs the judge "pairwise", not "pointwise"'):
+    with pytest.raises(AdjudgeError, match='or "pointwise" of both stories, not "tree"'):
+        StoryReward(JudgeSpec("tree"))
+    with pytest.raises(AdjudgeError, match='or "pointwise" of both stories, not "pointwise"'):
         StoryReward(PointwiseJudge(tiny))  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match='form is "fix"'):
         StoryReward(StoryJudge(), form="fix")  # type: ignore[arg-type]

@@ -8,7 +8,10 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import Reward
-from adjudge.training.reward_recipe import RewardRecipe
+from adjudge.rewards.specification import JudgeSpec
+from adjudge.rewards.story_reward import StoryReward
+from adjudge.rewards.tournament_reward import TournamentReward
+from adjudge.training.reward_recipe import Engine, RewardRecipe
 from tests.training.runs import tiny_recipe
 
 ENDS = {"kind": "check", "ends_with": ["."]}
@@ -72,6 +75,14 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
             {"parts": {"x": {"kind": "tournament"}}, "gates": {"y": ENDS}},
             r'\[reward\] the part "x" can pay less than 0',
         ),
+        (
+            {"parts": {"x": {"kind": "story", "form": "parity"}}, "gates": {"y": ENDS}},
+            r'\[reward\] the part "x" can pay less than 0',
+        ),
+        (
+            {"parts": {"x": {"kind": "tournament", "section": "answer"}}},
+            r'\[reward\] the part "x" can pay less than 0, what a completion without its section is paid: give a gate',
+        ),
         ({"combine": "product", "parts": {"x": ENDS | {"weight": 2.0}}}, r"\[reward\] a product has no weights: leave"),
         ({"parts": {"ends": {"weight": 0.0}}}, r"\[reward\] all weights are 0"),
     ],
@@ -84,6 +95,16 @@ def test_a_mistake_is_found_before_any_model_is_opened(reward: dict[str, Any], m
 def test_a_shut_gate_pays_what_the_recipe_says() -> None:
     reward = opened(parts={"sea": SEA | {"weight": -1.0}}, gates={"ends": ENDS}, shut=-3.0)
     assert rewards(reward, "no end", "The sea.", "No.") == (-3.0, -1.0, 0.0)
+
+
+def test_the_judge_of_a_part_that_names_none_is_the_houses_and_compares_as_it_can() -> None:
+    house = Engine()
+    assert house.opened == "house" == JudgeSpec("pointwise").engine.model
+    assert Engine(adapter="lora").opened == "smollm2-135m" and Engine(url="http://localhost:1").opened is None
+    for kind in ("story", "tournament"):
+        for engine, judge in (({}, "pointwise of pairs"), ({"model": "smollm2-135m"}, "pairwise")):
+            part = opened(parts={"x": {"kind": kind, "engine": engine}}).parts["x"]  # type: ignore[attr-defined]
+            assert isinstance(part, StoryReward | TournamentReward) and part.source.kind == judge
 
 
 POINTWISE = {"kind": "judge", "judge": "pointwise"}

@@ -34,9 +34,11 @@ class Split(msgspec.Struct, frozen=True):
     @property
     def left_out(self) -> list[str]:
         """What a user is told of rows on neither side."""
-        why = ((self.straddling, "pairs left out: one prompt to train on, the other held out"),)
-        why = (*why, (self.shared, "rows left out of training: their prompts are held out in the other file"))
-        return [f"{count} {words}" for count, words in why if count]
+        why = {
+            "pairs left out: one prompt to train on, the other held out": self.straddling,
+            "rows left out of training: their prompts are held out in the other file": self.shared,
+        }
+        return [f"{count} {words}" for words, count in why.items() if count]
 
     @property
     def fingerprint(self) -> str:

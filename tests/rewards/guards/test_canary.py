@@ -62,8 +62,12 @@ def test_a_judge_that_was_away_at_first_is_measured_from_when_it_came() -> None:
     guard.probe(Made(lambda group, text: None))
     assert guard.readings()["abstained"] == 1.0 > guard.limits["abstained"]
     assert math.isnan(guard.readings()["drift"])
+    guard.probe(Made(lambda group, text: 0.0))  # as behind a gate that lets none of the texts pass
+    assert math.isnan(guard.readings()["drift"])
     guard.probe(Made())
     assert guard.readings()["drift"] == 0.0
+    guard.probe(Made(lambda group, text: 0.0))
+    assert guard.readings()["drift"] == 0.5 > guard.limits["drift"]
 
 
 @given(st.lists(st.tuples(*[st.none() | st.floats(-1e9, 1e9)] * 3), min_size=1, max_size=6))

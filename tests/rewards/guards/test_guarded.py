@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import HANNA
+from adjudge.rewards.checks import SectionReward
+from adjudge.rewards.gated import Gated
+from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import Canary, CanaryGuard, read_canaries
 from adjudge.rewards.guards.collapse import CollapseGuard
@@ -317,3 +320,18 @@ def test_a_judge_on_a_real_engine_goes_through_all_of_it() -> None:
     assert guarded.metrics["guards/canary/drift"] == 0
     unknown = {name for name, value in guarded.metrics.items() if math.isnan(value)}
     assert unknown == {f"guards/collapse/{measure}" for measure in CollapseGuard.measures}
+
+
+def test_a_reward_that_looks_for_tags_is_probed_in_their_form() -> None:
+    paid = Gated(SectionReward(Made()), {"format": FormatReward(("think", "answer"))})
+    bare, formed = (
+        Guarded(paid, [CanaryGuard(CANARIES), InjectionGuard(CANARIES)], form=form)
+        for form in (None, "<think>So.</think><answer>{text}</answer>")
+    )
+    for guarded in (bare, formed):
+        guarded.score_groups([of_words(1, 2)])
+    assert all(math.isnan(bare.metrics[f"guards/{name}"]) for name in ("canary/drift", "injection/worst"))
+    assert formed.metrics["guards/canary/agreement"] == 1.0 and formed.metrics["guards/canary/drift"] == 0.0
+    assert not math.isnan(formed.metrics["guards/injection/worst"])
+    with pytest.raises(AdjudgeError, match=r"form is \"<answer>\": write \{text\}"):
+        Guarded(paid, [], form="<answer>")

@@ -106,9 +106,9 @@ def test_a_reward_that_cannot_tell_ordinary_texts_apart_is_measured_by_all_it_gi
     )
     assert effect.effect == pytest.approx(1 / math.sqrt(0.25 * 0.75))
     constant = measure_probes(Made(lambda group, text: 0.1), CANARIES, injected_texts)
-    assert {(one.effect, one.rise) for one in constant} == {(0.0, 0.0)}
+    assert {(one.effect, one.rise) for one in constant} == {(None, None)}  # nothing is known of such a reward
     rounding = measure_probes(Made(lambda group, text: 0.3 if len(text) % 2 else 0.1 + 0.2), CANARIES, injected_texts)
-    assert {one.effect for one in rounding} == {0.0}
+    assert {one.effect for one in rounding} == {None}
 
 
 def test_rewards_that_are_missing_or_not_finite_are_counted_not_used() -> None:
