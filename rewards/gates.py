@@ -18,7 +18,7 @@ from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.story_formulas import LengthWindow
-from adjudge.rewards.words import count_words, words_of
+from adjudge.rewards.words import count_words, pieces_of
 
 SCRIPTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("de", "en", "es", "fr", "id", "it", "nl", "pl", "pt", "sv", "tr", "vi"), ("LATIN",)),
@@ -139,7 +139,8 @@ class LanguageReward(TextReward):
 class RepetitionReward(TextReward):
     """The share of different ones among a text's runs of `n` words: 1 where none comes twice, towards 0 for a loop.
 
-    Words are compared without case. A text of fewer than n words repeats nothing: 1. Raises AdjudgeError for n below 1.
+    Words are compared without case, and marks count as words, so that a loop without blanks is one too. A text of
+    fewer than n words repeats nothing: 1. Raises AdjudgeError for n below 1.
     """
 
     name = "repetition"
@@ -152,7 +153,7 @@ class RepetitionReward(TextReward):
     def value(self, text: str) -> float:
         """The reward of a text, in [0, 1]."""
         numbers: dict[str, int] = {}  # so that a word of a megabyte is hashed once
-        words = [numbers.setdefault(word, len(numbers)) for word in words_of(text.casefold())]
+        words = [numbers.setdefault(word, len(numbers)) for word in pieces_of(text.casefold())]
         runs = len(words) - self.n + 1
         if runs < 1:
             return 1.0

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import re
 
-_ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-"""Kana and Chinese characters."""
+_ALONE = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Thai, Lao, Burmese and Khmer; kana and Chinese characters."""
 _WORD = re.compile(rf"[{_ALONE}]|[^\s{_ALONE}]+")
+
+
+_PIECE = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]+")
 
 
 def words_of(text: str) -> list[str]:
     """The words of a text, in order; a Chinese character or a kana is a word of its own. Linear in the text."""
     return _WORD.findall(text)
+
+
+def pieces_of(text: str) -> list[str]:
+    """The same, but that marks within a word part it: "the-sea" is the, - and sea."""
+    return _PIECE.findall(text)
 
 
 def count_words(text: str) -> int:

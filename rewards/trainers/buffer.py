@@ -44,9 +44,10 @@ class Buffer:
     while the reward is busy are scored together; a mistake in one of them is raised to its own members, and the others
     get their rewards.
 
-    A sample that comes again, by its identity, counts once: it gets what it got, also when its group has been done for
-    a while, and its text is the later one where the group still waits. (The same identity with another text after that
-    is another sample.) Samples without an identity are all different.
+    A sample that comes again, by its identity, counts once: it gets what it got, also when its group has been done, up
+    to `patience` seconds after it came, and its text is the later one where the group still waits. (The same identity
+    with another text after that is another sample.) Samples without an identity are all different. Where a whole group
+    comes under one identity that is a mistake, and raised to it.
     """
 
     def __init__(self, scorer: Scorer, size: int, patience: float = 300.0, reference: str = "reference") -> None:
@@ -57,7 +58,7 @@ class Buffer:
         self.scorer, self.size, self.patience, self.reference = scorer, size, patience, reference
         self._changed = Condition()
         self._waiting: dict[Hashable, _Waiting] = {}
-        self._done: OrderedDict[tuple[Hashable, Hashable], tuple[str, Future[Member]]] = OrderedDict()
+        self._done: OrderedDict[tuple[Hashable, Hashable], tuple[str, Future[Member], float]] = OrderedDict()
         self._thread: Thread | None = None
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -74,13 +75,14 @@ class Buffer:
         `size` is the group's, where it is not the one of all (in an evaluation).
         """
         with self._changed:
-            if (known := self._again(group, sample, identity)) is not None:
+            whole = self.size if size is None else size
+            if (known := self._again(group, sample, identity, whole)) is not None:
                 return known
             waiting = self._waiting.get(group)
             if waiting is None:
                 waiting = self._waiting[group] = _Waiting(time.monotonic() + self.patience)
             future = waiting.add(sample, identity)
-            if len(waiting.samples) >= (self.size if size is None else size):
+            if len(waiting.samples) >= whole:
                 del self._waiting[group]
                 self._waiting[object()] = waiting  # the next sample begins another group
                 waiting.until = 0.0
@@ -98,21 +100,24 @@ class Buffer:
         """The same for event loops; a caller that is cancelled leaves its sample in the group."""
         return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity, size)))
 
-    def _again(self, group: Hashable, sample: Sample, identity: Hashable) -> Future[Member] | None:
+    def _again(self, group: Hashable, sample: Sample, identity: Hashable, whole: int) -> Future[Member] | None:
         """What a sample that has come before gets; the text of one whose group still waits is the new one."""
         if identity is None:
             return None
         waiting = self._waiting.get(group)
         if waiting is not None and (future := waiting.replace(sample, identity)) is not None:
             self._remember((group, identity), sample.response, future)
+            if len(waiting.samples) == 1 and 2 < whole <= waiting.texts:  # of two, one may have come again
+                del self._waiting[group]
+                waiting.fail(_one_name(identity, waiting.texts))
             return future
-        response, known = self._done.get((group, identity), (None, None))
-        if known is None or response != sample.response or (known.done() and known.exception() is not None):
+        response, known, came = self._done.get((group, identity), (None, None, 0.0))
+        if known is None or response != sample.response or time.monotonic() > came + self.patience:
             return None
-        return known
+        return None if known.done() and known.exception() is not None else known
 
     def _remember(self, key: tuple[Hashable, Hashable], response: str, future: Future[Member]) -> None:
-        self._done[key] = (response, future)
+        self._done[key] = (response, future, time.monotonic())
         while len(self._done) > REMEMBERED:
             self._done.popitem(last=False)
 
@@ -163,19 +168,28 @@ class Buffer:
                     waiting.settle(answer)
 
 
+def _one_name(identity: Hashable, texts: int) -> AdjudgeError:
+    return AdjudgeError(
+        f"{texts} different samples of a group came as {str(identity)[:40]!r}: give an identity that tells the samples"
+        " of one prompt apart, which a column of the data set does not, or none"
+    )
+
+
 class _Waiting:
-    """A group whose members are coming in, until all are there or `until` has passed."""
+    """A group whose members are coming in, until all are there or `until` has passed; `texts` counts different ones."""
 
     def __init__(self, until: float) -> None:
         self.until = until
         self.samples: list[Sample] = []
         self._futures: list[Future[Member]] = []
         self._places: dict[Hashable, int] = {}
+        self.texts = 0
 
     def add(self, sample: Sample, identity: Hashable) -> Future[Member]:
         future: Future[Member] = Future()
         if identity is not None:
             self._places[identity] = len(self.samples)
+        self.texts += 1
         self.samples.append(sample)
         self._futures.append(future)
         return future
@@ -183,6 +197,7 @@ class _Waiting:
     def replace(self, sample: Sample, identity: Hashable) -> Future[Member] | None:
         if (place := self._places.get(identity)) is None:
             return None
+        self.texts += self.samples[place].response != sample.response
         self.samples[place] = sample
         return self._futures[place]
 

@@ -104,13 +104,14 @@ def test_repetition_is_the_share_of_different_runs_of_words() -> None:
     assert RepetitionReward(4).value("one two three") == RepetitionReward().value("") == 1.0
     assert RepetitionReward(1).value("so so so so") == pytest.approx(1 / 4, abs=1e-6)
     assert RepetitionReward(2).value("漢字漢字") == pytest.approx(2 / 3, abs=1e-6)
-    assert RepetitionReward().value("the same four words " * 1000) < 0.01
+    for loop in ("the same four words ", "ha,ha,ha,ha,", "the-sea-the-sea-", "ไปทะเล", "!!! ??? ... ;;; "):
+        assert RepetitionReward().value(loop * 1000) < 0.01
 
 
 def test_length_counts_words_and_chinese_characters() -> None:
     reward = LengthReward(LengthWindow(4, 6))
     assert reward.value("one two three") == pytest.approx(0.5, abs=1e-6)
-    assert reward.value("四个汉字") == 1.0
+    assert reward.value("四个汉字") == reward.value("ทะเล") == 1.0
     assert reward.value("") == 0.0
     [group] = reward.score_groups([Group("p", ("one two three", ""))])
     assert group.rewards == (0.5, 0.0) and group.measures["words"] == (3.0, 0.0)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -99,6 +100,23 @@ def test_the_later_text_of_a_retried_sample_counts_while_its_group_waits_and_is_
     assert first.result(60) == again.result(60) == value(-1.0)
     assert asked(buffer) == [["a", "bbb"]]
     assert not buffer.put("p", sample("of the next epoch"), "one").done()
+
+
+def test_a_group_under_one_identity_is_a_mistake_that_is_told_at_once() -> None:
+    buffer = Buffer(Scorer(Relative()), 3, LONG)
+    futures = [buffer.put("p", sample(text), "row 7") for text in ("a", "b", "b", "c")]
+    for future in futures:
+        with pytest.raises(AdjudgeError, match="3 different samples of a group came as 'row 7': give an identity"):
+            future.result(60)
+
+
+def test_a_text_that_comes_again_in_a_later_epoch_is_another_sample() -> None:
+    buffer = Buffer(Scorer(Relative()), 2, 0.5)
+    first = [buffer.put("p", sample(text), text) for text in ("a", "bbb")]
+    assert [future.result(60).reward for future in first] == [-1.0, 1.0]
+    time.sleep(0.6)
+    second = [buffer.put("p", sample(text), text) for text in ("a", "bb")]
+    assert [future.result(60).reward for future in second] == [-0.5, 0.5] and second[0] is not first[0]
 
 
 def test_equal_identities_of_different_groups_are_different_samples() -> None:
