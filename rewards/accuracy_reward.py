@@ -28,10 +28,10 @@ class AccuracyReward(Reward):
     with too few, too many or other answers, or words after them, which the judge in reasoned mode would not read, has
     not failed to be judged: it earns `unreadable` (0; None: it abstains).
 
-    Parts are "error", Σ |y − y*|, and "score/…" with what was written; the measure "readable" is 1 or 0. Raises
-    AdjudgeError naming prompt and column for a score of people's that is missing or outside 1 to 5. The paper's flaw
-    stays with the formula: always writing the data's commonest scores pays well; a guard has to watch the entropy of
-    what is written.
+    Parts are "error", Σ |y − y*|, and "score/…" with what was written, None where that is unreadable; the measure
+    "readable" is 1 or 0. Raises AdjudgeError naming prompt and column for a score of people's that is missing or
+    outside 1 to 5. The paper's flaw stays with the formula: always writing the data's commonest scores pays well; a
+    guard has to watch the entropy of what is written.
     """
 
     def __init__(
@@ -66,7 +66,8 @@ class AccuracyReward(Reward):
         measures = {"readable": float(written is not None), "words": float(count_words(response))}
         if written is None:
             reason: Reason | None = "unparsable" if self.unreadable is None else None
-            return ResponseReward(self.unreadable, reason, measures=measures)
+            unknown = dict.fromkeys(("error", *(f"score/{column}" for column in self.columns)))
+            return ResponseReward(self.unreadable, reason, unknown, measures)
         error = math.fsum(abs(y - own) for y, own in zip(written, gold, strict=True))
         scores = {f"score/{column}": y for column, y in zip(self.columns, written, strict=True)}
         return ResponseReward(math.exp(-self.rate * error), None, {"error": error, **scores}, measures)

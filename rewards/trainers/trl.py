@@ -161,9 +161,9 @@ class TrlReward(_Trl):
 
     All processes must call it, as GRPOTrainer does: it gathers the texts and columns and gives each process an equal
     share of the groups. The rewards are the same to the last bit for any number of processes if the judge's are so in
-    any company, as the engine's are; but layers (`LengthFree`, `Guarded`) know only the groups that their process scored,
-    so that lengths are levelled by another slope in each. An error of one process is raised in all. Every process logs the
-    same metrics, of all groups; `measures` keeps those of the last call.
+    any company, as the engine's are; but layers (`LengthFree`, `Guarded`) know only the groups that their process
+    scored, so that lengths are levelled by another slope in each. An error of one process is raised in all. Every
+    process logs the same metrics, of all groups; `measures` keeps those of the last call.
     """
 
     def __call__(
