@@ -79,6 +79,7 @@ def measure_agreement(
         bootstrap=study.how,
         limit=limit,
         draw_seed=draw_seed,
+        unrated=dataset.unrated,
         protocol=protocol,
         truncated=sum(verdict.truncated for verdict in found.verdicts),
     )

@@ -67,7 +67,8 @@ class RatedPair(msgspec.Struct, frozen=True):
 class DataSet(msgspec.Struct, frozen=True):
     """Rated texts, or rated pairs (then `scale` says nothing).
 
-    `scale` has the ends of people's scores, `aspects` the option of judges that fits them best.
+    `scale` has the ends of people's scores, `aspects` the option of judges that fits them best, `unrated` how many
+    texts of the files nobody rated, which are left out.
     """
 
     name: str
@@ -75,6 +76,7 @@ class DataSet(msgspec.Struct, frozen=True):
     rows: tuple[Any, ...]
     scale: tuple[float, float] = (1.0, 5.0)
     aspects: str | None = None
+    unrated: int = 0
 
     @property
     def clusters(self) -> list[str]:
@@ -95,7 +97,11 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
             raise AdjudgeError(f'{row.place} has the id "{row.id[:40]}" of {earlier}: give each row one of its own')
         seen[row.id] = row.place
     return msgspec.structs.replace(
-        first, name=" + ".join(dict.fromkeys(one.name for one in sets)), rows=rows, aspects=first.aspects
+        first,
+        name=" + ".join(dict.fromkeys(one.name for one in sets)),
+        rows=rows,
+        aspects=first.aspects,
+        unrated=sum(one.unrated for one in sets),
     )
 
 

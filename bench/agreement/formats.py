@@ -110,9 +110,9 @@ def _loaded(
     found = tuple(read(rows, path))
     if not found:
         raise AdjudgeError(f"{path.name} has no text that people have judged: give another file")
-    return DataSet(
-        path.stem if name in ("scores", "expected") else name, one.what, found, scale or one.scale, one.aspects
-    )
+    unrated = len(rows) - len(found) if one.read is rated_texts.storyer else 0
+    title = path.stem if name in ("scores", "expected") else name
+    return DataSet(title, one.what, found, scale or one.scale, one.aspects, unrated)
 
 
 def _check_columns(rows: Sequence[Row], one: Format, name: str) -> None:

@@ -53,6 +53,7 @@ class Setting(msgspec.Struct, frozen=True):
     draw_seed: int = 0
     protocol: str | None = None
     truncated: int = 0
+    unrated: int = 0
 
 
 def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
@@ -109,7 +110,11 @@ def abstention_line(setting: Setting) -> str:
     """How many verdicts there are, and how many have no value, by reason."""
     found = ", ".join(f"{count} {reason}" for reason, count in sorted(setting.abstained.items())) or "0"
     shortened = f"; {counted(setting.truncated, 'text')} shortened to fit" if setting.truncated else ""
-    return f"{counted(setting.rows, 'row')} of {counted(setting.prompts, 'prompt')}; abstained: {found}{shortened}"
+    unrated = (
+        f"; {counted(setting.unrated, 'text')} of the files left out: nobody rated them" if setting.unrated else ""
+    )
+    rows = f"{counted(setting.rows, 'row')} of {counted(setting.prompts, 'prompt')}"
+    return f"{rows}; abstained: {found}{shortened}{unrated}"
 
 
 def write_tables(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], setting: Setting) -> list[Path]:

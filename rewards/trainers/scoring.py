@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, Literal
 
@@ -75,39 +75,53 @@ class Scorer:
 
     def score(self, groups: Sequence[Group]) -> Scored:
         """The rewards of each group, in order; raises what ends the run, wherever it is."""
+        return self._scored(groups, lambda: self._layered(groups, self._inside(groups, apart=False)))
+
+    def score_inside(self, groups: Sequence[Group]) -> Scored:
+        """The same without the layers around the reward: of a part of a step's groups."""
+        return self._scored(groups, lambda: self._inside(groups, apart=False))
+
+    def layered(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> Scored:
+        """What the layers make of all rewards of a step, which `score_inside` gave."""
+        return self._scored(groups, lambda: self._layered(groups, rewards))
+
+    def score_apart(self, groups: Sequence[Group]) -> list[Answer]:
+        """As `score`, of groups that only happen to be asked for together: an error is that of its own group."""
+        return self._within(groups, lambda: self._layered(groups, self._inside(groups, apart=True))) if groups else []
+
+    def _scored(self, groups: Sequence[Group], ask: Callable[[], list[Answer]]) -> Scored:
         began = time.monotonic()
         before = _tokens(self.reward)
-        rewards = _all_rewards(self._within(groups, apart=False)) if groups else []
+        rewards = _all_rewards(self._within(groups, ask)) if groups else []
         after = _tokens(self.reward)
         computed, saved = after[0] - before[0], after[1] - before[1]
         return Scored(rewards, time.monotonic() - began, computed, saved, dict(getattr(self.reward, "metrics", {})))
 
-    def score_apart(self, groups: Sequence[Group]) -> list[Answer]:
-        """The same for groups that only happen to be asked for together: an error is that of its own group."""
-        return self._within(groups, apart=True) if groups else []
-
-    def _within(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
+    def _within(self, groups: Sequence[Group], ask: Callable[[], list[Answer]]) -> list[Answer]:
         """The answers, or abstentions where there is a deadline and it passes."""
         if self.deadline is None:
             with self._busy:
-                return self._asked(groups, apart)
+                return ask()
         ends = time.monotonic() + self.deadline
         if self._busy.acquire(timeout=self.deadline):
-            call = Call(lambda: self._asked(groups, apart), self._busy, self.name)
+            call = Call(ask, self._busy, self.name)
             call.start()
             if (answers := call.answers_by(ends)) is not None:
                 return answers
         _log.warning('reward "%s" took longer than %g s: %d groups abstain', self.name, self.deadline, len(groups))
         return [_abstaining(group, "timeout") for group in groups]
 
-    def _asked(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
-        inside, layers = layers_of(self.reward)
-        answers = self._answers(inside, groups, apart)
+    def _inside(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
+        answers = self._answers(layers_of(self.reward)[0], groups, apart)
         if not apart:
             _all_rewards(answers)
+        return answers
+
+    def _layered(self, groups: Sequence[Group], answers: Sequence[Answer]) -> list[Answer]:
+        layers = layers_of(self.reward)[1]
         pairs = [(group, one) for group, one in zip(groups, answers, strict=True) if isinstance(one, GroupReward)]
         if not layers or not pairs:
-            return answers
+            return list(answers)
         known, rewards = [group for group, _ in pairs], [reward for _, reward in pairs]
         for layer in layers:
             rewards = layer.after(known, rewards)

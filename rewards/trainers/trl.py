@@ -24,6 +24,7 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
@@ -160,10 +161,10 @@ class TrlReward(_Trl):
     """A reward function that scores every group once, in one process, and gives each process its completions' rewards.
 
     All processes must call it, as GRPOTrainer does: it gathers the texts and columns and gives each process an equal
-    share of the groups. The rewards are the same to the last bit for any number of processes if the judge's are so in
-    any company, as the engine's are; but layers (`LengthFree`, `Guarded`) know only the groups that their process
-    scored, so that lengths are levelled by another slope in each. An error of one process is raised in all. Every
-    process logs the same metrics, of all groups; `measures` keeps those of the last call.
+    share of the groups; layers around the reward (`LengthFree`, `Guarded`) are the first process's, which has all of
+    them. The rewards are the same to the last bit for any number of processes if the judge's are so in any company, as
+    the engine's are. An error of one process is raised in all. Every process logs the same metrics, of all groups;
+    `measures` keeps those of the last call.
     """
 
     def __call__(
@@ -185,10 +186,22 @@ class TrlReward(_Trl):
         groups = self._groups(self._cut([sample for samples in slices for sample in samples], self._size(log_metric)))
         placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
         rewards = [placed[place] for place in range(len(groups))]
-        rank, _ = place_among_processes()
+        rank, count = place_among_processes()
         first = sum(map(len, slices[:rank]))
         local = slice(first, first + len(slices[rank]))
-        return self._report(groups, _together([scored for _, scored in done], rewards), local, log_metric, log_extra)
+        scored = _together([scored for _, scored in done], rewards)
+        if count > 1 and layers_of(self.scorer.reward)[1]:
+            outcome = attempt(lambda: self.scorer.layered(groups, rewards) if rank == 0 else None)
+            layered = values_of(share(outcome))[0]
+            assert layered is not None
+            scored = Scored(
+                layered.rewards,
+                scored.seconds + layered.seconds,
+                scored.tokens_computed + layered.tokens_computed,
+                scored.tokens_saved + layered.tokens_saved,
+                scored.metrics | layered.metrics,
+            )
+        return self._report(groups, scored, local, log_metric, log_extra)
 
     def _share_of_work(
         self, gathered: Sequence[Outcome[list[Sample]]], size: int | None
@@ -198,7 +211,8 @@ class TrlReward(_Trl):
         groups = self._groups(self._cut(samples, size))
         rank, count = place_among_processes()
         places = shares(groups, count)[rank]
-        return places, self.scorer.score([groups[place] for place in places])
+        score = self.scorer.score if count == 1 else self.scorer.score_inside
+        return places, score([groups[place] for place in places])
 
 
 class AsyncTrlReward(_Trl):

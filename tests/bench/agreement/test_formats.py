@@ -78,7 +78,9 @@ def test_storyer_drops_padding_and_names_aspects(tmp_path: Path) -> None:
         ' "comments": [[3, 2.5, "abrupt"], [4, 5, "alive"], [3, 4, "fine"], [-1, -1, NaN]]}\n'
         '{"prompt": "p", "story": "s", "score": 1.0, "comments": [[-1, -1, NaN]]}\n'
     )
-    (row,) = load([path]).rows
+    dataset = load([path])
+    (row,) = dataset.rows
+    assert dataset.unrated == 1
     assert row.scores == {"ending": (2.5, 4), "character development": (5,)} and row.item.response == "It\nsank."
 
 

@@ -12,7 +12,13 @@ import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.guards.canary import CanaryGuard
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.layer import layers_of
+from adjudge.rewards.guards.length import LengthGuard
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
+from tests.rewards.guards.made import CANARIES
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Trips, fails_on_second
 
 PROMPTS = ["Tell one.", "Tell one.", "Tell two.", "Tell two.", "Tell three.", "Tell three."]
@@ -22,6 +28,7 @@ NOTES = ["one", "one", "two", "two", "three", "three"]
 
 def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
     """What both processes go through, in order: a reward function, and what is not as usual in its arguments."""
+    level, watched = levelled(), for_trl(Guarded(Relative(), [LengthGuard(), CanaryGuard(CANARIES)]), 2)
     found: dict[str, tuple[Any, dict[str, Any]]] = {
         "relative": (for_trl(Relative(), 2), {}),
         "inferred": (for_trl(Relative()), {}),
@@ -35,8 +42,18 @@ def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
         "tripped": (for_trl(Trips(len), 2), {}),
         "abstains in one": (for_trl(Told(fails_on_second), 2, on_failure="abstain"), {}),
         "after all that": (for_trl(Relative(), 2), {}),
+        "levelled": (level, {}),
+        "levelled again": (level, {}),
+        "watched": (watched, {}),
     }
     return found
+
+
+def levelled() -> TrlReward:
+    """A reward without its length trend from the second call on."""
+    function = for_trl(LengthFree(Relative(), warmup=0), 2)
+    assert isinstance(function, TrlReward)
+    return function
 
 
 def call(rank: int, folder: str) -> None:
@@ -61,7 +78,7 @@ def call(rank: int, folder: str) -> None:
         }
         try:
             rewards = function(**(arguments | unusual))
-            asked = [group.prompt for group in getattr(function.scorer.reward, "asked", ())]
+            asked = [group.prompt for group in getattr(layers_of(function.scorer.reward)[0], "asked", ())]
             came[name] = {"rewards": rewards, "metrics": metrics, "extra": extra, "asked": asked}
         except AdjudgeError as error:
             came[name] = (type(error).__name__, str(error), getattr(error, "__notes__", []))

@@ -17,7 +17,8 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
-from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, in_two_processes
+from tests.rewards.guards.made import CANARIES
+from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, in_two_processes, levelled
 from tests.rewards.trainers.rewards import Judged, Patient, Relative, Told, fails_on_second
 
 
@@ -56,6 +57,21 @@ def test_a_group_cut_by_the_local_batch_gets_to_the_bit_what_one_process_gives(
     came: list[dict[str, Any]], name: str, reward: Any
 ) -> None:
     assert came[0][name]["rewards"] + came[1][name]["rewards"] == alone(for_trl(reward, 2))
+
+
+def test_what_lengths_earn_is_learnt_from_all_groups_whoever_scored_them(came: list[dict[str, Any]]) -> None:
+    one = levelled()
+    for name in ("levelled", "levelled again"):
+        assert came[0][name]["rewards"] + came[1][name]["rewards"] == alone(one)
+        assert came[0][name]["metrics"] == came[1][name]["metrics"]
+    assert came[0]["levelled"]["rewards"] != came[0]["levelled again"]["rewards"]
+    assert dict(came[0]["levelled again"]["metrics"])["relative/length_free/groups"] == 6.0
+
+
+def test_guards_see_all_groups_and_ask_their_own_texts_once(came: list[dict[str, Any]]) -> None:
+    assert came[0]["watched"]["metrics"] == came[1]["watched"]["metrics"]
+    probes = {canary.prompt for canary in CANARIES}
+    assert probes <= set(came[0]["watched"]["asked"]) and not probes & set(came[1]["watched"]["asked"])
 
 
 def test_every_group_is_scored_once_and_the_work_is_shared(came: list[dict[str, Any]]) -> None:
