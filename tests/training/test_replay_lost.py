@@ -35,7 +35,7 @@ CARD = Card("hasty", "f", None, "float32", 1000)
 TEXTS = ["alpha", "beta", "gamma"]
 OPTIONS = {"min_mass": 0.0, "aspects": "coherence,surprise"}
 JUDGE = {"kind": "judge", "judge": "pointwise", "options": OPTIONS}
-TOURNAMENT = {"kind": "tournament", "options": {**OPTIONS, "aspects": "coherence"}}
+TOURNAMENT = {"kind": "tournament", "judge": "pairwise", "options": {**OPTIONS, "aspects": "coherence"}}
 
 
 class Hasty(AbsentEngine):
