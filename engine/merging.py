@@ -38,6 +38,19 @@ def merge(base: Path, adapter: Path, folder: Path) -> None:
     save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / WEIGHTS, {"format": "pt"})
 
 
+def average(adapter: Path, other: Path, share: float) -> None:
+    """Leave a share of another adapter's tensors in those of an adapter, which was trained on from it.
+
+    Weights half-way to what they were trained to often keep more of what they knew (arXiv 2109.01903).
+    """
+    tensors, before = load_file(adapter / ADAPTER), load_file(other / ADAPTER)
+    mixed = {
+        name: (share * before[name].float() + (1 - share) * tensor.float()).to(tensor.dtype)
+        for name, tensor in tensors.items()
+    }
+    save_file(mixed, adapter / ADAPTER)
+
+
 def half_precision(adapter: Path) -> None:
     """Store an adapter's tensors in bfloat16, in half the room."""
     tensors = load_file(adapter / ADAPTER)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from adjudge.engine.adapters import Base, write_base
 from adjudge.engine.aliases import ALIASES, HOUSE, bare
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import ModelUnsupported
-from adjudge.engine.merging import ADAPTER, WEIGHTS, half_precision, merge
+from adjudge.engine.merging import ADAPTER, WEIGHTS, average, half_precision, merge
 from adjudge.engine.sources import open_source, resolve
 
 
@@ -54,6 +55,16 @@ def test_an_adapter_in_half_precision_is_half_the_size_and_does_nearly_the_same(
     assert (adapter / ADAPTER).stat().st_size < 0.6 * size
     after = load_file(adapter / ADAPTER)
     assert all(torch.allclose(after[name].float(), before[name], rtol=2**-8) for name in before)
+
+
+def test_the_average_of_adapters_lies_between_them(saved: tuple[Path, Path], tmp_path: Path) -> None:
+    _, adapter = saved
+    shutil.copytree(adapter, tmp_path / "later")
+    before = load_file(adapter / ADAPTER)
+    save_file({name: tensor + 1 for name, tensor in before.items()}, tmp_path / "later" / ADAPTER)
+    average(tmp_path / "later", adapter, 0.25)
+    after = load_file(tmp_path / "later" / ADAPTER)
+    assert all(torch.allclose(after[name].float(), before[name].float() + 0.75, atol=0.02) for name in before)
 
 
 def test_an_adapter_of_another_base_is_refused_with_both_names(saved: tuple[Path, Path], tmp_path: Path) -> None:

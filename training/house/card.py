@@ -19,6 +19,7 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
         else "\nOn texts of held-out prompts, made worse in the same ways, the rank correlation of its scores with the"
         f" known ones is {run.after:.3f} (before training {run.before:.3f}).\n"
     )
+    kept = f" {recipe.keep:.0%} of what it went on from is kept in its weights." if recipe.keep else ""
     before = "" if recipe.policy.adapter is None else _before(Path(recipe.policy.adapter))
     kind = "trained from" if recipe.policy.method == "full" else "an adapter for"
     return f"""# A judge of stories, {kind} {recipe.policy.model}
@@ -28,7 +29,7 @@ No person's score went into it: it has read stories as their authors left them, 
 known steps, and has learnt to tell how far each had been taken down.
 
 - Texts: {texts[0]} to train on, {texts[1]} of other prompts held out; {run.step} steps of
-  {recipe.optimiser.rows_per_step} rows, seed {recipe.seed}.
+  {recipe.optimiser.rows_per_step} rows, seed {recipe.seed}.{kept}
 - Licences of the texts: {", ".join(licences)}{" (of this run; see below for the one before)" * bool(before)}.
 {measured}
 ## Texts

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
-from adjudge.engine.merging import half_precision
+from adjudge.engine.merging import average, half_precision
 from adjudge.engine.sources import OpenModel
 from adjudge.rewards.aspects import aspects_of
 from adjudge.training.evaluator.direct import SlotTask
@@ -69,6 +69,8 @@ def train_house(
     if run.main:
         if recipe.policy.method == "lora":
             half_precision(folder.policy)
+            if recipe.keep and recipe.policy.adapter is not None:
+                average(folder.policy, Path(recipe.policy.adapter), recipe.keep)
         text = card(recipe, [len(side) for side in sides], train.done, run)
         write_whole(folder.policy / "README.md", text.encode())
     return run

@@ -72,8 +72,12 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `adjudge train house` reads."""
+    """What `adjudge train house` reads.
 
+    `keep` is the share of the adapter that a run goes on from in what it leaves, their weights' average; 0: none.
+    """
+
+    keep: Share = 0.0
     sources: tuple[TextSource, ...]
     excerpts: Excerpts = Excerpts()
     aspects: str | None = None
@@ -83,6 +87,10 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
         if not self.sources:
             raise AdjudgeError("a recipe of this kind needs texts: write [[sources]] with path, licence, attribution")
         aspects_of(self.asked)
+        if self.keep and (self.policy.adapter is None or self.policy.method == "full"):
+            raise AdjudgeError(
+                "keep is a share of the adapter to go on from: name one with [policy] adapter, or drop it"
+            )
 
     @property
     def asked(self) -> str | tuple[Aspect, ...]:

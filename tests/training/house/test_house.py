@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item, Pair
@@ -37,11 +40,18 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
     card = (run.folder.policy / "README.md").read_text()
     assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
 
-    policy = {"adapter": str(run.folder.policy)}
+    policy = {"model": "dummy:tiny-llama", "adapter": str(run.folder.policy)}
     further = card_of(recipe(tmp_path, "further", policy=policy), [1, 1], {}, run)
     assert "of this run" in further and "## Before this run" in further and "#### Texts" in further
     unknown = card_of(recipe(tmp_path, "further", policy={"adapter": str(tmp_path)}), [1, 1], {}, run)
     assert "Nothing is known of its texts" in unknown
+
+    with pytest.raises(AdjudgeError, match="keep is a share of the adapter to go on from"):
+        recipe(tmp_path, "none", keep=0.5)
+    kept = train_house(recipe(tmp_path, "kept", policy=policy, keep=1.0))
+    assert "100% of what it went on from" in (kept.folder.policy / "README.md").read_text()
+    adapter = "policy/adapter_model.safetensors"
+    assert (tmp_path / "kept" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
 
     engine = Engine(str(run.folder.start), adapter=run.folder.policy)
     assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None
@@ -53,5 +63,4 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
         (folder / "trainer_state.json").unlink()
     resumed = train_house(cut, resume=True)
     assert resumed.step == stopped.step
-    adapter = "policy/adapter_model.safetensors"
     assert (tmp_path / "cut" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
