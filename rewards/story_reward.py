@@ -36,6 +36,7 @@ from adjudge.rewards.words import count_words
 
 Form = Literal["fixed", "parity", "released"]
 JUDGES = ("pairwise", "pointwise of pairs")
+"""The kinds of judges that score both stories of a pair by aspects."""
 Parts = Callable[[Mapping[str, float], Mapping[str, float], Sequence[Aspect]], tuple[float, float]]
 
 FORMS: dict[Form, tuple[Parts, tuple[Aspect, ...], ComponentWeights]] = {

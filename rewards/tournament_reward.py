@@ -49,9 +49,11 @@ class TournamentReward(Reward):
             raise AdjudgeError(f'over is "{over}": choose group or reference')
         self.source = JudgeSource(judge.of_pairs if isinstance(judge, JudgeSpec) else judge)
         if not self.source.of_pairs and self.source.kind != "scalar":
-            raise AdjudgeError("a tournament needs a judge of pairs: choose pairwise or scalar")
+            raise AdjudgeError("a tournament needs a judge of pairs: choose pairwise, pointwise or scalar")
         if self.source.kind == "personal of pairs":
-            raise AdjudgeError("a tournament has no reviews to give to a personal judge: choose pairwise or scalar")
+            raise AdjudgeError(
+                "a tournament has no reviews to give to a personal judge: choose pairwise, pointwise or scalar"
+            )
         self.over = over
         self.reference = reference or (StaticReference() if over == "reference" else None)
         self.tournament = Tournament(

@@ -9,8 +9,6 @@ _ALONE = (
 )
 """Thai, Lao, Burmese and Khmer; kana and Chinese characters."""
 _WORD = re.compile(rf"[{_ALONE}]|[^\s{_ALONE}]+")
-
-
 _PIECE = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]+")
 
 

@@ -49,10 +49,10 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""
-        return EngineSpec(**{**msgspec.structs.asdict(self), "model": self.opened})
+        return EngineSpec(**{**msgspec.structs.asdict(self), "model": self.model_name})
 
     @property
-    def opened(self) -> str | None:
+    def model_name(self) -> str | None:
         """The model by its name: that of the default judge where none is named, with an adapter the bare one.
 
         None for the only one of a server.
@@ -115,7 +115,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     def usual(self, part: Judged) -> str:
         """The judge that compares texts for a part that names none."""
-        return usual((part.engine or self.engine).opened, part.options)
+        return usual((part.engine or self.engine).model_name, part.options)
 
     def reference(self, kind: Literal["static", "dynamic"] | None) -> Reference | None:
         """What responses are held against: the data's column, or what the policy's first weights write once."""

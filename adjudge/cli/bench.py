@@ -201,8 +201,8 @@ def bench_policy(
     judge: Annotated[
         Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar"] | None,
         typer.Option(
-            help="Pairwise (default) compares both orders; a judge of single texts (pointwise: default for"
-            f" {DEFAULT_JUDGE}), the scores it gives each."
+            help="A judge of single texts compares the scores it gives each; pairwise both texts, in both orders"
+            f" (default: pointwise for {DEFAULT_JUDGE}, else pairwise)."
         ),
     ] = None,
     judge_model: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -44,10 +45,10 @@ class Buffer:
     while the reward is busy are scored together; a mistake in one of them is raised to its own members, and the others
     get their rewards.
 
-    A sample that comes again, by its identity, counts once: it gets what it got, also when its group has been done, up
-    to `patience` seconds after it came, and its text is the later one where the group still waits. (The same identity
-    with another text after that is another sample.) Samples without an identity are all different. Where a whole group
-    comes under one identity that is a mistake, and raised to it.
+    A sample that comes again, by its identity, counts once: it gets what it got, also for `patience` seconds after its
+    group is done, and its text is the later one where the group still waits. (The same identity with another text after
+    that is another sample.) Samples without an identity are all different. Where a whole group comes under one identity
+    that is a mistake, and raised to it.
     """
 
     def __init__(self, scorer: Scorer, size: int, patience: float = 300.0, reference: str = "reference") -> None:
@@ -58,7 +59,7 @@ class Buffer:
         self.scorer, self.size, self.patience, self.reference = scorer, size, patience, reference
         self._changed = Condition()
         self._waiting: dict[Hashable, _Waiting] = {}
-        self._done: OrderedDict[tuple[Hashable, Hashable], tuple[str, Future[Member], float]] = OrderedDict()
+        self._done: OrderedDict[tuple[Hashable, Hashable], tuple[str, Future[Member], _Waiting]] = OrderedDict()
         self._thread: Thread | None = None
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -87,7 +88,7 @@ class Buffer:
                 self._waiting[object()] = waiting  # the next sample begins another group
                 waiting.until = 0.0
             if identity is not None:
-                self._remember((group, identity), sample.response, future)
+                self._remember((group, identity), sample.response, future, waiting)
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="adjudge-buffer", daemon=True)
                 self._thread.start()
@@ -106,18 +107,22 @@ class Buffer:
             return None
         waiting = self._waiting.get(group)
         if waiting is not None and (future := waiting.replace(sample, identity)) is not None:
-            self._remember((group, identity), sample.response, future)
+            self._remember((group, identity), sample.response, future, waiting)
             if len(waiting.samples) == 1 and 2 < whole <= waiting.texts:  # of two, one may have come again
                 del self._waiting[group]
                 waiting.fail(_one_name(identity, waiting.texts))
             return future
-        response, known, came = self._done.get((group, identity), (None, None, 0.0))
-        if known is None or response != sample.response or time.monotonic() > came + self.patience:
+        if (found := self._done.get((group, identity))) is None:
+            return None
+        response, known, its_group = found
+        if response != sample.response or time.monotonic() > its_group.ended + self.patience:
             return None
         return None if known.done() and known.exception() is not None else known
 
-    def _remember(self, key: tuple[Hashable, Hashable], response: str, future: Future[Member]) -> None:
-        self._done[key] = (response, future, time.monotonic())
+    def _remember(
+        self, key: tuple[Hashable, Hashable], response: str, future: Future[Member], waiting: _Waiting
+    ) -> None:
+        self._done[key] = (response, future, waiting)
         while len(self._done) > REMEMBERED:
             self._done.popitem(last=False)
 
@@ -176,10 +181,13 @@ def _one_name(identity: Hashable, texts: int) -> AdjudgeError:
 
 
 class _Waiting:
-    """A group whose members are coming in, until all are there or `until` has passed; `texts` counts different ones."""
+    """A group whose members are coming in, until all are there or `until` has passed; `texts` counts different ones.
+
+    `ended` is when it was answered: not yet.
+    """
 
     def __init__(self, until: float) -> None:
-        self.until = until
+        self.until, self.ended = until, math.inf
         self.samples: list[Sample] = []
         self._futures: list[Future[Member]] = []
         self._places: dict[Hashable, int] = {}
@@ -202,12 +210,14 @@ class _Waiting:
         return self._futures[place]
 
     def settle(self, reward: GroupReward) -> None:
+        self.ended = time.monotonic()
         columns = (reward.settled, filled(reward), reward.abstained)
         for future, value, number, why in zip(self._futures, *columns, strict=True):
             if future.set_running_or_notify_cancel():
                 future.set_result(Member(value, number, why))
 
     def fail(self, error: BaseException) -> None:
+        self.ended = time.monotonic()
         for future in self._futures:
             if future.set_running_or_notify_cancel():
                 future.set_exception(error)

@@ -149,6 +149,8 @@ def test_qurls_protocol_scores_rubrics_in_three_ways_beside_six_dimensions(run: 
     assert by_target["fixed"]["judge"].startswith("not judged: the criteria have weights")
     assert all(by_target[name]["rows"] == 4 for name in ("free", "binary", "six dimensions"))
     assert figures()["six dimensions", "published: QuRL, plain judge, HelloBench", "spearman"] == "0.080000"
+    failed = run("s.jsonl", "--model", "nowhere/at-all", "--protocol", "qurl", "--rubric", "r.toml", "-o", "none")
+    assert failed.exit_code != 0 and not Path("none/agreement.csv").exists()  # a model that is not there fits no scheme
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def test_a_shut_gate_pays_what_the_recipe_says() -> None:
 
 def test_the_judge_of_a_part_that_names_none_is_the_houses_and_compares_as_it_can() -> None:
     house = Engine()
-    assert house.opened == "house" == JudgeSpec("pointwise").engine.model
-    assert Engine(adapter="lora").opened == "smollm2-135m" and Engine(url="http://localhost:1").opened is None
+    assert house.model_name == "house" == JudgeSpec("pointwise").engine.model
+    assert Engine(adapter="lora").model_name == "smollm2-135m" and Engine(url="http://localhost:1").model_name is None
     for kind in ("story", "tournament"):
         for engine, judge in (({}, "pointwise of pairs"), ({"model": "smollm2-135m"}, "pairwise")):
             part = opened(parts={"x": {"kind": kind, "engine": engine}}).parts["x"]  # type: ignore[attr-defined]

@@ -13,10 +13,11 @@ from adjudge.training.run import Run
 def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run: Run) -> str:
     """What the adapter is, what it was made of, and how it did on texts of unseen prompts, in Markdown."""
     licences = sorted({source.licence for source in recipe.sources})
+    whose = "the scores of what the run came to, not yet averaged with its beginning," if recipe.keep else "its scores"
     measured = (
         ""
         if run.before is None or run.after is None
-        else "\nOn texts of held-out prompts, made worse in the same ways, the rank correlation of its scores with the"
+        else f"\nOn texts of held-out prompts, made worse in the same ways, the rank correlation of {whose} with the"
         f" known ones is {run.after:.3f} (before training {run.before:.3f}).\n"
     )
     kept = f" {recipe.keep:.0%} of what it went on from is kept in its weights." if recipe.keep else ""

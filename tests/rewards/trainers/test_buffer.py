@@ -16,7 +16,7 @@ from adjudge.rewards.trainers import buffer as module
 from adjudge.rewards.trainers.buffer import Buffer, Member
 from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
-from tests.rewards.trainers.rewards import Relative, Short, Told, fails_on_second
+from tests.rewards.trainers.rewards import Patient, Relative, Short, Told, fails_on_second
 
 LONG = 3600.0
 
@@ -117,6 +117,17 @@ def test_a_text_that_comes_again_in_a_later_epoch_is_another_sample() -> None:
     time.sleep(0.6)
     second = [buffer.put("p", sample(text), text) for text in ("a", "bb")]
     assert [future.result(60).reward for future in second] == [-0.5, 0.5] and second[0] is not first[0]
+
+
+def test_a_sample_that_comes_again_while_its_group_is_scored_for_long_is_the_same_sample() -> None:
+    reward = Patient()
+    buffer = Buffer(Scorer(reward), 2, 0.2)
+    first = [buffer.put("p", sample(text), text) for text in ("a", "bbb")]
+    assert reward.began.wait(60)
+    time.sleep(0.4)
+    assert buffer.put("p", sample("a"), "a") is first[0]
+    reward.went_on.set()
+    assert [future.result(60).reward for future in first] == [-1.0, 1.0]
 
 
 def test_equal_identities_of_different_groups_are_different_samples() -> None:
