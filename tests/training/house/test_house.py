@@ -14,8 +14,11 @@ from adjudge.rewards.verdict import Item, Pair
 from adjudge.training.house.card import card as card_of
 from adjudge.training.house.house import train_house
 from adjudge.training.house.recipe import HouseRecipe
-from adjudge.training.recipe import recipe_of
+from adjudge.training.recipe import read_recipe, recipe_of
+from adjudge.training.sft_recipe import read_sft_recipe
 from tests.training.house.stories import OWN
+
+RECIPES = Path(__file__).parents[3] / "examples" / "recipes"
 
 
 def recipe(tmp_path: Path, name: str, **changes: Any) -> HouseRecipe:
@@ -65,3 +68,9 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
     resumed = train_house(cut, resume=True)
     assert resumed.step == stopped.step
     assert (tmp_path / "cut" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("house*.toml")), ids=lambda path: path.stem)
+def test_the_examples_are_recipes(path: Path) -> None:
+    recipe = read_sft_recipe(path) if path.stem == "house-writer" else read_recipe(path, HouseRecipe)
+    assert recipe.output.endswith(f"out/{path.stem}")
