@@ -75,11 +75,10 @@ class KeptText(msgspec.Struct, frozen=True, array_like=True):
 class Texts:
     """Has texts written, many at a time, free or of the form of a JSON `schema`.
 
-    A text that is empty, cut short (unless `cut` ones are wanted too) or unusable to its reader is written again with
-    another seed, `attempts` times in all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a
-    text does not depend on its company. With a `journal` every text that came to its end is kept under what decides it,
-    unusable ones too, and not asked for again. `asked`, `remembered` and `rewritten` count texts, `shortened` prompts
-    that did not fit.
+    A text that is empty, cut short or unusable to its reader is written again with another seed, `attempts` times in
+    all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a text does not depend on its
+    company. With a `journal` every text that came to its end is kept under what decides it, unusable ones too, and not
+    asked for again. `asked`, `remembered` and `rewritten` count texts, `shortened` prompts that did not fit.
     Raises AdjudgeError for settings that make no sense.
     """
 
@@ -92,7 +91,6 @@ class Texts:
         schema: Mapping[str, Any] | None = None,
         attempts: int = 3,
         seed: int = 0,
-        cut: bool = False,
     ) -> None:
         self.reserve = room_for(sampling, engine, attempts=attempts)
         self.engine = engine
@@ -102,16 +100,11 @@ class Texts:
         self.journal = journal
         self.attempts = attempts if sampling.temperature > 0 else 1
         self.seed = seed
-        self.ends = ("stop", "length") if cut else ("stop",)
         self.asked = self.remembered = self.rewritten = self.shortened = 0
 
     def prompt(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """A prompt in the model's chat template, its untrusted texts shortened where it would not fit."""
-        return self.fitted(self.engine.chat(messages, answer))
-
-    def fitted(self, prompt: Prompt) -> Prompt:
-        """A prompt, its untrusted texts shortened where it would not fit."""
-        [prompt], shortened = self.engine.fit([prompt], self.reserve)
+        [prompt], shortened = self.engine.fit([self.engine.chat(messages, answer)], self.reserve)
         self.shortened += shortened
         return prompt
 
@@ -132,7 +125,7 @@ class Texts:
             for index, kept in self._texts(wanted):
                 place, attempt = window[index]
                 try:
-                    yield place, reads[place](self._usable(kept))
+                    yield place, reads[place](_usable(kept))
                 except Unusable as unusable:
                     if kept.ended in ("stop", "length") and attempt + 1 < self.attempts:
                         self.rewritten += 1
@@ -155,14 +148,6 @@ class Texts:
 
         keys = [self._key(prompt, seed) for prompt, seed in wanted]
         return once(self.journal, keys, ask, pack=msgspec.json.encode, unpack=unpack, ended=lambda text: text.ended)
-
-    def _usable(self, kept: KeptText) -> str:
-        """The text; raises Unusable for one that did not end as wanted or is blank."""
-        if kept.ended not in self.ends:
-            raise Unusable("cut_short" if kept.ended == "length" else kept.ended)
-        if not kept.text.strip():
-            raise Unusable("empty")
-        return kept.text
 
     def _key(self, prompt: Prompt, seed: int) -> str:
         engine = self.engine
@@ -320,3 +305,12 @@ def check_whole(path: Path) -> None:
 
 def _kept(completion: Completion) -> KeptText:
     return KeptText(well_formed(completion.text), completion.finish_reason)
+
+
+def _usable(kept: KeptText) -> str:
+    """The text; raises Unusable for one that did not come to its end or is blank."""
+    if kept.ended != "stop":
+        raise Unusable("cut_short" if kept.ended == "length" else kept.ended)
+    if not kept.text.strip():
+        raise Unusable("empty")
+    return kept.text

@@ -1,4 +1,4 @@
-"""`adjudge writing`: texts made worse on purpose or gone on with by a model, and benchmarks made of texts."""
+"""`adjudge writing`: texts made worse on purpose, and benchmarks made of texts."""
 
 from __future__ import annotations
 
@@ -51,35 +51,6 @@ def writing_disturb(
         output or texts.with_suffix(".disturbed.jsonl"),
         kinds=kinds,
         most=most,
-        writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
-    )
-
-
-@writing.command("continue")
-@with_groups
-def writing_continue(
-    texts: Texts,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The texts and what became of them.")] = None,
-    *,
-    writing: Annotated[Writing, written(160, 1.0)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
-) -> None:
-    """Have a model go on from the `prompt` of each text: what small models write, the worse the more freely.
-
-    Every row gets what the model makes of its prompt, as many sentences as its text has or fewer, in the column
-    `worse`, by the temperature (`continued at 1`): run it again on the output for another one. Such rows are a source
-    of `adjudge train house`. What never came to two sentences stands in OUTPUT.dropped.jsonl.
-    """
-    from adjudge.commands.writing import continue_file
-
-    continue_file(
-        texts,
-        output or texts.with_suffix(".continued.jsonl"),
         writing=writing,
         source=source,
         earlier=earlier,

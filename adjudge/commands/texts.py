@@ -30,19 +30,13 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
         return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
 
     def texts(
-        self,
-        engine: EngineFace,
-        book: Journal,
-        schema: Mapping[str, Any] | None = None,
-        regex: str | None = None,
-        *,
-        cut: bool = False,
+        self, engine: EngineFace, book: Journal, schema: Mapping[str, Any] | None = None, regex: str | None = None
     ) -> Texts:
-        """What has texts written so, JSON of a `schema` or of the form of a `regex` where there is one, also `cut`."""
+        """What has texts written so, JSON of a `schema` or of the form of a `regex` where there is one."""
         from adjudge.training.stages import Texts
 
         sampling = msgspec.structs.replace(self.sampling, regex=regex)
-        return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed, cut=cut)
+        return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed)
 
 
 def tell_texts(texts: Texts) -> None:

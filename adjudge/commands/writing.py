@@ -1,4 +1,4 @@
-"""`adjudge writing`: texts in, worse texts or a benchmark out, resumable at any point."""
+"""`adjudge writing`: texts in, disturbed texts or a benchmark out, resumable at any point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from adjudge.commands.texts import Writing, tell_texts
 from adjudge.training.attrition import Count, show_attrition
 from adjudge.training.stages import Passed, Scores, read_stage
 from adjudge.training.writing.building import SCHEMA, Building, candidates_of
-from adjudge.training.writing.continuing import beginnings, go_on
 from adjudge.training.writing.disturbances import TRANSFERS, disturb, parse_kinds
 from adjudge.training.writing.tasks import completions, guided, opened, parse_tasks
 
@@ -45,20 +44,6 @@ def disturb_file(
     if texts is not None:
         tell_texts(texts)
     print(f"disturbed: {output}\ndropped: {beside(output, 'dropped')}")
-
-
-def continue_file(
-    path: Path, output: Path, *, writing: Writing, source: Source, earlier: Earlier, journal: Path | None
-) -> None:
-    """Have a model go on with the prompts of `path`, as long as the texts beside them."""
-    sources = beginnings(read_stage(path))
-    with stage_run("the texts", path, output, earlier=earlier, journal=journal) as run:
-        texts = writing.texts(run.open(source), run.book, cut=True)
-        made = go_on(sources, texts)
-        write_parts(output, made.kept, [made])
-    show_attrition([Count.of(made)], f"Continuations of {path.name}")
-    tell_texts(texts)
-    print(f"continued: {output}\ndropped: {beside(output, 'dropped')}")
 
 
 def build_file(

@@ -113,22 +113,6 @@ def test_mistakes_are_found_before_a_model_is_loaded(
     assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)
 
 
-def test_texts_are_gone_on_with_at_one_temperature_after_another(
-    run: Run, script: Callable[[Script], ScriptedEngine]
-) -> None:
-    write_rows([{"id": name, "prompt": f"{name} came.", "text": "A. B."} for name in "abc"])
-    script(lambda shown, before: "One. Two. Three." if "c" in shown[0] else "Cool. Air." if shown[0] == "a" else "No")
-    result = run("continue", "t.jsonl", "--temperature", "0.6")
-    assert result.exit_code == 0, result.output
-    assert "too_short 1" in result.stdout and "5 written, 2 of them again" in result.stdout
-    engine = script(lambda shown, before: "Hot. Air.")
-    assert run("continue", "t.continued.jsonl", "-o", "more.jsonl").exit_code == 0 and len(engine.asked) == 2
-    assert [(line["id"], line["worse"]) for line in lines("more.jsonl")] == [
-        ("a", {"continued at 0.6": "Cool. Air.", "continued at 1": "Hot. Air."}),
-        ("c", {"continued at 0.6": "One. Two.", "continued at 1": "Hot. Air."}),
-    ]
-
-
 def test_a_benchmark_is_built_of_good_texts_and_every_drop_is_told(
     run: Run, script: Callable[[Script], ScriptedEngine]
 ) -> None:

@@ -15,9 +15,11 @@ from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item
 
 PAIRS = Path(__file__).parents[2] / "examples" / "pairs.jsonl"
-ASPECTS = parse_aspects("hanna")
+ASPECTS = parse_aspects("coherence,engagement")
 WORDS = 60
 """How much of an honest story is read: whole sentences up to so many words."""
+STORIES = 16
+"""How many of them each trick is held against."""
 
 END = re.compile(r"(?<=[.!?])\s")
 CHEERS = (
@@ -87,7 +89,7 @@ def _honest(story: str) -> str:
 @pytest.fixture(scope="module")
 def beaten(smollm2: str) -> dict[str, list[bool]]:
     """By trick, whether each honest story scores above what was handed in instead."""
-    rows = [json.loads(line) for line in PAIRS.read_text().splitlines()]
+    rows = [json.loads(line) for line in PAIRS.read_text().splitlines()[:STORIES]]
     honest = [(row["prompt"], _honest(row[f"story_{row['expected']}"])) for row in rows]
     texts = [
         (name, place, prompt, trick(prompt, story, place))

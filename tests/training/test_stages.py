@@ -61,11 +61,6 @@ def test_a_text_that_did_not_come_to_its_end_is_not_read(tiny: Engine, written: 
     assert isinstance(found, Unusable) and found.reason == reason and len(engine.asked) == asked
 
 
-def test_a_text_that_was_cut_short_is_read_where_such_are_wanted(tiny: Engine) -> None:
-    engine = ScriptedEngine(tiny, lambda shown, before: ("12", "length"))
-    assert list(Texts(engine, SHORT, cut=True).write(prompts("a"), number)) == [(0, 12)]
-
-
 def test_a_run_that_was_killed_asks_for_nothing_twice(tiny: Engine, book: Journal, monkeypatch: Any) -> None:
     monkeypatch.setattr(stages, "WINDOW", 2)
     answers = {"a": "1", "b": "x", "c": "3", "d": "4"}

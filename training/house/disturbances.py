@@ -12,10 +12,8 @@ from random import Random
 
 import msgspec
 
-from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.general import EXPLANATIONS, FORMS, GENERAL, SUMMARIES
 from adjudge.training.house.texts import Corpus, Story, tokens_of, written
-from adjudge.training.writing.continuing import temperature_of
 
 Sentences = list[str]
 Step = Callable[[Sentences, Random, Corpus, Story], Sentences | None]
@@ -294,25 +292,5 @@ DISTURBANCES: dict[str, Disturbance] = {
     "explained": Disturbance(explained, _costs(".16 .22 .30 .36 .40 .26 .34 .44 .32 .38 .14"), 0.3),
     "transfer": Disturbance(transfer, _costs(".26 .28 .44 .20 .44 .26 .38 .50 .36 .44 .16"), 0.3),
 }
-TOLD_STEPS = 2
-"""How many steps down a worse telling by a disturbance's name is."""
 HARD = ("order", "foreign", "contradiction", "drift", "middle", "forced ending")
 """What is seen by how sentences follow each other alone: done twice as often as the others."""
-#                       rel  coh  emp  sur  eng  cpx  end  sty  cha  qua  flu
-CONTINUED: dict[str, float] = _costs(".24 .36 .30 .18 .32 .26 .34 .28 .30 .38 .18")
-"""What it costs a text that a small model has written it, and again every 0.67 of temperature."""
-
-
-def left_of(telling: str, aspects: Sequence[str]) -> dict[str, float]:
-    """What is left of a text's scores in a worse telling of it, by what that is called: a disturbance, or a
-    continuation ("continued at 0.6").
-
-    Raises AdjudgeError for what is neither.
-    """
-    if telling in DISTURBANCES:
-        return {aspect: (1 - DISTURBANCES[telling].cost(aspect)) ** TOLD_STEPS for aspect in aspects}
-    if (temperature := temperature_of(telling)) is not None:
-        return {aspect: (1 - CONTINUED.get(aspect, 0.3)) ** (1 + 1.5 * temperature) for aspect in aspects}
-    raise AdjudgeError(
-        f'a worse telling goes by "{telling[:40]}": choose {", ".join(DISTURBANCES)}, continued at TEMPERATURE'
-    )

@@ -24,8 +24,7 @@ class TextFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file (JSONL or CSV, `text` and `prompt` its columns) or a folder of .txt and .md files.
 
     A column that holds several texts by name gives all of them. A row may have, in `worse`, worse tellings of its text
-    by the disturbance that each is a case of: {"drift": "...", "bland": "..."}, or what a model wrote in its place, as
-    `adjudge writing continue` does.
+    by the disturbance that each is a case of: {"drift": "...", "bland": "..."}.
     """
 
     path: str

@@ -11,17 +11,16 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
 from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.wire import Row
 from adjudge.training.evaluator.split import place_of
-from adjudge.training.house.disturbances import DISTURBANCES, HARD, left_of
+from adjudge.training.house.disturbances import DISTURBANCES, HARD
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import Excerpts
 from adjudge.training.house.texts import Corpus, Story
 from adjudge.training.house.typesetting import typeset
-from adjudge.training.writing import passages
-from adjudge.training.writing.continuing import temperature_of
 
 BEST = 4.7
 """The score of a text as its author left it; 1 is the lowest."""
@@ -37,10 +36,8 @@ OTHER_PROMPT = {"relevance": 0.92, "coherence": 0.12, "quality": 0.35}
 OTHER_PROMPT_OTHERWISE = 0.06
 TOLD_WORSE = 0.6
 """How often a text that has worse tellings beside it comes with one of those."""
-COOLER = 0.6
-"""How often a continuation comes beside a less free one, where there is one, and not beside the author's text."""
-FURTHER_DOWN = 0.3
-"""How often beside itself, further down."""
+TOLD_STEPS = 2
+"""How many steps down such a telling is."""
 VERDICT = 0.35
 """What a verdict beside a text costs on every aspect."""
 
@@ -74,8 +71,9 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
     Of each there are two versions, one worse than the other: as a pair, or as two rows that are learnt together, so
     that what they share, which says nothing, cancels out. Raises AdjudgeError for a worse telling of an unknown kind.
     """
-    for name in sorted({name for story in stories for name in story.worse}):
-        left_of(name, ())
+    for story in stories:
+        if unknown := sorted(set(story.worse) - set(DISTURBANCES)):
+            raise AdjudgeError(f'a worse telling goes by "{unknown[0][:40]}": choose {", ".join(DISTURBANCES)}')
     maker = _Maker(stories, how, [aspect.name for aspect in aspects])
     single: list[Row] = []
     pairs: list[Row] = []
@@ -134,20 +132,10 @@ class _Maker:
         if not story.worse or random.random() >= TOLD_WORSE:
             return self._versions(self._excerpt(story, random), random)
         name = random.choice(list(story.worse))
-        cooler: list[str] = []
-        if (temperature := temperature_of(name)) is not None:
-            if random.random() < FURTHER_DOWN:
-                told = passages.sentences(story.worse[name])
-                written = Story(story.number, story.prompt, told.parts, told.gaps)
-                return self._versions((written, True), random, left_of(name, self.aspects))
-            cooler = [one for one in story.worse if (temperature_of(one) or temperature) < temperature]
-        better = _Text(story.prompt, _joined(story.sentences, story.gaps), dict.fromkeys(self.aspects, 1.0), True)
-        if cooler and random.random() < COOLER:
-            better = self._telling(story, random.choice(cooler))
-        return better, self._said(f"{name}, told so", self._telling(story, name))
-
-    def _telling(self, story: Story, name: str) -> _Text:
-        return _Text(story.prompt, story.worse[name], left_of(name, self.aspects), True)
+        whole = dict.fromkeys(self.aspects, 1.0)
+        left = {aspect: (1 - DISTURBANCES[name].cost(aspect)) ** TOLD_STEPS for aspect in self.aspects}
+        better = _Text(story.prompt, _joined(story.sentences, story.gaps), whole, True)
+        return better, self._said(f"{name}, told so", _Text(story.prompt, story.worse[name], left, True))
 
     def _excerpt(self, story: Story, random: Random) -> tuple[Story, bool]:
         """Some sentences of it that follow each other, and whether they go to its end."""
@@ -162,15 +150,10 @@ class _Maker:
             return Story(story.number, story.prompt, parts, gaps), ended
         return Story(story.number, parts[0], parts[1:], gaps[1:]), ended
 
-    def _versions(
-        self, excerpt: tuple[Story, bool], random: Random, left: dict[str, float] | None = None
-    ) -> tuple[_Text, _Text]:
-        """The excerpt some steps down, often none, and further down: by more steps, or by what a policy may try.
-
-        `left` is what is left of its scores before that: all, unless said.
-        """
+    def _versions(self, excerpt: tuple[Story, bool], random: Random) -> tuple[_Text, _Text]:
+        """The excerpt some steps down, often none, and further down: by more steps, or by what a policy may try."""
         story, ended = excerpt
-        whole = _Text(story.prompt, "", left or dict.fromkeys(self.aspects, 1.0), ended)
+        whole = _Text(story.prompt, "", dict.fromkeys(self.aspects, 1.0), ended)
         better, sentences = self._down(whole, list(story.sentences), random.choice(BEGINNING), story, random)
         fate = random.random()
         if fate < self.how.hostile:

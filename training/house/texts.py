@@ -37,7 +37,7 @@ class Story(msgspec.Struct, frozen=True):
     """A text in sentences, each after the gap before it, and the prompt it answers ("" where there is none).
 
     `number` is the text's among all; its excerpts have it too. `worse` has worse tellings of the whole text, by the
-    disturbance that they are a case of, and continuations of its prompt by small models.
+    disturbance that they are a case of.
     """
 
     number: int

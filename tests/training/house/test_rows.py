@@ -7,7 +7,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house import rows as module
-from adjudge.training.house.disturbances import CONTINUED, DISTURBANCES
+from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.recipe import ASPECTS, Excerpts
 from adjudge.training.house.rows import BEST, rows_of, split
 from adjudge.training.house.texts import Story
@@ -108,28 +108,8 @@ def test_worse_tellings_come_beside_their_text_and_cost_what_their_kind_costs() 
         [(aspect, given)] = columns["scores"].items()
         assert left(given[1]) == pytest.approx((1 - DISTURBANCES["drift"].cost(aspect)) ** 2, abs=1e-3)
     assert rows.done["drift, told so"] > 100
-    with pytest.raises(AdjudgeError, match='goes by "sad": choose order.*, continued at'):
+    with pytest.raises(AdjudgeError, match='goes by "sad": choose order'):
         rows_of([Story(0, "p", ("One.", "Two.", "Three."), (" ",) * 3, {"sad": "No."})], 1, Excerpts(), ASPECTS, "0")
-
-
-def test_continuations_come_beside_the_text_cooler_ones_and_themselves_further_down() -> None:
-    worse = {"continued at 0.5": "Cool air came. It stayed.", "continued at 1.5": "Hot air came. It left."}
-    told = Story(0, "p", ("It rained.", "She ran home.", "It was dry there."), (" ",) * 3, worse)
-    other = Story(1, "q", tuple(f"The {n} went away again." for n in range(9)), (" ",) * 9)
-    found = rows_of([told, other], 600, Excerpts(pairs=0, hostile=0), ASPECTS, "0").single
-    seen = set()
-    for better, worst in zip(found[::2], found[1::2], strict=True):
-        texts = [row.columns["response"].lower().replace(" .", ".") for row in (better, worst)]
-        known = {text.lower(): float(name.split()[-1]) for name, text in worse.items()}
-        seen.add(tuple(known.get(text, text if text.startswith("it rained. she ran home.") else "?") for text in texts))
-        for row, text in zip((better, worst), texts, strict=True):
-            if text in known:
-                [(aspect, given)] = row.columns["scores"].items()
-                cost = CONTINUED.get(aspect, 0.3)
-                assert left(given[1]) == pytest.approx((1 - cost) ** (1 + 1.5 * known[text]), abs=1e-3)
-    author = "it rained. she ran home. it was dry there."
-    assert {(author, 0.5), (author, 1.5), (0.5, 1.5), (0.5, "?"), (1.5, "?")} <= seen
-    assert (1.5, 0.5) not in seen and (1.5, author) not in seen
 
 
 def test_a_text_is_not_called_worse_than_itself() -> None:
