@@ -31,7 +31,7 @@ from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
-from adjudge.training.reward_log import Recorded, check_columns
+from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 
@@ -80,10 +80,13 @@ def train_grpo(
         check_columns(prompts)
     state = processes()
     paid = _during_training(recipe, folder, state) if reward is None else reward
-    watched = recipe.guards_over(prompts.train).watching(paid)
+    levelled = recipe.reward.levelled(paid)
+    watched = recipe.guards_over(prompts.train).watching(levelled)
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
+    if begun.resumed and recipe.reward.length_free is not None:
+        remember(levelled, read_rewards(folder.rewards))
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         prompts = within(prompts, recipe.data, policy.tokenizer)

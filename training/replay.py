@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -17,7 +18,7 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, without_models
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from adjudge.training.grpo_recipe import GrpoRecipe
-from adjudge.training.reward_log import Rewarded, read_engines, read_rewards
+from adjudge.training.reward_log import Rewarded, read_engines, read_rewards, remember
 from adjudge.training.reward_recipe import RewardRecipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.unanswered import UnansweredEngine
@@ -58,10 +59,12 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None) -> Iterato
     run = RunFolder(folder)
     recipe, rewarded = read_run(run), read_rewards(run.rewards)
     paid = msgspec.structs.replace(rewards or recipe.reward, journal=True)
-    opened = paid.open(recipe.policy.model, str(run.journal), chat=recipe.data.chat)
+    opened = paid.levelled(paid.open(recipe.policy.model, str(run.journal), chat=recipe.data.chat))
     engines = {spec: UnansweredEngine(card) for spec, card in read_engines(run.engines).items()}
     for _, lines in groupby(rewarded, key=lambda one: (one.step, one.split, one.call)):
-        yield from _call(opened, engines, list(lines), own=rewards is None)
+        call = list(lines)
+        yield from _call(opened, engines, call, own=rewards is None)
+        remember(opened, call)
 
 
 def read_run(run: RunFolder) -> GrpoRecipe:
@@ -105,7 +108,7 @@ def _found(
         return [], True
     names = dict.fromkeys(name for line in lines for name in line.columns)
     columns: dict[str, Any] = {name: [line.columns.get(name) for line in lines] for name in names}
-    function = for_trl(reward, lines[0].group)
+    function = for_trl(copy.copy(reward), lines[0].group)  # what a layer remembers stays as it was before the call
     assert isinstance(function, TrlReward)
     before, told = _asked(engines), dict[str, list[Any]]()
     texts = [one.prompt for one in lines], [one.completion for one in lines]

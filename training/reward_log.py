@@ -6,6 +6,7 @@ import fcntl
 import math
 import os
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ import msgspec
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.tokenizer import well_formed
+from adjudge.rewards.grouping import text_of
+from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
+from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, engines_open
 from adjudge.rewards.trainers.processes import place_among_processes
 from adjudge.rewards.trainers.trl import NO_COLUMNS, TrlReward
@@ -205,6 +209,21 @@ def _read(path: Path) -> list[tuple[Rewarded, bytes]]:
             if number < len(lines):
                 raise AdjudgeError(f"line {number} of {path} is no reward ({reason(error)}): remove it") from error
     return found
+
+
+def remember(reward: Reward, lines: Sequence[Rewarded]) -> None:
+    """Bring a `LengthFree` reward to where these lines, whole calls of the trainer, have left it.
+
+    Other rewards remember nothing.
+    """
+    if not isinstance(reward, LengthFree):
+        return
+    for _, call in groupby(lines, key=lambda one: (one.step, one.split, one.call)):
+        told = list(call)
+        for start in range(0, len(told), told[0].group):
+            group = told[start : start + told[0].group]
+            texts = [text_of(one.completion, "a completion") for one in group]
+            reward.remember(texts, [one.parts.get(WITH_TREND, one.reward) for one in group])
 
 
 def read_engines(path: Path) -> dict[EngineSpec, Card]:

@@ -17,6 +17,7 @@ from adjudge.rewards.checks import Check, CheckReward, SectionReward
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward, Scale
 from adjudge.rewards.kinds import FILES, usual
 from adjudge.rewards.lending import POLICY
@@ -293,6 +294,13 @@ AnyPart = (
 )
 
 
+class LengthTrend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the rewards' length trend is taken out of them: see `LengthFree`."""
+
+    half_life: Annotated[float, Meta(gt=0)] = 64.0
+    warmup: Annotated[int, Meta(ge=0)] = 16
+
+
 class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the policy is paid for: the weighted sum of its `parts`, or with `combine` "product" their product.
 
@@ -301,8 +309,9 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     or a negative weight, whose rewards go below 0, it has to be given. `engine` is the model of all judges that name
     none. A judge that does not answer within `deadline` seconds abstains; one that fails stops the run, or abstains
     with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output folder, for `adjudge
-    replay`. With `sleep` the judges' engines give their memory back between the calls: "auto" where they are on a GPU
-    that the policy trains on.
+    replay`. `length_free`, a table that may be empty, takes out of the rewards what went with length within the groups
+    so far, which the journal knows. With `sleep` the judges' engines give their memory back between the calls: "auto"
+    where they are on a GPU that the policy trains on.
     """
 
     parts: dict[str, AnyPart]
@@ -313,7 +322,14 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Annotated[float, Meta(gt=0)] | None = None
     on_failure: Literal["stop", "abstain"] = "stop"
     journal: bool = False
+    length_free: LengthTrend | None = None
     sleep: bool | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.length_free is not None and not self.journal:
+            raise AdjudgeError(
+                "[reward] length_free rests on the rewards of earlier steps: set journal = true, which keeps them"
+            )
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -371,6 +387,11 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Gated(whole, gates, shut=self.shut or 0.0, name="reward") if gates else whole
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
+
+    def levelled(self, reward: Reward) -> Reward:
+        """The reward without its length trend, where the recipe says so: the outermost of what the recipe adds."""
+        how = self.length_free
+        return reward if how is None else LengthFree(reward, half_life=how.half_life, warmup=how.warmup)
 
     def _unguarded(self) -> str | None:
         """The first part that may pay less for a section than for none, where no gate asks for the section."""

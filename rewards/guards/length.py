@@ -16,13 +16,9 @@ PER = 100
 """The slope is per so many words."""
 
 
-def length_points(group: Group, reward: GroupReward) -> Points:
-    """(words, reward) of the members that have a reward."""
-    return [
-        (float(count_words(text)), value)
-        for text, value in zip(group.responses, reward.rewards, strict=True)
-        if finite(value)
-    ]
+def length_points(responses: Sequence[str], rewards: Sequence[float | None]) -> Points:
+    """(words, reward) of a group's members that have a reward."""
+    return [(float(count_words(text)), value) for text, value in zip(responses, rewards, strict=True) if finite(value)]
 
 
 class LengthGuard(Guard):
@@ -46,7 +42,7 @@ class LengthGuard(Guard):
     def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
         """Take note of a step's groups and their rewards."""
         for group, reward in zip(groups, rewards, strict=True):
-            if len(points := length_points(group, reward)) > 1:
+            if len(points := length_points(group.responses, reward.rewards)) > 1:
                 self.groups.append(points)
 
     @property

@@ -17,6 +17,9 @@ from adjudge.rewards.length_trend import Points, centred
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.words import count_words
 
+WITH_TREND = "with_length_trend"
+"""The part that has the reward before its trend was taken out."""
+
 
 class LengthState(msgspec.Struct, frozen=True):
     """Past groups summed up for a regression of reward on words; older groups weigh exponentially less.
@@ -55,9 +58,9 @@ class LengthFree(Layer):
     the `state` before it, which is a plain Struct: keep it with the checkpoint and set it again. Hence this is nowhere
     on by default. It takes out what length earns by merit, too: where longer answers are better, they lose that. The
     slope of a call is that of the calls before it, so the order of groups within a call decides no reward of that call.
-    Each reward's part `length_trend` is what was added; `metrics` has the slope per 100 words as
-    `length_free/slope` and how many groups it rests on as `length_free/groups`. Wrap the reward inside a `Guarded` to
-    watch what is trained on, or the `Guarded` itself to watch the judge.
+    Each reward's part `length_trend` is what was added to the part `with_length_trend`; `metrics` has the slope per 100
+    words as `length_free/slope` and how many groups it rests on as `length_free/groups`. Wrap the reward inside a
+    `Guarded` to watch what is trained on, or the `Guarded` itself to watch the judge.
     """
 
     def __init__(
@@ -84,8 +87,12 @@ class LengthFree(Layer):
         """The rewards without their length trend."""
         slope = self.state.slope if self.state.groups >= self.warmup else 0.0
         for group, reward in zip(groups, rewards, strict=True):
-            self.state = self.state.after(length_points(group, reward), self.decay)
+            self.remember(group.responses, reward.rewards)
         return [_levelled(group, reward, slope) for group, reward in zip(groups, rewards, strict=True)]
+
+    def remember(self, responses: Sequence[str], rewards: Sequence[float | None]) -> None:
+        """Have the state count a past group: its responses, and their rewards with the trend in them."""
+        self.state = self.state.after(length_points(responses, rewards), self.decay)
 
 
 def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
@@ -101,5 +108,5 @@ def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
             value if value is None or extra is None else value + extra
             for value, extra in zip(reward.rewards, added, strict=True)
         ),
-        parts={**reward.parts, "length_trend": added},
+        parts={**reward.parts, WITH_TREND: reward.rewards, "length_trend": added},
     )

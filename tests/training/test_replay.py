@@ -182,6 +182,31 @@ def test_a_resumed_run_has_written_every_reward_once(tmp_path: Path) -> None:
     assert not folder.rewards.exists() and not folder.engines.exists()
 
 
+def test_rewards_without_their_length_trend_come_again_and_a_resumed_run_goes_on_with_the_trend(tmp_path: Path) -> None:
+    paid = {"parts": {"ends": PARTS["ends"]}, "journal": True, "length_free": {"half_life": 4, "warmup": 2}}
+    tables = {"reward": paid, "data": {"prompts": PROMPTS, "held_out": 2}, "optimiser": {"steps": 5}}
+    whole = train_grpo(recipe(tmp_path / "whole", **tables)).folder
+    replayed = list(replay_rewards(whole.path))
+    assert all(one.equal for one in replayed)
+    added = [one.rewarded.parts["length_trend"] for one in replayed]
+    assert not any(added[:4]) and len({*added}) > 4  # a trend is known after the first call
+    for one in replayed:
+        assert one.reward == one.rewarded.parts["with_length_trend"] + one.rewarded.parts["length_trend"]
+
+    killed = recipe(tmp_path / "killed", **tables)
+    with pytest.raises(Killed):
+        train_grpo(killed, callbacks=[KillAfter(3)])
+    resumed = train_grpo(killed, resume=True).folder
+    rewards = [[(one.step, one.reward) for one in read_rewards(folder.rewards)] for folder in (whole, resumed)]
+    assert rewards[0] == rewards[1]
+    assert all(one.equal for one in replay_rewards(resumed.path))
+
+
+def test_a_length_trend_needs_the_journal_that_it_is_read_from(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="set journal = true"):
+        recipe(tmp_path, reward={"parts": {"ends": PARTS["ends"]}, "length_free": {}})
+
+
 def test_without_a_journal_no_reward_is_written_down(tmp_path: Path) -> None:
     folder = train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1}), reward=Vowels()).folder
     assert not folder.rewards.exists() and not folder.engines.exists()

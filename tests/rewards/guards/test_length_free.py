@@ -45,7 +45,8 @@ def test_a_known_slope_is_gone_after_the_warm_up_and_the_means_stay() -> None:
     free, guard = LengthFree(Made(by_length), warmup=8), LengthGuard()
     groups = [of_words(10 + n, 80 - n, 40, 3 * n + 1) for n in range(8)]
     assert free.score_groups(groups) == [
-        msgspec.structs.replace(row, parts={"length_trend": (0.0,) * 4}) for row in Made(by_length).score_groups(groups)
+        msgspec.structs.replace(row, parts={"with_length_trend": row.rewards, "length_trend": (0.0,) * 4})
+        for row in Made(by_length).score_groups(groups)
     ]
     rewards = free.score_groups(groups)
     assert free.state.slope == pytest.approx(0.01)
