@@ -130,6 +130,10 @@ class Tokenizer:
         )
         return str(rendered)
 
+    def is_special(self, token: int) -> bool:
+        """Whether a token is no piece of text but a sign of the model's own, as the one that ends a text."""
+        return token in self._powerful
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
         return str(self.inner.decode(list(ids), skip_special_tokens=False))

@@ -54,8 +54,11 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None) -> Iterato
     """Every reward of the run in `folder` again, in order, with no model: only prompts and completions are read.
 
     `rewards` stands in for the run's own [reward]: other weights, parts, gates, of the same judges. Raises AdjudgeError
-    for a run without a journal, and for a judge whose model the run did not use.
+    for a run without a journal, for a judge whose model the run did not use, and for another reward with `length_free`:
+    what was paid before says nothing of its trend.
     """
+    if rewards is not None and rewards.length_free is not None:
+        raise AdjudgeError("the trend of another reward is not known: leave [reward.length_free] out of the recipe")
     run = RunFolder(folder)
     recipe, rewarded = read_run(run), read_rewards(run.rewards)
     paid = msgspec.structs.replace(rewards or recipe.reward, journal=True)

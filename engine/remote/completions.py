@@ -203,9 +203,10 @@ class VllmProtocol(OpenAIProtocol):
             raise BadReply("a text without its tokens")
         listed = choice.logprobs or Logprobs()
         ids = choice.token_ids if choice.token_ids is not None else [self.named(name) for name in listed.tokens]
-        token_ids = tuple(map(token_of, ids))
+        token_ids, end = tuple(map(token_of, ids)), _end(choice)
+        text = self.text_of(token_ids, end, sampling)
         if choice.logprobs is None and not sampling.logprobs:
-            return Text(choice.text, token_ids, _end(choice))
+            return Text(text, token_ids, end)
         tops = listed.top_logprobs if sampling.logprobs else [None] * len(token_ids)
         if not len(listed.token_logprobs) == len(tops or []) == len(token_ids):
             raise BadReply(f"{len(listed.token_logprobs)} log-probabilities for {len(token_ids)} tokens")
@@ -213,7 +214,7 @@ class VllmProtocol(OpenAIProtocol):
             TokenLogprob(token, logprob(value), self._top(top or {}, sampling.logprobs))
             for token, value, top in zip(token_ids, listed.token_logprobs, tops or [], strict=True)
         )
-        return Text(choice.text, token_ids, _end(choice), logprobs)
+        return Text(text, token_ids, end, logprobs)
 
     def _top(self, top: dict[str, float | None], count: int) -> tuple[tuple[int, float], ...]:
         return ordered({token_of(token): value for token, value in self.alternatives(top).items()}, count)

@@ -110,6 +110,23 @@ class Protocol(ABC):
     def texts(self, raw: bytes, sampling: Sampling) -> tuple[list[Text], int]:
         """The `sampling.n` texts in a reply, in order, and how many tokens were computed; raises BadReply."""
 
+    def text_of(self, token_ids: Tokens, end: FinishReason, sampling: Sampling) -> str:
+        """The text of generated tokens as an engine here would give it: without its end token or stop string.
+
+        A server's own text is not asked where it tells the tokens: vLLM 0.32 puts the prompt's last characters before
+        what is written, if the prompt ends in U+FFFD or inside a character, and anyone can end a text so.
+        """
+        known = [token for token in token_ids if token < self.tokenizer.vocab_size]
+        text = self.tokenizer.decode(known)
+        if end != "stop" or not known:
+            return text
+        places = [place for stop in sampling.stop if (place := text.find(stop)) >= 0]
+        if known[-1] == self.tokenizer.inner.eos_token_id and not sampling.ignore_eos:
+            places = []  # it ended before a stop string came; what its end token is called does not count
+        if places:
+            return text[: min(places)]
+        return self.tokenizer.decode(known[:-1]) if self.tokenizer.is_special(known[-1]) else text
+
     def check(self, sampling: Sampling, seeded: bool) -> None:
         """Raise RemoteError for what this kind of server would ignore."""
         usual = Sampling()

@@ -150,7 +150,8 @@ class SglangProtocol(Protocol):
             )
             for (value, token, _), top in zip(chosen, tops, strict=True)
         )
-        return Text(output.text, token_ids, _end(meta.finish_reason), logprobs if _unchanged(sampling) else ())
+        end = _end(meta.finish_reason)
+        return Text(self.text_of(token_ids, end, sampling), token_ids, end, logprobs if _unchanged(sampling) else ())
 
 
 def _unchanged(sampling: Sampling) -> bool:

@@ -193,6 +193,9 @@ def test_rewards_without_their_length_trend_come_again_and_a_resumed_run_goes_on
     for one in replayed:
         assert one.reward == one.rewarded.parts["with_length_trend"] + one.rewarded.parts["length_trend"]
 
+    with pytest.raises(AdjudgeError, match="leave .reward.length_free. out"):
+        next(replay_rewards(whole.path, read_run(whole).reward))
+
     killed = recipe(tmp_path / "killed", **tables)
     with pytest.raises(Killed):
         train_grpo(killed, callbacks=[KillAfter(3)])

@@ -31,12 +31,14 @@ class Peer:
     """Answers on a free port until it is closed.
 
     `script` is what to do to the next POST requests, in order. `knows_ids` makes the vLLM honour logprob_token_ids;
-    `top` is how many alternatives it and the plain server list. `card` changes the model's card.
+    `top` is how many alternatives it and the plain server list. `card` changes the model's card, `before` is what it
+    puts before its texts.
     """
 
     def __init__(self, kind: str, engine: Engine, *, key: str | None = None) -> None:
         self.kind, self.engine, self.key = kind, engine, key
         self.knows_ids, self.top, self.embeds = True, 20, True
+        self.before = ""
         self.card: dict[str, Any] = {}
         self.script: deque[Answer] = deque()
         self.bodies: list[dict[str, Any]] = []
@@ -114,7 +116,7 @@ class Peer:
         n, named = body.get("n", 1), "return_tokens_as_token_ids" in body
         choices = []
         for index, completion in enumerate(completions):
-            choice: dict[str, Any] = {"index": index, "text": completion.text}
+            choice: dict[str, Any] = {"index": index, "text": self.before + completion.text}
             choice["finish_reason"] = completion.finish_reason
             if body.get("return_token_ids"):
                 choice["token_ids"] = list(completion.token_ids)
@@ -153,7 +155,7 @@ class Peer:
                 "output_token_logprobs": [[token.logprob, token.token_id, None] for token in completion.logprobs],
                 "output_top_logprobs": [[[lp, i, None] for i, lp in token.top] for token in completion.logprobs],
             }
-            outputs.append({"text": completion.text, "meta_info": meta})
+            outputs.append({"text": self.before + completion.text, "meta_info": meta})
         return outputs if len(outputs) > 1 else outputs[0]
 
     def _embeddings(self, body: dict[str, Any]) -> dict[str, Any]:

@@ -404,3 +404,14 @@ def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delitem(sys.modules, "adjudge.engine.remote.transport")
     with pytest.raises(AdjudgeError, match=r"pip install 'adjudge\[remote\]'"):
         importlib.import_module("adjudge.engine.remote.transport")
+
+
+@pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])
+@pytest.mark.parametrize("options", [{}, {"stop": ["e", "a"]}, {"choices": ["yes", "no"]}, {"logprobs": 1}])
+def test_a_text_is_that_of_its_tokens_whatever_the_server_puts_before_it(
+    open_remote: Open, engine: Engine, kind: str, options: dict[str, Any]
+) -> None:
+    remote, _ = open_remote(kind, peer={"before": "Rate this.\ufffd"})
+    how: dict[str, Any] = {"max_tokens": 24, "temperature": 0.0} | options
+    texts = [text.text for text in engine.generate(PROMPTS, **how)]
+    assert [text.text for text in remote.generate(PROMPTS, **how)] == texts and any(texts)
