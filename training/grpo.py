@@ -23,6 +23,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import OpenModel, resolve
 from adjudge.rewards.colocated import Colocated
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.kinds import FILES
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
@@ -107,15 +108,18 @@ def train_grpo(
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *callbacks],
         )
+        trainer.levelled = levelled
         return trained(trainer, watch, begun, recipe, metric="reward")
 
 
 class _Trainer(GRPOTrainer):
     """TRL's trainer, whose answers to held-out prompts are drawn alike each time and leave training as it was."""
 
+    levelled: Reward | None = None
+
     def evaluate(self, *args: Any, **options: Any) -> Any:
         """Answer the held-out prompts with the same random numbers whenever it is asked."""
-        with _own_random_numbers(self.args.seed):
+        with _own_random_numbers(self.args.seed), _not_learning(self.levelled):
             return super().evaluate(*args, **options)
 
     def create_model_card(self, *args: Any, **options: Any) -> None:
@@ -240,3 +244,16 @@ def _own_random_numbers(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
+
+
+@contextlib.contextmanager
+def _not_learning(reward: Reward | None) -> Iterator[None]:
+    """Within the block a length trend stays as it is."""
+    if not isinstance(reward, LengthFree):
+        yield
+        return
+    reward.learning = False
+    try:
+        yield
+    finally:
+        reward.learning = True

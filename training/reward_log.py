@@ -6,7 +6,6 @@ import fcntl
 import math
 import os
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -212,18 +211,14 @@ def _read(path: Path) -> list[tuple[Rewarded, bytes]]:
 
 
 def remember(reward: Reward, lines: Sequence[Rewarded]) -> None:
-    """Bring a `LengthFree` reward to where these lines, whole calls of the trainer, have left it.
-
-    Other rewards remember nothing.
-    """
+    """Bring a `LengthFree` reward to where these lines, whole groups, have left it; other rewards remember nothing."""
     if not isinstance(reward, LengthFree):
         return
-    for _, call in groupby(lines, key=lambda one: (one.step, one.split, one.call)):
-        told = list(call)
-        for start in range(0, len(told), told[0].group):
-            group = told[start : start + told[0].group]
-            texts = [text_of(one.completion, "a completion") for one in group]
-            reward.remember(texts, [one.parts.get(WITH_TREND, one.reward) for one in group])
+    trained = [one for one in lines if one.split == "train"]  # held-out prompts leave training alone
+    while trained:
+        group, trained = trained[: trained[0].group], trained[trained[0].group :]
+        texts = [text_of(one.completion, "a completion") for one in group]
+        reward.remember(texts, [one.parts.get(WITH_TREND, one.reward) for one in group])
 
 
 def read_engines(path: Path) -> dict[EngineSpec, Card]:

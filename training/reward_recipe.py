@@ -294,7 +294,7 @@ AnyPart = (
 )
 
 
-class LengthTrend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LengthFreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the rewards' length trend is taken out of them: see `LengthFree`."""
 
     half_life: Annotated[float, Meta(gt=0)] = 64.0
@@ -322,7 +322,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Annotated[float, Meta(gt=0)] | None = None
     on_failure: Literal["stop", "abstain"] = "stop"
     journal: bool = False
-    length_free: LengthTrend | None = None
+    length_free: LengthFreeOptions | None = None
     sleep: bool | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:

@@ -60,7 +60,8 @@ class LengthFree(Layer):
     slope of a call is that of the calls before it, so the order of groups within a call decides no reward of that call.
     Each reward's part `length_trend` is what was added to the part `with_length_trend`; `metrics` has the slope per 100
     words as `length_free/slope` and how many groups it rests on as `length_free/groups`. Wrap the reward inside a
-    `Guarded` to watch what is trained on, or the `Guarded` itself to watch the judge.
+    `Guarded` to watch what is trained on, or the `Guarded` itself to watch the judge. While `learning` is False groups
+    are levelled and not counted, as those of held-out prompts in a recipe's run.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class LengthFree(Layer):
         self.decay = 0.5 ** (1.0 / half_life)
         self.warmup = warmup
         self.state = LengthState() if state is None else state
+        self.learning = True
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -86,7 +88,7 @@ class LengthFree(Layer):
     def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
         """The rewards without their length trend."""
         slope = self.state.slope if self.state.groups >= self.warmup else 0.0
-        for group, reward in zip(groups, rewards, strict=True):
+        for group, reward in zip(groups, rewards, strict=True) if self.learning else ():
             self.remember(group.responses, reward.rewards)
         return [_levelled(group, reward, slope) for group, reward in zip(groups, rewards, strict=True)]
 

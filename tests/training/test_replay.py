@@ -183,15 +183,26 @@ def test_a_resumed_run_has_written_every_reward_once(tmp_path: Path) -> None:
 
 
 def test_rewards_without_their_length_trend_come_again_and_a_resumed_run_goes_on_with_the_trend(tmp_path: Path) -> None:
-    paid = {"parts": {"ends": PARTS["ends"]}, "journal": True, "length_free": {"half_life": 4, "warmup": 2}}
-    tables = {"reward": paid, "data": {"prompts": PROMPTS, "held_out": 2}, "optimiser": {"steps": 5}}
+    parts = {"ends": PARTS["ends"], "brief": {"kind": "length", "words": [1, 1]}}
+    paid = {"parts": parts, "journal": True, "length_free": {"half_life": 4, "warmup": 2}}
+    tables: dict[str, Any] = {
+        "reward": paid,
+        "generation": {"max_tokens": 16},
+        "data": {"prompts": PROMPTS, "held_out": 2},
+        "optimiser": {"steps": 5},
+    }
     whole = train_grpo(recipe(tmp_path / "whole", **tables)).folder
     replayed = list(replay_rewards(whole.path))
     assert all(one.equal for one in replayed)
     added = [one.rewarded.parts["length_trend"] for one in replayed]
-    assert not any(added[:4]) and len({*added}) > 4  # a trend is known after the first call
+    assert not any(added[:8]) and len({*added}) > 4  # held-out prompts, then the first step: no trend is known yet
     for one in replayed:
         assert one.reward == one.rewarded.parts["with_length_trend"] + one.rewarded.parts["length_trend"]
+
+    often = train_grpo(recipe(tmp_path / "often", **tables, logging={"evaluate_every": 1})).folder
+    paid_for = [[one.reward for one in read_rewards(run.rewards) if one.split == "train"] for run in (whole, often)]
+    assert paid_for[0] == paid_for[1]  # held-out prompts leave training alone
+    assert all(one.equal for one in replay_rewards(often.path))
 
     with pytest.raises(AdjudgeError, match="leave .reward.length_free. out"):
         next(replay_rewards(whole.path, read_run(whole).reward))

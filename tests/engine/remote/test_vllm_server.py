@@ -2,7 +2,8 @@
 
     ADJUDGE_VLLM=http://127.0.0.1:8000 pytest tests/engine/remote/test_vllm_server.py
 
-with `vllm serve FOLDER --dtype float32` in its own environment, FOLDER the default model's (`adjudge models`).
+with `python -m vllm.entrypoints.openai.api_server --model FOLDER --dtype float32 --max-model-len 2048` in vLLM's own
+environment, FOLDER the default model's (`adjudge models`).
 """
 
 from __future__ import annotations
