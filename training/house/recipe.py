@@ -24,7 +24,8 @@ class TextFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file (JSONL or CSV, `text` and `prompt` its columns) or a folder of .txt and .md files.
 
     A column that holds several texts by name gives all of them. A row may have, in `worse`, worse tellings of its text
-    by the disturbance that each is a case of: {"drift": "...", "bland": "..."}.
+    by the disturbance that each is a case of: {"drift": "...", "bland": "..."}, and in `scored` other texts on its
+    prompt with the scores a teacher gave them: [{"text": "...", "score": 2.5}, ...].
     """
 
     path: str
@@ -52,8 +53,10 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `count` excerpts of `shortest` to `longest` sentences; `long` is the share of them that run on for up to `long_to`.
     Each becomes two versions, one worse than the other: `pairs` is the share that are shown to the pairwise judge,
-    `hostile` the share whose worse version is a text that only tries to buy a score. They are asked about `asked`
-    aspects. `held_out` is the share of the prompts that are kept from training.
+    `hostile` the share whose worse version is a text that only tries to buy a score. In the place of a share `scored`
+    of the others come texts on one prompt with a teacher's scores, as far as the sources have any. They are asked
+    about `asked` aspects. A step down is drawn as often again for each time that `often` names it. `held_out` is the
+    share of the prompts that are kept from training.
     """
 
     count: Whole = 800
@@ -63,7 +66,9 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     long_to: Whole = 24
     pairs: Share = 0.15
     hostile: Share = 0.08
+    scored: Share = 0.0
     asked: Whole = 1
+    often: tuple[str, ...] = ()
     held_out: Annotated[float, Meta(ge=0, lt=1)] = 0.1
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
+from string import ascii_lowercase
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ BEGINNING = (0, 0, 0, 1, 2)
 FURTHER = (1, 2, 3, 4, 5)
 """How many more the worse one."""
 OFTEN = (*DISTURBANCES, *HARD)
-"""What a step is drawn from."""
+"""What a step is drawn from, besides what a recipe names."""
 OTHER_PROMPT = {"relevance": 0.92, "coherence": 0.12, "quality": 0.35}
 OTHER_PROMPT_OTHERWISE = 0.06
 TOLD_WORSE = 0.6
@@ -69,11 +70,15 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
     """Rows of so many excerpts; the same whenever they are asked for.
 
     Of each there are two versions, one worse than the other: as a pair, or as two rows that are learnt together, so
-    that what they share, which says nothing, cancels out. Raises AdjudgeError for a worse telling of an unknown kind.
+    that what they share, which says nothing, cancels out. Texts that a teacher scored are learnt together as well.
+    Raises AdjudgeError for a worse telling, or a step of `often`, of an unknown kind.
     """
-    for story in stories:
-        if unknown := sorted(set(story.worse) - set(DISTURBANCES)):
-            raise AdjudgeError(f'a worse telling goes by "{unknown[0][:40]}": choose {", ".join(DISTURBANCES)}')
+    for what, names in (
+        ("a step of often", how.often),
+        *(("a worse telling", story.beside.worse) for story in stories),
+    ):
+        if unknown := sorted(set(names) - set(DISTURBANCES)):
+            raise AdjudgeError(f'{what} goes by "{unknown[0][:40]}": choose {", ".join(DISTURBANCES)}')
     maker = _Maker(stories, how, [aspect.name for aspect in aspects])
     single: list[Row] = []
     pairs: list[Row] = []
@@ -82,8 +87,9 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
         if random.random() < how.pairs:
             pairs.append(Row(f"excerpt {number}", {"id": f"{number}", **maker.pair(random)}))
         else:
-            for side, columns in zip("ab", maker.versions(random), strict=True):
-                about = {"id": f"{number}{side}", "together": str(number)}
+            scored = maker.with_scores and random.random() < how.scored
+            for place, columns in enumerate(maker.scored(random) if scored else maker.versions(random)):
+                about = {"id": f"{number}{ascii_lowercase[place]}", "together": str(number)}
                 single.append(Row(f"excerpt {number}", {**about, **columns}))
     return Rows(tuple(single), tuple(pairs), dict(maker.done))
 
@@ -101,6 +107,7 @@ class _Maker:
 
     def __init__(self, stories: Sequence[Story], how: Excerpts, aspects: Sequence[str]) -> None:
         self.stories, self.how, self.aspects = stories, how, aspects
+        self.with_scores = [story for story in stories if story.beside.scored] if how.scored else []
         self.corpus = Corpus(stories)
         self.done: Counter[str] = Counter()
 
@@ -112,6 +119,18 @@ class _Maker:
         return [
             {"prompt": prompt, "response": response, "scores": self._scores(text, asked)}
             for text, prompt, response in zip(found, set_alike[::2], set_alike[1::2], strict=True)
+        ]
+
+    def scored(self, random: Random) -> list[dict[str, Any]]:
+        """Texts on one prompt that a teacher scored, set alike and asked about alike; what it scored was the whole."""
+        story = random.choice(self.with_scores)
+        texts = story.beside.scored
+        set_alike = typeset([part for one in texts for part in (story.prompt, one.text)], random)
+        asked = random.sample(self.aspects, min(self.how.asked, len(self.aspects)))
+        self.done["scored by a teacher"] += len(texts)
+        return [
+            {"prompt": prompt, "response": response, "scores": {name: _spread(one.score) for name in asked}}
+            for one, prompt, response in zip(texts, set_alike[::2], set_alike[1::2], strict=True)
         ]
 
     def pair(self, random: Random) -> dict[str, Any]:
@@ -129,13 +148,14 @@ class _Maker:
     def _two(self, random: Random) -> tuple[_Text, _Text]:
         """Two versions of a story, the better one first: made worse here, or told so by whoever wrote it."""
         story = random.choice(self.stories)
-        if not story.worse or random.random() >= TOLD_WORSE:
+        worse = story.beside.worse
+        if not worse or random.random() >= TOLD_WORSE:
             return self._versions(self._excerpt(story, random), random)
-        name = random.choice(list(story.worse))
+        name = random.choice(list(worse))
         whole = dict.fromkeys(self.aspects, 1.0)
         left = {aspect: (1 - DISTURBANCES[name].cost(aspect)) ** TOLD_STEPS for aspect in self.aspects}
         better = _Text(story.prompt, _joined(story.sentences, story.gaps), whole, True)
-        return better, self._said(f"{name}, told so", _Text(story.prompt, story.worse[name], left, True))
+        return better, self._said(f"{name}, told so", _Text(story.prompt, worse[name], left, True))
 
     def _excerpt(self, story: Story, random: Random) -> tuple[Story, bool]:
         """Some sentences of it that follow each other, and whether they go to its end."""
@@ -177,9 +197,10 @@ class _Maker:
         """A text so many steps further down, and its sentences; half of the steps are of one kind."""
         left, ended = text.left, text.ended
         better = (list(story.sentences), sentences)
-        usual = random.choice(OFTEN)
+        often = (*OFTEN, *self.how.often)
+        usual = random.choice(often)
         for _ in range(steps):
-            name = usual if random.random() < 0.5 else random.choice(OFTEN)
+            name = usual if random.random() < 0.5 else random.choice(often)
             changed = DISTURBANCES[name].step(sentences, random, self.corpus, story)
             if changed is None or changed in better:  # it took back what was done before
                 continue
@@ -198,11 +219,12 @@ class _Maker:
         return random.sample(able, min(self.how.asked, len(able)))
 
     def _scores(self, text: _Text, asked: Sequence[str]) -> dict[str, list[float]]:
-        scores = {}
-        for name in asked:
-            score = 1 + (BEST - 1) * text.left[name]
-            scores[name] = [round(min(5.0, max(1.0, score + by)), 3) for by in (-SPREAD, 0, SPREAD)]
-        return scores
+        return {name: _spread(1 + (BEST - 1) * text.left[name]) for name in asked}
+
+
+def _spread(score: float) -> list[float]:
+    """A score as different readers would give it."""
+    return [round(min(5.0, max(1.0, score + by)), 3) for by in (-SPREAD, 0, SPREAD)]
 
 
 def _joined(sentences: Sequence[str], gaps: Sequence[str]) -> str:

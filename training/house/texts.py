@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.wire import read_rows
+from adjudge.rewards.wire import Row, read_rows
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.writing.passages import sentences
 
@@ -33,18 +34,36 @@ _TURN = re.compile(
 """Where a model that wrote a story went on with a chat of its own."""
 
 
+Told = Annotated[str, Meta(pattern=r"\S")]
+
+
+class Scored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text with the score, 1 to 5, that a teacher gave it."""
+
+    text: Told
+    score: Annotated[float, Meta(ge=1, le=5)]
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """What a row may have beside its text: worse tellings of the whole of it, by the disturbance that each is a case
+    of, and other texts on its prompt that a teacher scored: two or more, so that they say which is better.
+    """
+
+    worse: dict[str, Told] = {}
+    scored: Annotated[tuple[Scored, ...], Meta(min_length=2, max_length=26)] = ()
+
+
 class Story(msgspec.Struct, frozen=True):
     """A text in sentences, each after the gap before it, and the prompt it answers ("" where there is none).
 
-    `number` is the text's among all; its excerpts have it too. `worse` has worse tellings of the whole text, by the
-    disturbance that they are a case of.
+    `number` is the text's among all; its excerpts have it too.
     """
 
     number: int
     prompt: str
     sentences: tuple[str, ...]
     gaps: tuple[str, ...]
-    worse: dict[str, str] = {}
+    beside: Beside = Beside()
 
 
 class Stories(msgspec.Struct, frozen=True):
@@ -106,21 +125,21 @@ class Corpus:
 def stories_of(sources: Sequence[TextFile]) -> Stories:
     """The texts of sources; a text of fewer than three sentences is left out and counted.
 
-    Raises AdjudgeError for what cannot be read, a column that is missing, worse tellings that are none, and where
+    Raises AdjudgeError for what cannot be read, a column that is missing, what does not fit beside a text, and where
     nothing is left.
     """
     texts: list[Story] = []
     short: dict[str, int] = {}
     for source in sources:
         name = Path(source.path).name
-        for prompt, text, worse in _read(source):
+        for prompt, text, beside in _read(source):
             found = sentences(_TURN.split(text, maxsplit=1)[0])
             kept = [place for place, part in enumerate(found.parts) if _told(part, place)]
             if len(kept) < FEWEST:
                 short[name] = short.get(name, 0) + 1
                 continue
             parts, gaps = (tuple(values[place] for place in kept) for values in (found.parts, found.gaps))
-            texts.append(Story(len(texts), prompt.strip(), parts, gaps, worse))
+            texts.append(Story(len(texts), prompt.strip(), parts, gaps, beside))
     if not texts:
         raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: add others to [[sources]]")
     return Stories(tuple(texts), short)
@@ -143,14 +162,14 @@ def _told(text: str, place: int) -> bool:
     return whole and not (place < 2 and _REPLY.match(text))
 
 
-def _read(source: TextFile) -> Iterator[tuple[str, str, dict[str, str]]]:
+def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
     path = Path(source.path)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
         if not files:
             raise AdjudgeError(f"the source {path} has no {' or '.join(SUFFIXES)} file: name another")
         for file in files:
-            yield "", file.read_text(encoding="utf-8", errors="replace"), {}
+            yield "", file.read_text(encoding="utf-8", errors="replace"), Beside()
         return
     for row in read_rows(path):
         value: Any = row.columns.get(source.text)
@@ -158,14 +177,18 @@ def _read(source: TextFile) -> Iterator[tuple[str, str, dict[str, str]]]:
         if not all(isinstance(text, str) for text in texts):
             raise AdjudgeError(f'{row.place}: "{source.text}" is no text: set text = "COLUMN" of {path.name}')
         prompt = row.optional_text(source.prompt, "a source") or ""
-        worse = row.columns.get("worse") or {}
-        if worse and not (_is_told(worse) and prompt.strip() and len(texts) == 1):
-            raise AdjudgeError(
-                f'{row.place}: "worse" must be an object of disturbances and texts, such as {{"drift": "..."}}, beside'
-                " one text and its prompt"
-            )
-        yield from ((prompt, text, worse) for text in texts)
+        beside = _beside(row)
+        if beside != Beside() and not (prompt.strip() and len(texts) == 1):
+            raise AdjudgeError(f'{row.place}: "worse" and "scored" want one text and its prompt: give both')
+        yield from ((prompt, text, beside) for text in texts)
 
 
-def _is_told(worse: Any) -> bool:
-    return isinstance(worse, dict) and all(isinstance(text, str) and text.strip() for text in worse.values())
+def _beside(row: Row) -> Beside:
+    given = {name: value for name in ("worse", "scored") if (value := row.columns.get(name))}
+    try:
+        return msgspec.convert(given, Beside)
+    except msgspec.ValidationError as error:
+        raise AdjudgeError(
+            f'{row.place}: {error}; "worse" must be an object such as {{"drift": "..."}}, "scored" a list of two or'
+            ' more such as {"text": "...", "score": 2.5}'
+        ) from error

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from statistics import fmean
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,10 +11,10 @@ from adjudge.training.house import rows as module
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.recipe import ASPECTS, Excerpts
 from adjudge.training.house.rows import BEST, rows_of, split
-from adjudge.training.house.texts import Story
+from adjudge.training.house.texts import Beside, Scored, Story
 from tests.training.house.stories import own_stories
 
-STORIES = tuple(msgspec.structs.replace(story, worse={}) for story in own_stories())
+STORIES = tuple(msgspec.structs.replace(story, beside=Beside()) for story in own_stories())
 NAMES = {aspect.name for aspect in ASPECTS}
 
 
@@ -81,6 +82,16 @@ def test_steps_down_cost_what_the_table_says(monkeypatch: pytest.MonkeyPatch) ->
     assert fmean(left(row.columns["scores"]["coherence"][1]) for row in found[1::2]) < 0.3
 
 
+def test_a_step_is_drawn_as_often_again_as_a_recipe_names_it() -> None:
+    done = [
+        rows_of(STORIES, 300, Excerpts(pairs=0, hostile=0, often=("bland",) * times), ASPECTS, "0").done["bland"]
+        for times in (0, 30)
+    ]
+    assert 0 < 5 * done[0] < done[1]
+    with pytest.raises(AdjudgeError, match='a step of often goes by "sad": choose order'):
+        rows_of(STORIES, 1, Excerpts(often=("sad",)), ASPECTS, "0")
+
+
 def test_texts_of_every_length_have_the_best_score() -> None:
     rows = rows_of(STORIES, 1500, Excerpts(pairs=0, hostile=0), ASPECTS, "0").single
     whole = [row for row in rows if all(given[1] == BEST for given in row.columns["scores"].values())]
@@ -98,7 +109,7 @@ def test_an_ending_is_asked_about_where_there_is_one() -> None:
 
 def test_worse_tellings_come_beside_their_text_and_cost_what_their_kind_costs() -> None:
     told = Story(
-        0, "p", ("It rained.", "She ran home.", "It was dry there."), (" ",) * 3, {"drift": "It rained. A cat."}
+        0, "p", ("It rained.", "She ran home.", "It was dry there."), (" ",) * 3, Beside({"drift": "It rained. A cat."})
     )
     rows = rows_of([told], 200, Excerpts(pairs=0.3), ASPECTS, "0")
     beside = [row.columns for row in rows.single if len(row.columns["response"]) < 20 and row.columns["prompt"] in "pP"]
@@ -109,7 +120,26 @@ def test_worse_tellings_come_beside_their_text_and_cost_what_their_kind_costs() 
         assert left(given[1]) == pytest.approx((1 - DISTURBANCES["drift"].cost(aspect)) ** 2, abs=1e-3)
     assert rows.done["drift, told so"] > 100
     with pytest.raises(AdjudgeError, match='goes by "sad": choose order'):
-        rows_of([Story(0, "p", ("One.", "Two.", "Three."), (" ",) * 3, {"sad": "No."})], 1, Excerpts(), ASPECTS, "0")
+        rows_of(
+            [Story(0, "p", ("One.", "Two.", "Three."), (" ",) * 3, Beside({"sad": "No."}))], 1, Excerpts(), ASPECTS, "0"
+        )
+
+
+def test_texts_that_a_teacher_scored_are_learnt_together_with_its_scores() -> None:
+    scored = (Scored("A cat came.", 4.8), Scored("A dog went.", 2.0), Scored("It was it.", 1.2))
+    story = Story(0, "p", ("One came by.", "Two went away.", "Three sat down."), (" ",) * 3, Beside(scored=scored))
+    rows = rows_of([story, *STORIES[:5]], 200, Excerpts(pairs=0, scored=0.5), ASPECTS, "0")
+    together: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.single:
+        together.setdefault(row.columns["together"], []).append(row.columns)
+    taught = [group for group in together.values() if len(group) == 3]
+    assert len(together) == 200 and 70 < len(taught) < 130 and rows.done["scored by a teacher"] == 3 * len(taught)
+    for group in taught:
+        [asked] = {tuple(one["scores"]) for one in group}
+        assert [one["scores"][asked[0]] for one in group] == [[4.4, 4.8, 5.0], [1.6, 2.0, 2.4], [1.0, 1.2, 1.6]]
+        assert "cat" in group[0]["response"] and "dog" in group[1]["response"]
+    assert len({name for group in taught for name in group[0]["scores"]}) == len(ASPECTS)
+    assert "scored by a teacher" not in rows_of([story], 40, Excerpts(pairs=0), ASPECTS, "0").done
 
 
 def test_a_text_is_not_called_worse_than_itself() -> None:

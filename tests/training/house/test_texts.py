@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
@@ -86,19 +87,41 @@ def test_a_column_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> No
         stories_of([texts(tmp_path, {"story": TEXT})])
 
 
-def test_worse_tellings_stand_beside_their_text(tmp_path: Path) -> None:
-    row = {"prompt": "A bus.", "text": TEXT, "worse": {"bland": "Things happened."}}
-    assert stories_of([texts(tmp_path, row)]).texts[0].worse == {"bland": "Things happened."}
+SCORED = [{"text": "A bus came.", "score": 3.2}, {"text": "A a a.", "score": 1.1}]
+
+
+def test_worse_tellings_and_scored_texts_stand_beside_their_text(tmp_path: Path) -> None:
+    row = {"prompt": "A bus.", "text": TEXT, "worse": {"bland": "Things happened."}, "scored": SCORED}
+    beside = stories_of([texts(tmp_path, row)]).texts[0].beside
+    assert (
+        beside.worse == {"bland": "Things happened."} and [msgspec.to_builtins(one) for one in beside.scored] == SCORED
+    )
 
 
 @pytest.mark.parametrize(
-    "changed", [{"worse": ["A cat."]}, {"worse": {"drift": ""}}, {"prompt": " "}, {"text": {"one": TEXT, "b": TEXT}}]
+    "changed",
+    [
+        {"worse": ["A cat."]},
+        {"worse": {"drift": ""}},
+        {"scored": {"text": "A cat.", "score": 1}},
+        {"scored": SCORED[:1]},
+        {"scored": [*SCORED, {"text": " ", "score": 2}]},
+        {"scored": [*SCORED, {"text": "A cat.", "score": 9}]},
+        {"scored": [*SCORED, {"text": "A cat.", "score": float("nan")}]},
+    ],
 )
-def test_worse_tellings_that_are_none_or_stand_beside_no_one_text_are_refused(
-    tmp_path: Path, changed: dict[str, object]
+def test_what_does_not_fit_beside_a_text_is_refused(tmp_path: Path, changed: dict[str, object]) -> None:
+    with pytest.raises(AdjudgeError, match=r'line 1 of texts.jsonl: .* "worse" must be an object .* "scored" a list'):
+        stories_of([texts(tmp_path, {"prompt": "A bus.", "text": TEXT, **changed})])
+
+
+@pytest.mark.parametrize("changed", [{"prompt": " "}, {"text": {"one": TEXT, "b": TEXT}}])
+@pytest.mark.parametrize("beside", [{"worse": {"drift": "It rained."}}, {"scored": SCORED}])
+def test_what_stands_beside_no_one_text_is_refused(
+    tmp_path: Path, changed: dict[str, object], beside: dict[str, object]
 ) -> None:
-    row = {"prompt": "A bus.", "text": TEXT, "worse": {"drift": "It rained."}, **changed}
-    with pytest.raises(AdjudgeError, match=r'line 1 of texts.jsonl: "worse" must be an object'):
+    row = {"prompt": "A bus.", "text": TEXT, **beside, **changed}
+    with pytest.raises(AdjudgeError, match=r'line 1 of texts.jsonl: "worse" and "scored" want one text and its prompt'):
         stories_of([texts(tmp_path, row)])
 
 
