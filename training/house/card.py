@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adjudge.training.house.recipe import HouseRecipe
+from adjudge.training.house.rows import SCORED
 from adjudge.training.run import Run
 
 
@@ -22,12 +23,17 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
     )
     kept = f" {recipe.keep:.0%} of what it went on from is kept in its weights." if recipe.keep else ""
     before = "" if recipe.policy.adapter is None else _before(Path(recipe.policy.adapter))
+    taught = (
+        "\nOf other texts, which stand beside some of them, it has learnt the scores that a teacher, no person, gave."
+        if done.get(SCORED)
+        else ""
+    )
     kind = "trained from" if recipe.policy.method == "full" else "an adapter for"
     return f"""# A judge of stories, {kind} {recipe.policy.model}
 
 It scores stories from 1 to 5 where adjudge's pointwise and pairwise judges read their answers, without writing.
 No person's score went into it: it has read stories as their authors left them, and the same stories made worse by
-known steps, and has learnt to tell how far each had been taken down.
+known steps, and has learnt to tell how far each had been taken down.{taught}
 
 - Texts: {texts[0]} to train on, {texts[1]} of other prompts held out; {run.step} steps of
   {recipe.optimiser.rows_per_step} rows, seed {recipe.seed}.{kept}

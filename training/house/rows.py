@@ -39,6 +39,8 @@ TOLD_WORSE = 0.6
 """How often a text that has worse tellings beside it comes with one of those."""
 TOLD_STEPS = 2
 """How many steps down such a telling is."""
+SCORED = "scored by a teacher"
+"""What a card calls such texts among the steps down."""
 VERDICT = 0.35
 """What a verdict beside a text costs on every aspect."""
 
@@ -127,7 +129,7 @@ class _Maker:
         texts = story.beside.scored
         set_alike = typeset([part for one in texts for part in (story.prompt, one.text)], random)
         asked = random.sample(self.aspects, min(self.how.asked, len(self.aspects)))
-        self.done["scored by a teacher"] += len(texts)
+        self.done[SCORED] += len(texts)
         return [
             {"prompt": prompt, "response": response, "scores": {name: _spread(one.score) for name in asked}}
             for one, prompt, response in zip(texts, set_alike[::2], set_alike[1::2], strict=True)
