@@ -21,7 +21,7 @@ from adjudge.cli.rubrics import rubrics
 from adjudge.cli.score import score
 from adjudge.cli.serve import serve
 from adjudge.cli.train import train
-from adjudge.cli.train_judges import train_agreement, train_direct, train_house, train_reward
+from adjudge.cli.train_judges import train_agreement, train_direct, train_house, train_reward, train_teacher
 from adjudge.cli.writing import writing
 from adjudge.engine.errors import AdjudgeError
 
@@ -38,6 +38,7 @@ for command in (rank, replay, score, serve, models):
 train.command("direct")(train_direct)
 train.command("reward")(train_reward)
 train.command("house")(train_house)
+train.command("teacher")(train_teacher)
 train.command("agreement")(train_agreement)
 bench.command("personal-studies")(bench_personal)
 GROUPS = {

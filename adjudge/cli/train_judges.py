@@ -1,4 +1,4 @@
-"""`adjudge train direct`, `adjudge train reward`: judges of one's own, and how well they agree with people."""
+"""`adjudge train direct`, `reward`, `house`: judges of one's own, what teaches them, and how they agree with people."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.options import Device, Dtype, Overwrite
+from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
+from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, JournalFile, Overwrite
 from adjudge.cli.train import RunOutput, Seed
+from adjudge.commands.texts import Writing
 
 Rows = Annotated[Path | None, typer.Option(help="JSONL or CSV of judged rows, in the place of the recipe's own.")]
 Resumed = Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")]
@@ -70,6 +72,51 @@ def train_house(
     from adjudge.commands.train_judges import train_house_file
 
     train_house_file(recipe, data=data, resume=resume, overwrite=overwrite, seed=seed, output=output)
+
+
+@with_groups
+def train_teacher(
+    stories: Annotated[Path, typer.Argument(help="JSONL or CSV with prompt (a first sentence) and text.")],
+    writer: Annotated[
+        str,
+        typer.Option(help="The model that goes on from first sentences; examples/recipes/everyday.toml trains one."),
+    ],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The same with `scored`, JSONL.")] = None,
+    noise: Annotated[
+        list[float] | None,
+        typer.Option(help="Noise on the writer's weights, in their standard deviations: each its own (0, 0.1, 0.17)."),
+    ] = None,
+    aspects: Annotated[str, typer.Option(help="What the judge is asked.")] = "coherence",
+    bare: Annotated[str, typer.Option(help="The model whose likelihoods tell what the context gains.")] = DEFAULT_MODEL,
+    gain: Annotated[float, typer.Option(help="Weight of that gain beside the judge's score.", min=0.0)] = 1.3,
+    *,
+    writing: Annotated[Writing, written(160, 0.8)],
+    source: Asked,
+    earlier: EarlierRun,
+    journal: JournalFile = None,
+) -> None:
+    """Have a small model go on from the first sentences of stories, well and badly, and a teacher score what it wrote.
+
+    The more noise on its weights, the less its sentences know of each other. The texts on one sentence are cut to as
+    many sentences as the shortest has. The teacher is no person: its score is that of a judge (--model), standardised,
+    and --gain times how much likelier, under the bare model, the sentences are where they stand than alone.
+    `adjudge train house` learns such texts as far as its recipe says (`scored` under `[excerpts]`).
+    """
+    from adjudge.commands.teacher import teacher_file
+
+    teacher_file(
+        stories,
+        output or stories.with_suffix(".scored.jsonl"),
+        writer=writer,
+        noise=noise or (0.0, 0.1, 0.17),
+        aspects=aspects,
+        bare=bare,
+        gain=gain,
+        writing=writing,
+        source=source,
+        earlier=earlier,
+        journal=journal,
+    )
 
 
 def train_agreement(

@@ -23,7 +23,7 @@ from adjudge.bench.agreement.comparison import (
     whole_labels,
 )
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, line_of
-from adjudge.bench.agreement.perplexity import BareModel, likelihood_choices, likelihood_scores
+from adjudge.bench.agreement.perplexity import likelihood_choices, likelihood_scores
 from adjudge.bench.agreement.preferring import choices_between, choices_of, preference_lines, sureness
 from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
@@ -33,6 +33,7 @@ from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.aliases import bare
+from adjudge.engine.bare_model import BareModel
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.ensemble import EnsembleVerdict, ensemble
 from adjudge.rewards.journal import Journal

@@ -30,13 +30,21 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
         return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
 
     def texts(
-        self, engine: EngineFace, book: Journal, schema: Mapping[str, Any] | None = None, regex: str | None = None
+        self,
+        engine: EngineFace,
+        book: Journal,
+        schema: Mapping[str, Any] | None = None,
+        regex: str | None = None,
+        cut: bool = False,
     ) -> Texts:
-        """What has texts written so, JSON of a `schema` or of the form of a `regex` where there is one."""
+        """What has texts written so, JSON of a `schema` or of the form of a `regex` where there is one.
+
+        `cut` texts will do where it is said.
+        """
         from adjudge.training.stages import Texts
 
         sampling = msgspec.structs.replace(self.sampling, regex=regex)
-        return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed)
+        return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed, cut=cut)
 
 
 def tell_texts(texts: Texts) -> None:

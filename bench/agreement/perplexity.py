@@ -3,61 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import Any
 
 import msgspec
 
 from adjudge.bench.agreement.comparison import Scores
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.preferring import Choice, Choices
-from adjudge.engine.devices import choose_device, choose_dtype
-from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sources import open_source, resolve
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.bare_model import BareModel
 from adjudge.rewards.journal import Journal, content_key
 
 LIKELIHOOD = "likelihood (bare model)"
-
-LONGEST = 4096
-"""Tokens of a prompt and its text that are read at most: of longer ones the beginning."""
-
-
-class BareModel:
-    """A model without adapters or judging prompts, read by transformers itself; opened when first needed.
-
-    Raises AdjudgeError, as it is opened, for a model that does not write.
-    """
-
-    def __init__(self, name: str, device: str = "auto", dtype: str = "auto") -> None:
-        self.source = resolve(name)
-        self.device = choose_device(device)
-        self.dtype = choose_dtype(dtype, self.device)
-        self.name = name
-
-    def likelihood(self, prompt: str, text: str) -> float | None:
-        """The mean log-probability, in nats, of a text's tokens after its prompt and a blank line; None without any."""
-        import torch
-        from torch.nn.functional import cross_entropy
-
-        model, tokenizer = self._opened
-        before = tokenizer.prompt(f"{prompt}\n\n")
-        tokens = (before + tokenizer.encode(text, False))[
-            : min(LONGEST, getattr(model.config, "max_position_embeddings", LONGEST))
-        ]
-        if len(tokens) <= len(before):
-            return None
-        ids = torch.tensor([tokens], device=self.device)
-        with torch.inference_mode():
-            logits_TV = model(input_ids=ids, use_cache=False).logits[0, len(before) - 1 : -1]
-            return -float(cross_entropy(logits_TV.float(), ids[0, len(before) :]))
-
-    @cached_property
-    def _opened(self) -> tuple[Any, Tokenizer]:
-        opened = open_source(self.source, dtype=self.dtype, device=str(self.device))
-        if opened.model.get_output_embeddings() is None:
-            raise AdjudgeError(f"{self.name} does not write, so no text is likely under it: leave out --baselines")
-        return opened.model, Tokenizer(opened.tokenizer)
 
 
 def likelihood_scores(dataset: DataSet, targets: Sequence[str], model: BareModel, journal: Journal) -> Scores:

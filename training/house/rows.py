@@ -20,7 +20,7 @@ from adjudge.training.evaluator.split import place_of
 from adjudge.training.house.disturbances import DISTURBANCES, HARD
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import Excerpts
-from adjudge.training.house.texts import Corpus, Story
+from adjudge.training.house.texts import Corpus, Story, joined
 from adjudge.training.house.typesetting import typeset
 
 BEST = 4.7
@@ -156,7 +156,7 @@ class _Maker:
         name = random.choice(list(worse))
         whole = dict.fromkeys(self.aspects, 1.0)
         left = {aspect: (1 - DISTURBANCES[name].cost(aspect)) ** TOLD_STEPS for aspect in self.aspects}
-        better = _Text(story.prompt, _joined(story.sentences, story.gaps), whole, True)
+        better = _Text(story.prompt, joined(story.sentences, story.gaps), whole, True)
         return better, self._said(f"{name}, told so", _Text(story.prompt, worse[name], left, True))
 
     def _excerpt(self, story: Story, random: Random) -> tuple[Story, bool]:
@@ -209,7 +209,7 @@ class _Maker:
             self.done[name] += 1
             sentences, ended = changed, ended or name in ("cut", "forced ending")
             left = {aspect: share * (1 - DISTURBANCES[name].cost(aspect)) for aspect, share in left.items()}
-        return _Text(text.prompt, _joined(sentences, story.gaps), left, ended), sentences
+        return _Text(text.prompt, joined(sentences, story.gaps), left, ended), sentences
 
     def _said(self, name: str, text: _Text) -> _Text:
         self.done[name] += 1
@@ -227,15 +227,6 @@ class _Maker:
 def _spread(score: float) -> list[float]:
     """A score as different readers would give it."""
     return [round(min(5.0, max(1.0, score + by)), 3) for by in (-SPREAD, 0, SPREAD)]
-
-
-def _joined(sentences: Sequence[str], gaps: Sequence[str]) -> str:
-    """Sentences with the text's own gaps between them, as far as those go."""
-    pieces = []
-    for place, sentence in enumerate(sentences):
-        gap = gaps[place] if place < len(gaps) else " "
-        pieces += [gap if gap.strip() == "" and gap else " ", sentence]
-    return "".join(pieces[1:])
 
 
 def sizes(how: Excerpts) -> tuple[int, int]:

@@ -133,16 +133,30 @@ def stories_of(sources: Sequence[TextFile]) -> Stories:
     for source in sources:
         name = Path(source.path).name
         for prompt, text, beside in _read(source):
-            found = sentences(_TURN.split(text, maxsplit=1)[0])
-            kept = [place for place, part in enumerate(found.parts) if _told(part, place)]
-            if len(kept) < FEWEST:
+            parts, gaps = story_of(text)
+            if len(parts) < FEWEST:
                 short[name] = short.get(name, 0) + 1
                 continue
-            parts, gaps = (tuple(values[place] for place in kept) for values in (found.parts, found.gaps))
             texts.append(Story(len(texts), prompt.strip(), parts, gaps, beside))
     if not texts:
         raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: add others to [[sources]]")
     return Stories(tuple(texts), short)
+
+
+def story_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The sentences of the story in a text, which may have more than that, and the gap before each."""
+    found = sentences(_TURN.split(text, maxsplit=1)[0])
+    kept = [place for place, part in enumerate(found.parts) if _told(part, place)]
+    return tuple(found.parts[place] for place in kept), tuple(found.gaps[place] for place in kept)
+
+
+def joined(parts: Sequence[str], gaps: Sequence[str]) -> str:
+    """Sentences with the text's own gaps between them, as far as those go."""
+    pieces = []
+    for place, part in enumerate(parts):
+        gap = gaps[place] if place < len(gaps) else " "
+        pieces += [gap if gap.strip() == "" and gap else " ", part]
+    return "".join(pieces[1:])
 
 
 def written(words: Sequence[str]) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedPair, RatedText
-from adjudge.bench.agreement.perplexity import BareModel, likelihood_choices, likelihood_scores, likelihoods
-from adjudge.engine.engine import Engine
-from adjudge.engine.labels import LabelSet
+from adjudge.bench.agreement.perplexity import likelihood_choices, likelihood_scores, likelihoods
+from adjudge.engine.bare_model import BareModel
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.verdict import Item, Pair
 
@@ -20,17 +18,6 @@ TINY = "dummy:tiny-llama"
 @pytest.fixture(scope="module")
 def bare() -> BareModel:
     return BareModel(TINY, "cpu", "float32")
-
-
-def test_it_is_the_mean_that_the_engine_reads_token_by_token(bare: BareModel) -> None:
-    engine = Engine(TINY, device="cpu", dtype="float32")
-    before, after = engine.tokenizer.prompt("Tell.\n\n"), engine.tokenizer.encode("It rains <|im_end|>", False)
-    whole = before + after
-    places = range(len(before), len(whole))
-    scores = engine.score([whole[:place] for place in places], [LabelSet.of_ids([whole[place]]) for place in places])
-    known = fmean(score.full_logprobs[0] for score in scores if score.full_logprobs)
-    assert bare.likelihood("Tell.", "It rains <|im_end|>") == pytest.approx(known, abs=1e-4)
-    assert bare.likelihood("Tell.", "") is None
 
 
 def test_each_text_is_computed_once_and_ranks_texts_and_pairs(

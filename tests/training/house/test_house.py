@@ -15,6 +15,7 @@ from adjudge.training.house.card import card as card_of
 from adjudge.training.house.house import train_house
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import read_recipe, recipe_of
+from adjudge.training.sft_recipe import read_sft_recipe
 from tests.training.house.stories import OWN
 
 RECIPES = Path(__file__).parents[3] / "examples" / "recipes"
@@ -72,3 +73,8 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("house*.toml")), ids=lambda path: path.stem)
 def test_the_examples_are_recipes(path: Path) -> None:
     assert read_recipe(path, HouseRecipe).output.endswith(f"out/{path.stem}")
+
+
+def test_so_is_that_of_the_small_writer() -> None:
+    recipe = read_sft_recipe(RECIPES / "everyday.toml")
+    assert Path(recipe.data.train or "").samefile(OWN / "everyday.jsonl") and recipe.response.column == "text"

@@ -1,0 +1,89 @@
+"""`BareModel`: how likely a model without adapters or judging prompts finds texts, read by transformers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from adjudge.engine.devices import choose_device, choose_dtype
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.tokenizer import Tokenizer, Tokens
+
+LONGEST = 4096
+"""Tokens of a prompt and its text that are read at most: of longer ones the beginning."""
+BLANK_LINE = "\n\n"
+
+
+class BareModel:
+    """A model that is opened when first needed.
+
+    Raises AdjudgeError, as it is opened, for a model that does not write.
+    """
+
+    def __init__(self, name: str, device: str = "auto", dtype: str = "auto") -> None:
+        self.source = resolve(name)
+        self.device = choose_device(device)
+        self.dtype = choose_dtype(dtype, self.device)
+        self.name = name
+
+    def likelihood(self, prompt: str, text: str) -> float | None:
+        """The mean log-probability, in nats, of a text's tokens after its prompt and a blank line; None without any."""
+        before = self._tokenizer.prompt(f"{prompt}{BLANK_LINE}")
+        tokens = self._tokenizer.encode(text, False)[: max(0, self._longest - len(before))]
+        if not tokens:
+            return None
+        return self._log_probabilities(before, [tokens])[0] / len(tokens)
+
+    def gain(self, parts: Sequence[str]) -> float | None:
+        """How much likelier, in nats a token, the parts of a text after its first are where they stand than alone.
+
+        Alone is after a blank line. None where fewer than two parts fit into the model.
+        """
+        start = self._tokenizer.prompt(BLANK_LINE)
+        room = self._longest - len(start)
+        pieces: list[Tokens] = []
+        for place, part in enumerate(parts):
+            piece = self._tokenizer.encode(f" {part}" if place else part, False)
+            room -= len(piece)
+            if room < 0:
+                break
+            if piece:
+                pieces.append(piece)
+        first, *others = pieces or [()]
+        if not others:
+            return None
+        [together] = self._log_probabilities((*start, *first), [tuple(chain(*others))])
+        return (together - sum(self._log_probabilities(start, others))) / sum(map(len, others))
+
+    def _log_probabilities(self, before: Tokens, texts: Sequence[Tokens]) -> list[float]:
+        """The log-probability, in nats, of each text as a whole after the same tokens."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        longest = max(map(len, texts))
+        rows = [(*before, *text, *(before[:1] * (longest - len(text)))) for text in texts]  # no token sees later ones
+        ids_BT = torch.tensor(rows, device=self.device)
+        with torch.inference_mode():
+            logits_BTV = self._opened[0](input_ids=ids_BT, use_cache=False).logits[:, len(before) - 1 : -1]
+            return [
+                -float(cross_entropy(logits_TV[: len(text)].float(), ids_T[: len(text)], reduction="sum"))
+                for logits_TV, ids_T, text in zip(logits_BTV, ids_BT[:, len(before) :], texts, strict=True)
+            ]
+
+    @property
+    def _longest(self) -> int:
+        return min(LONGEST, getattr(self._opened[0].config, "max_position_embeddings", LONGEST))
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        return self._opened[1]
+
+    @cached_property
+    def _opened(self) -> tuple[Any, Tokenizer]:
+        opened = open_source(self.source, dtype=self.dtype, device=str(self.device))
+        if opened.model.get_output_embeddings() is None:
+            raise AdjudgeError(f"{self.name} does not write, so no text is likely under it: name a model that does")
+        return opened.model, Tokenizer(opened.tokenizer)

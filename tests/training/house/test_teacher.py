@@ -1,0 +1,201 @@
+"""Stories that small models write on first sentences, and what a teacher makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.commands import teacher as command
+from adjudge.commands.source import Source
+from adjudge.engine.bare_model import BareModel
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.sources import ModelSource, open_source, resolve
+from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.wire import Row
+from adjudge.training.house.continuations import Continuation, noisy, of_one_length, written_by
+from adjudge.training.house.recipe import TextFile
+from adjudge.training.house.teacher import Marked, marked, taught
+from adjudge.training.house.texts import stories_of
+from adjudge.training.stages import Texts
+from tests.rewards.scripted import ScriptedEngine
+
+STORY = "The bus was late. Ana waited in the rain. At last it came. She sat down."
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
+    folder = tmp_path_factory.mktemp("writer")
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    opened.model.save_pretrained(folder)
+    opened.tokenizer.save_pretrained(folder)
+    return resolve(str(folder))
+
+
+def told(text: str, place: int = 0, noise: float = 0.0) -> Continuation:
+    parts = tuple(f"{part}." for part in text.rstrip(".").split(". "))
+    return Continuation(place, "A bus.", noise, parts, (" ",) * len(parts))
+
+
+def test_noise_is_of_the_seed_alone_and_as_large_as_was_said(writer: ModelSource) -> None:
+    with noisy(writer, 0.1, 3) as one, noisy(writer, 0.1, 3) as again, noisy(writer, 0.1, 4) as other:
+        fingerprints = [resolve(folder).fingerprint for folder in (one, again, other)]
+        assert fingerprints[0] == fingerprints[1] and len({*fingerprints, writer.fingerprint}) == 3
+        before, after = (load_file(Path(folder) / "model.safetensors") for folder in (writer.path, one))
+        for name, weight in before.items():
+            off = after[name] - weight
+            if weight.dim() < 2:
+                assert not off.any(), name
+            elif weight.numel() > 4000:
+                assert float(off.std() / weight.std()) == pytest.approx(0.1, rel=0.1), name
+                assert abs(float((off * weight).mean() / off.std() / weight.std())) < 0.1, name
+    assert not Path(one).exists()
+    with noisy(writer, 0.0, 3) as own:
+        assert own == writer.path
+    with (
+        pytest.raises(AdjudgeError, match="no \\*.safetensors to put noise on"),
+        noisy(resolve("dummy:tiny-llama"), 1, 0),
+    ):
+        pass
+
+
+def test_a_story_is_what_is_whole_and_at_least_three_sentences(tiny: Engine, book: Journal) -> None:
+    answers = {"one": f"Sure, here it is!\n\n{STORY} And then she", "two": "Too short. Really.", "three": STORY}
+    engine = ScriptedEngine(
+        tiny, lambda shown, before: (next(answers[key] for key in answers if key in shown), "length")
+    )
+    rows = [Row(f"line {number}", {"prompt": f" {key} ", "text": STORY}) for number, key in enumerate(answers)]
+    stage = written_by(Texts(engine, Sampling(max_tokens=64, temperature=1.0), book, cut=True), rows, 0.1)
+    assert [(one.place, one.prompt, one.text) for one in stage.kept] == [(0, "one", STORY), (2, "three", STORY)]
+    [drop] = stage.dropped
+    assert (drop.stage, drop.reason, drop.row["prompt"]) == ("write, noise 0.1", "too_short", "two")
+    whole = written_by(Texts(engine, Sampling(max_tokens=64, temperature=1.0), book), rows[:1], 0.1)
+    assert not whole.kept and whole.dropped[0].reason == "cut_short"
+
+
+def test_the_stories_on_one_sentence_are_as_long_as_its_shortest() -> None:
+    found = of_one_length([told("A. B. C. D.", 1, 0.1), told("E. F. G.", 1), told("H. I. J.", 0), told("K. L. M.", 2)])
+    assert [[one.text for one in group] for group in found] == [["E. F. G.", "A. B. C."]]
+
+
+def test_the_teacher_adds_what_the_context_gains_to_the_judge() -> None:
+    marks = [
+        Marked(told(text), judged, gain) for text, judged, gain in (("A.", 1, 0.3), ("B.", 2, 0.1), ("C.", 3, 0.2))
+    ]
+    assert [one.text for one in taught(marks, 1.0)] == ["A.", "B.", "C."]
+    # judge: -1.2247, 0, 1.2247; gain: 1.2247, -1.2247, 0; their sums 0, -1.2247, 1.2247 have a deviation of 1
+    assert [one.score for one in taught(marks, 1.0)] == [3.6, 2.68, 4.52]
+    assert [one.score for one in taught(marks, 0.0)] == [2.68, 3.6, 4.52]
+    assert [one.score for one in taught([marks[0]] * 3, 1.0)] == [3.6] * 3 and taught([], 1.0) == []
+    far = [Marked(told("A."), value, 0.0) for value in (*[2.0] * 30, 1.0, 3.0)]
+    assert [one.score for one in taught(far, 1.0)][-2:] == [1.1, 4.7]
+
+
+def test_what_neither_can_read_is_dropped_and_what_was_read_is_kept(
+    tiny: Engine, book: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = BareModel("dummy:tiny-llama", "cpu", "float32")
+    judge = PointwiseJudge(tiny, parse_aspects("coherence"), min_mass=0.0, journal=book)
+    texts = [told("A b. C d."), told("E f. G h."), told("I j. K l.")]
+    gain = BareModel.gain
+    monkeypatch.setattr(BareModel, "gain", lambda self, parts: float("nan") if "E f." in parts else gain(self, parts))
+    judged, gained = marked(texts, judge, model, book)
+    assert len(judged.kept) == 3 and [one.text for one in gained.kept] == [texts[0], texts[2]]
+    assert [drop.reason for drop in gained.dropped] == ["no_gain"]
+    monkeypatch.setattr(BareModel, "gain", lambda *_: pytest.fail("asked twice"))
+    assert marked(texts, judge, model, book)[1] == gained
+    strict = PointwiseJudge(tiny, parse_aspects("coherence"), min_mass=1.0)
+    assert {drop.reason for drop in marked(texts, strict, model, book)[0].dropped} == {"low_mass"}
+
+
+@pytest.fixture
+def scripted(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The folders of the writers, each of which writes four sentences of its own, or two where it is asked for it."""
+    opened: list[str] = []
+
+    def engine(folder: str, **_: Any) -> ScriptedEngine:
+        opened.append(folder)
+        mine = ScriptedEngine(
+            tiny, lambda shown, before: "No. Never." if "silence" in shown else f"{STORY} It was {len(opened)} o'clock."
+        )
+        mine.fingerprint = resolve(folder).fingerprint
+        return mine
+
+    monkeypatch.setattr(command, "Engine", engine)
+    yield opened
+
+
+def test_stories_come_back_with_scored_ones_beside_them(
+    tmp_path: Path, writer: ModelSource, scripted: list[str]
+) -> None:
+    rows = [{"id": str(n), "prompt": p, "text": STORY} for n, p in enumerate(("A bus.", "A silence.", "A train."))]
+    stories = tmp_path / "stories.jsonl"
+    stories.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["train", "teacher", str(stories), "--writer", writer.path, "--model", "dummy:tiny-llama"]
+    asked += ["--bare", "dummy:tiny-llama", "--noise", "0", "--noise", "0.2", "--max-tokens", "40"]
+
+    def run(*more: str) -> str:
+        result = CliRunner().invoke(app, [*asked, *more], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    said = run()
+    output = tmp_path / "stories.scored.jsonl"
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [{name: row[name] for name in ("id", "prompt", "text")} for row in found] == rows
+    assert ["scored" in row for row in found] == [True, False, True] and scripted[0] == writer.path != scripted[1]
+    assert {one["text"][-10:] for row in found for one in row.get("scored", [])} == {"1 o'clock.", "2 o'clock."}
+    assert "too_short 1" in said and "nats a token" in said and f"scored: {output}" in said
+    assert len((tmp_path / "stories.scored.dropped.jsonl").read_text().splitlines()) == 2
+    read = stories_of([TextFile(str(output))]).texts
+    assert [len(story.beside.scored) for story in read] == [2, 0, 2]
+
+    output.unlink()
+    run("--resume")
+    assert [json.loads(line) for line in output.read_text().splitlines()] == found
+
+    stories.write_text(json.dumps(rows[1]))
+    assert f"nothing in {output} is scored" in run("--overwrite")
+    assert [json.loads(line) for line in output.read_text().splitlines()] == [rows[1]]
+
+
+@pytest.mark.parametrize(
+    ("more", "mend"),
+    [
+        (["--noise", "0"], "give --noise twice or more"),
+        (["--noise", "0.1", "--noise", "0.1"], "each time another number"),
+        (["--noise", "0", "--noise", "-1"], "of at least 0"),
+        (["--noise", "0", "--noise", "nan"], "of at least 0"),
+        (["--aspects", "wits"], 'unknown aspect "wits"'),
+        (["--writer", "no-such-model"], "no-such-model"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_loaded(
+    tmp_path: Path, writer: ModelSource, more: list[str], mend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stories = tmp_path / "stories.jsonl"
+    stories.write_text(json.dumps({"prompt": "A bus.", "text": STORY}))
+    monkeypatch.setattr(Source, "open", lambda self: pytest.fail("a model was opened"))
+    with pytest.raises(AdjudgeError, match=mend):
+        CliRunner().invoke(
+            app, ["train", "teacher", str(stories), "--writer", writer.path, *more], catch_exceptions=False
+        )
+
+
+def test_a_story_without_a_first_sentence_is_named(tmp_path: Path, writer: ModelSource) -> None:
+    stories = tmp_path / "stories.jsonl"
+    for row, mend in (({"text": STORY}, '"prompt" is missing'), ({"prompt": 3, "text": STORY}, '"prompt" is 3, not a')):
+        stories.write_text(json.dumps(row))
+        with pytest.raises(AdjudgeError, match=mend):
+            CliRunner().invoke(app, ["train", "teacher", str(stories), "--writer", writer.path], catch_exceptions=False)

@@ -1,0 +1,81 @@
+"""A teacher for judges that is no person: a judge that there is, and what the context gains the bare model.
+
+How much likelier the sentences of a text are where they stand than alone knows something of coherence that a judge of
+the same weights does not. In a reward a policy would buy it by saying the same again; on texts where nobody tries, a
+judge can be taught it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import fmean, pstdev
+
+import msgspec
+
+from adjudge.engine.bare_model import BareModel
+from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.verdict import Item, Verdict
+from adjudge.training.house.continuations import Continuation
+from adjudge.training.house.rows import BEST
+from adjudge.training.house.texts import Scored
+from adjudge.training.once import once
+from adjudge.training.stages import Passed, Unusable, passed
+
+MIDDLE, SPREAD = 3.6, 0.75
+"""The mean and the standard deviation of a teacher's scores, before the lowest and the highest are held back."""
+LOWEST = 1.1
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """A text, the score that the judge gave it, and what the context gains it, in nats a token."""
+
+    text: Continuation
+    judged: float
+    gain: float
+
+
+def marked(
+    texts: Sequence[Continuation], judge: PointwiseJudge, model: BareModel, journal: Journal
+) -> tuple[Passed[Marked], Passed[Marked]]:
+    """What the judge and the bare model make of texts: two stages, of which the second has all that both could read."""
+    items = [Item(one.prompt, one.text, str(place)) for place, one in enumerate(texts)]
+    judged = passed("judge", texts, _judged(texts, judge.judge_iter(items)))
+    return judged, passed("gain", judged.kept, _gained(judged.kept, model, journal))
+
+
+def taught(marks: Sequence[Marked], weight: float) -> list[Scored]:
+    """The teacher's score of each text: the judge's and `weight` times the gain, both standardised over all texts."""
+    both = zip(_standard([one.judged for one in marks]), _standard([one.gain for one in marks]), strict=True)
+    found = _standard([judged + weight * gain for judged, gain in both])
+    scores = [round(min(max(MIDDLE + SPREAD * value, LOWEST), BEST), 2) for value in found]
+    return [Scored(one.text.text, score) for one, score in zip(marks, scores, strict=True)]
+
+
+def _judged(texts: Sequence[Continuation], verdicts: Iterator[Verdict]) -> Iterator[tuple[int, Marked | Unusable]]:
+    for place, verdict in enumerate(verdicts):
+        score = verdict.score
+        yield place, Unusable(verdict.abstained or "abstained") if score is None else Marked(texts[place], score, 0.0)
+
+
+def _gained(marks: Sequence[Marked], model: BareModel, journal: Journal) -> Iterator[tuple[int, Marked | Unusable]]:
+    parts = [(mark.text.prompt, *mark.text.sentences) for mark in marks]
+    keys = [content_key(gain=part, model=model.source.fingerprint, dtype=str(model.dtype)) for part in parts]
+
+    def ask(new: list[int]) -> Iterator[tuple[int, float | None]]:
+        return ((number, model.gain(parts[place])) for number, place in enumerate(new))
+
+    pack, unpack = msgspec.json.encode, partial(msgspec.json.decode, type=float | None)  # JSON makes null of NaN
+    for place, gain in once(journal, keys, ask, pack=pack, unpack=unpack, ended=lambda gain: None):
+        good = gain is not None and math.isfinite(gain)
+        yield place, msgspec.structs.replace(marks[place], gain=gain) if good else Unusable("no_gain")
+
+
+def _standard(values: Sequence[float]) -> list[float]:
+    """Less their mean, in their standard deviations; zeros where they are all alike."""
+    if not values:
+        return []
+    middle, spread = fmean(values), pstdev(values)
+    return [(value - middle) / spread if spread else 0.0 for value in values]
