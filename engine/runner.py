@@ -14,13 +14,14 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from adjudge.engine import cache_memory
 from adjudge.engine.adapters import Adapter, attach, read_adapter
-from adjudge.engine.errors import ModelUnsupported
+from adjudge.engine.decode_graphs import DecodeGraphs
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
 from adjudge.engine.weights import Weights
-from adjudge.kernels.attention import attention_block_size, is_batch_invariant, paged_attention
+from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.linear import make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
@@ -34,10 +35,13 @@ class Runner:
     """A model, its KV cache and its heads. `forward(step)` gives the hidden states of the rows that answer requests.
 
     `batch_invariant` says whether a probe at load was bit-equal alone and in a batch; on CPU that fails only for models
-    whose dense layers are not `nn.Linear`. Weights that are `lent` stay where they are when it sleeps.
+    whose dense layers are not `nn.Linear`. Weights that are `lent` stay where they are when it sleeps. `graphs` play
+    decode steps, if there are any.
     """
 
-    def __init__(self, model: Any, kv_cache_gb: float | None = None, *, lent: bool = False) -> None:
+    def __init__(
+        self, model: Any, kv_cache_gb: float | None = None, *, lent: bool = False, cuda_graphs: bool = False
+    ) -> None:
         self.model = model.eval().requires_grad_(False)
         self.name = type(model).__name__
         self.device: torch.device = model.device
@@ -64,6 +68,7 @@ class Runner:
         with torch.inference_mode():
             self._head = self._find_head(self._check_layers())
             self.batch_invariant = self._check_isolation()
+        self.graphs = self._new_graphs() if cuda_graphs else None
         self._kv_cache_gb = kv_cache_gb
         self._block_bytes = sum(cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values())
         self._layers.clear()
@@ -110,6 +115,7 @@ class Runner:
 
     def _exchange(self, adapter: Adapter | None) -> None:
         """Take off the adapter in place, put this one on, and check the model with it."""
+        self._forget_graphs()
         if self._peft is not None:
             self._peft.unload()
         self._peft = self._adapter = None
@@ -122,6 +128,7 @@ class Runner:
 
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""
+        self._forget_graphs()
         self._layers.clear()
         cache_memory.settle(self)
         self.weights.to_host()
@@ -163,22 +170,47 @@ class Runner:
             for cache in self._layers.values():
                 cache.copy(sources, slots)
         batch = step.batch(padded_rows(step.size), self.device)
-        hidden = self._decode(step.token_ids, step.positions, batch)
+        inputs = self._inputs(step.token_ids, step.positions, batch)
+        hidden = None if self.graphs is None else self.graphs.forward(*inputs)
+        if hidden is None:
+            hidden = self._decode(*inputs)
         rows = torch.tensor([row for _, row in step.finished], dtype=torch.long, device=self.device)
         return hidden.index_select(0, rows)
 
-    def _decode(self, token_ids: list[int], positions: list[int], batch: PagedBatch) -> torch.Tensor:
+    def _decode(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
         hidden: torch.Tensor = self._call(self.decoder, token_ids, positions, batch).last_hidden_state[0]
         return hidden
 
-    def _call(self, module: nn.Module, token_ids: list[int], positions: list[int], batch: PagedBatch) -> Any:
+    def _call(self, module: nn.Module, token_ids: torch.Tensor, positions: torch.Tensor, batch: PagedBatch) -> Any:
+        return module(input_ids=token_ids, position_ids=positions, use_cache=False, adjudge_run=(self, batch))
+
+    def _inputs(
+        self, token_ids: list[int], positions: list[int], batch: PagedBatch
+    ) -> tuple[torch.Tensor, torch.Tensor, PagedBatch]:
+        """What `_decode` takes: token ids and positions [1, rows], padded with zeros, and their batch."""
         padding = [0] * (batch.rows - len(token_ids))
-        return module(
-            input_ids=torch.tensor([token_ids + padding], device=self.device),
-            position_ids=torch.tensor([positions + padding], device=self.device),
-            use_cache=False,
-            adjudge_run=(self, batch),
-        )
+        ids, places = (torch.tensor([row + padding], device=self.device) for row in (token_ids, positions))
+        return ids, places, batch
+
+    def _new_graphs(self) -> DecodeGraphs:
+        """Raises AdjudgeError where decode cannot be recorded."""
+        if self.device.type != "cuda":
+            raise AdjudgeError(f"cuda_graphs are for a GPU, and the model is on {self.device.type}: leave them out")
+        backends = {attention_backend(self._kind(window))[0] for window in self._windows}
+        if backends != {"triton"}:
+            raise AdjudgeError(
+                f"cuda_graphs want attention by triton, and {', '.join(sorted(backends))} would serve: set"
+                " ADJUDGE_ATTENTION=triton, or leave them out"
+            )
+        return DecodeGraphs(self._decode)
+
+    def _forget_graphs(self) -> None:
+        if self.graphs is not None:
+            self.graphs.clear()
+
+    def _kind(self, window: int | None) -> AttentionKind:
+        """What decides which back end serves the layers with this window."""
+        return AttentionKind(self.device, self.dtype, self.head_width, self.head_width, self.block_size, window)
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: PagedBatch, **how: Any
@@ -196,7 +228,7 @@ class Runner:
         """The decoder's hidden states of a few short sequences of fixed tokens, packed: for checks at load."""
         return self._decode(*self._probe_batch(*lengths))
 
-    def _probe_batch(self, *lengths: int) -> tuple[list[int], list[int], PagedBatch]:
+    def _probe_batch(self, *lengths: int) -> tuple[torch.Tensor, torch.Tensor, PagedBatch]:
         vocabulary = self.model.get_input_embeddings().num_embeddings
         token_ids: list[int] = []
         positions: list[int] = []
@@ -209,7 +241,8 @@ class Runner:
             token_ids += [(7919 * (index + 1) + 104729 * place) % vocabulary for place in range(length)]
             positions += range(length)
         writes = torch.arange(len(slots), device=self.device), torch.tensor(slots, device=self.device)
-        return token_ids, positions, PagedBatch(tuple(sequences), self.block_size, padded_rows(len(token_ids)), *writes)
+        batch = PagedBatch(tuple(sequences), self.block_size, padded_rows(len(token_ids)), *writes)
+        return self._inputs(token_ids, positions, batch)
 
     def _check_layers(self) -> Any:
         """What the model itself gives for the probe; refuses one with layers outside the attention interface."""
@@ -241,7 +274,8 @@ class Runner:
         token_ids, positions, batch = self._probe_batch(padded_rows(20))  # no padding: the last row is read
         own = float(self._call(self.model, token_ids, positions, batch).logits.flatten()[0])
         head, hidden = self.reward_head, self._decode(token_ids, positions, batch)
-        found = math.nan if head is None else head.reward(hidden[len(head.read_part(tuple(token_ids))) - 1].tolist())
+        read = () if head is None else head.read_part(tuple(token_ids[0].tolist()))
+        found = math.nan if head is None else head.reward(hidden[len(read) - 1].tolist())
         if not abs(found - own) <= (1e-3 if self.dtype == torch.float32 else 0.05) * max(1.0, abs(own)):
             raise ModelUnsupported(
                 f"{self.name} computes its reward in a way adjudge does not know (a linear head on the last token's"
@@ -264,12 +298,7 @@ class Runner:
             raise ModelUnsupported(f"{self.name} gives hidden states that are not finite: its weights are spoilt")
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
             raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
-        return torch.equal(alone, packed) and all(
-            is_batch_invariant(
-                AttentionKind(self.device, self.dtype, self.head_width, self.head_width, self.block_size, window)
-            )
-            for window in self._windows
-        )
+        return torch.equal(alone, packed) and all(is_batch_invariant(self._kind(window)) for window in self._windows)
 
 
 def _attention(

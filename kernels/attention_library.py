@@ -75,7 +75,7 @@ class LibraryAttention(ABC):
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
         output = self.attend(query_THD, cache, batch, scale, window, softcap)
         output.masked_fill_(seen_bad(cache, batch, sliding_window)[:, None, None], torch.nan)
-        output[max((run.row + run.length for run in batch.sequences), default=0) :] = 0
+        output[batch.filled :] = 0
         return output
 
 

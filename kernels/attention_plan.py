@@ -44,6 +44,11 @@ class Round:
     merges: torch.Tensor
     parts: int
 
+    @property
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Items, queries and merges."""
+        return self.items, self.queries, self.merges
+
 
 @dataclass(frozen=True)
 class _Piece:

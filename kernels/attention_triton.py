@@ -90,7 +90,7 @@ def triton_attention(
         row_stride, head_stride = heads * width, width
 
     output = query_THD.new_empty(batch.rows, heads, value_width)
-    output[max((sequence.row + sequence.length for sequence in batch.sequences), default=0) :] = 0
+    output[batch.filled :] = 0
     rounds = attention_plan(batch, tile.rows // group, tile.keys, sliding_window, split_keys, cascade)
     for work in rounds:
         # Never empty: a pointer that is None would make another kernel of it, and perhaps other bits.
@@ -285,14 +285,17 @@ def merge_kernel(
     VALUE_BLOCK: tl.constexpr,
     HEAD_BLOCK: tl.constexpr,
 ):
-    """Add up the splits of one row (`program_id(0)`), some of its heads (`program_id(1)`), first to last."""
+    """Add up the splits of one row (`program_id(0)`), some of its heads (`program_id(1)`), first to last.
+
+    A merge of no parts fills up the merges of a `HeldBatch`, and writes nothing.
+    """
     merge = merges + 3 * tl.program_id(0)
     row = tl.load(merge).to(tl.int64)
     first = tl.load(merge + 1).to(tl.int64)
     count = tl.load(merge + 2)
     head = tl.program_id(1) * HEAD_BLOCK + tl.arange(0, HEAD_BLOCK)
     v = tl.arange(0, VALUE_BLOCK)
-    live = head < HEADS
+    live = (head < HEADS) & (count > 0)
     mask = live[:, None] & (v < VALUE_WIDTH)[None, :]
 
     peak = tl.full([HEAD_BLOCK], -float("inf"), tl.float32)

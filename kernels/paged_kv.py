@@ -72,6 +72,11 @@ class PagedBatch:
     plans: dict[Hashable, Any] = field(default_factory=dict)
     """What a back end has worked out about this batch, kept for the layers that follow."""
 
+    @property
+    def filled(self) -> int:
+        """Rows before the padding."""
+        return max((run.row + run.length for run in self.sequences), default=0)
+
     @cached_property
     def query_offsets(self) -> torch.Tensor:
         """[S + 1] int32: where each sequence's rows begin in the packed batch; sequences lie one after the other."""

@@ -37,6 +37,9 @@ def serve(
     device: Device = "auto",
     dtype: Dtype = "auto",
     replicas: Replicas = 1,
+    cuda_graphs: Annotated[
+        bool, typer.Option("--cuda-graphs", help="On a GPU: record decode steps once for each size, and play them.")
+    ] = False,
 ) -> None:
     """Serve a model over HTTP: OpenAI's chat and completions, SGLang's score, judge and rewards.
 
@@ -61,4 +64,5 @@ def serve(
         device=device,
         dtype=dtype,
         replicas=replicas,
+        cuda_graphs=cuda_graphs,
     )

@@ -33,6 +33,7 @@ def serve(
     device: str,
     dtype: str,
     replicas: int,
+    cuda_graphs: bool,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; mistakes in the options are found before the model is loaded."""
     chosen = parse_aspects(aspects)
@@ -53,7 +54,7 @@ def serve(
         drain_timeout=drain_timeout,
     )
     with listen(host, port) as listener:
-        how = {"adapter": adapter, "device": device, "dtype": dtype, "max_queue": max_queue}
+        how = {"adapter": adapter, "device": device, "dtype": dtype, "max_queue": max_queue, "cuda_graphs": cuda_graphs}
         engine = _engine(model, replicas, how)
         gate = create_app(engine, limits, [judging(chosen)], __version__)
         where, bound = address_of(listener)

@@ -1,6 +1,7 @@
 """The engine on the Triton kernels, in the interpreter, against itself on the torch ones.
 
-Run as a script, this file prints the scores and texts of the kernels that the environment names.
+Run as a script, this file prints the scores and texts of the kernels that the environment names, decode steps played
+again as a graph would where it is asked for "graphs".
 """
 
 from __future__ import annotations
@@ -9,41 +10,111 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from adjudge.engine.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
 
 ROOT = Path(__file__).parents[2]
 STEM = [(7 * n) % 251 for n in range(37)]
 PROMPTS = [[*STEM, n, 3] for n in range(3)] + [[*STEM[:21], 9], [5]]  # siblings that part inside a block, and others
 
 
-def answers() -> dict[str, Any]:
+class Player:
+    """Records as CUDA does, as far as a CPU can: what was recorded runs again, and its output stays in place."""
+
+    def __init__(self) -> None:
+        self.played = self.recorded = 0
+
+    def __call__(self, run: Run) -> Run:
+        output = run()
+        self.recorded += 1
+
+        def play() -> torch.Tensor:
+            self.played += 1
+            return output.copy_(run())
+
+        return play
+
+
+def answers(graphs: bool = False) -> dict[str, Any]:
     """Scores and texts of a tiny model; a small step makes chunks, and a second call meets a warm cache."""
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01, max_batch_tokens=24)
+    player = Player()
+    if graphs:
+        engine.runner.graphs = DecodeGraphs(engine.runner._decode, player)
     scores = [engine.score(PROMPTS, ["1", "2", "10"]) for _ in range(2)]
-    texts = engine.generate(PROMPTS[-2:], max_tokens=3, temperature=0.0, ignore_eos=True)
+    texts = engine.generate(PROMPTS[-2:], max_tokens=4, temperature=0.0, ignore_eos=True)
     return {
         "scores": [score.full_logprobs for call in scores for score in call],
         "texts": [text.token_ids for text in texts],
+        "played": player.played,
+        "recorded": player.recorded,
     }
 
 
-def test_the_engine_gives_the_same_answers_on_the_triton_kernels() -> None:
+@cache
+def on_triton(*parts: str) -> dict[str, Any]:
     pytest.importorskip("triton", reason="triton is not installed")
     named = {"TRITON_INTERPRET": "1", "ADJUDGE_KERNELS": "triton", "ADJUDGE_ATTENTION": "triton"}
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | named
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, __file__, *parts], env=environment, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-4000:]
-    triton, torch = json.loads(done.stdout.splitlines()[-1]), answers()
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_the_engine_gives_the_same_answers_on_the_triton_kernels() -> None:
+    triton, torch = on_triton(), answers()
     assert triton["texts"] == [list(text) for text in torch["texts"]]
     for ours, expected in zip(triton["scores"], torch["scores"], strict=True):
         assert ours == pytest.approx(list(expected), abs=1e-4)
     assert triton["scores"] != [list(score) for score in torch["scores"]]  # two implementations, not one
 
 
+def test_decode_steps_that_are_played_give_the_same_bits() -> None:
+    plain, graphs = on_triton(), on_triton("graphs")
+    assert (graphs["scores"], graphs["texts"]) == (plain["scores"], plain["texts"])
+    assert graphs["recorded"] == 1 and graphs["played"] >= 2
+
+
+def test_other_weights_are_recorded_anew() -> None:
+    graphs = DecodeGraphs(lambda *_: pytest.fail("nothing is decoded"), Player())
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
+    engine.runner.graphs = graphs
+    for change in (engine.sleep, lambda: engine.update_weights(adapter=None)):
+        graphs._graphs[None] = None  # type: ignore[index, assignment]
+        change()
+        engine.wake()
+        assert not graphs._graphs
+
+
+def test_graphs_are_for_a_gpu() -> None:
+    with pytest.raises(AdjudgeError, match="cuda_graphs are for a GPU, and the model is on cpu"):
+        Engine("dummy:tiny-llama", device="cpu", cuda_graphs=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_graph_on_cuda_gives_what_the_launches_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADJUDGE_ATTENTION", "triton")
+    texts = []
+    for graphs in (False, True):
+        engine = Engine("dummy:tiny-llama", device="cuda", dtype="float32", kv_cache_gb=0.1, cuda_graphs=graphs)
+        for _ in range(2):
+            found = engine.generate(PROMPTS, max_tokens=40, temperature=0.0, ignore_eos=True)
+            texts.append([text.token_ids for text in found])
+            engine.sleep()
+            engine.wake()
+    assert all(found == texts[0] for found in texts)
+    assert engine.runner.graphs is not None and not engine.runner.graphs._graphs
+
+
 if __name__ == "__main__":
-    print(json.dumps(answers()))
+    print(json.dumps(answers("graphs" in sys.argv)))

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from adjudge.kernels.held_batch import HeldBatch, Room
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, torch_write_kv
 from tests.kernels.paged_cases import MANY, Case, check_writes_of_4096_rows
 
@@ -49,7 +50,7 @@ def test_triton_attention_in_the_interpreter() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize(
-    "part", ["oracle", "company", "many", "splits", "cascade", "rounds", "bad", "write", "dispatch"]
+    "part", ["oracle", "company", "many", "splits", "cascade", "rounds", "held", "bad", "write", "dispatch"]
 )
 def test_triton_attention_on_cuda(part: str) -> None:
     PARTS[part]("cuda")
@@ -169,6 +170,41 @@ def check_rounds(device: str) -> None:
     assert all(map(torch.equal, few, expected))
 
 
+def check_held(device: str) -> None:
+    """One held batch gives the bits of each decode step that it takes in: more rows, fewer, longer and shorter ones."""
+    from adjudge.kernels.attention_triton import triton_attention
+
+    kept: dict[Room, HeldBatch] = {}
+    met = []
+
+    def held(query: torch.Tensor, cache: PagedKV, batch: PagedBatch, **how: Any) -> torch.Tensor:
+        expected = triton_attention(query, cache, batch, **how)
+        room = Room.of(batch)
+        met.append(room)
+        if room is None:
+            return expected
+        if room in kept:
+            kept[room].take(batch)
+        else:
+            kept[room] = HeldBatch.like(batch, room)
+        rest = query.new_full((room.rows - batch.filled, *query.shape[1:]), torch.nan)
+        result = triton_attention(torch.cat([query[: batch.filled], rest]), cache, kept[room], **how)
+        assert torch.equal(result[: batch.filled], expected[: batch.filled])
+        assert not result[batch.filled :].any()
+        return expected
+
+    lengths = (70, 100, 75, 20)
+    before = [(s, 0, n - 3) for s, n in enumerate(lengths)]
+    steps = [[(s, lengths[s] - 3 + t, 1) for s in which] for t, which in enumerate(((2, 0, 1), (1, 0), (3, 1, 2, 0)))]
+    steps[2] = [(s, lengths[s] - 3 + (2 if s < 2 else 1 if s == 2 else 0), 1) for s, _, _ in steps[2]]
+    with patch("adjudge.kernels.held_batch.SPLIT_KEYS", SPLIT):
+        for dtype, how in ((torch.float32, {}), (torch.bfloat16, {"sliding_window": 30})):
+            kept.clear()
+            case = Case(lengths, 3, 1, 16, 16, dtype, shared=40, device=device)
+            case.run(held, [before, *steps], 16, split_keys=SPLIT, **how)
+            assert met[-4:] == [None, *[Room(32, 4)] * 3] and len(kept) == 1
+
+
 def check_bad(device: str) -> None:
     """What is not finite reaches the rows that see it and no others."""
     from adjudge.kernels.attention_triton import triton_attention
@@ -233,6 +269,7 @@ PARTS: dict[str, Callable[[str], None]] = {
     "splits": check_splits,
     "cascade": check_cascade,
     "rounds": check_rounds,
+    "held": check_held,
     "bad": check_bad,
     "write": check_write,
     "dispatch": check_dispatch,
