@@ -59,6 +59,7 @@ class Engine(EngineFace):
     how many requests may wait (default: any number); a call that would exceed it raises QueueFull. `seed` draws the
     seeds of texts that are given none (None: other ones in each run). `cuda_graphs` records decode steps on a GPU once
     for each size, and plays them from then on: the fewer tokens a step has, the more of its time are launches.
+    `compiled` has torch.compile fuse what lies between attention and dense layers; it takes a minute when it opens.
 
     On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on
     what is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
@@ -76,6 +77,7 @@ class Engine(EngineFace):
         max_queue: int | None = None,
         seed: int | None = 0,
         cuda_graphs: bool = False,
+        compiled: bool = False,
     ) -> None:
         opened, where, name, fingerprint = _opened(model, device, dtype)
         if max_batch_tokens is None:
@@ -87,7 +89,9 @@ class Engine(EngineFace):
         self._base = Base(name, fingerprint)
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
         self._lent = model if isinstance(model, Lent) else None
-        self.runner = Runner(opened.model, kv_cache_gb, lent=self._lent is not None, cuda_graphs=cuda_graphs)
+        self.runner = Runner(
+            opened.model, kv_cache_gb, lent=self._lent is not None, cuda_graphs=cuda_graphs, compiled=compiled
+        )
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
         self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)
         self.asleep = False

@@ -23,10 +23,12 @@ from adjudge.engine.step import Step
 from adjudge.engine.weights import Weights
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
-from adjudge.kernels.linear import make_batch_invariant, padded_rows
+from adjudge.kernels.linear import BatchInvariantLinear, make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
 ATTENTION = "adjudge_paged"
+COMPILED = "adjudge_paged_apart"
+"""The same, which torch.compile does not look into."""
 PROBE_BLOCKS = 16
 REMEDY = "use a decoder with attention layers only"
 
@@ -40,7 +42,13 @@ class Runner:
     """
 
     def __init__(
-        self, model: Any, kv_cache_gb: float | None = None, *, lent: bool = False, cuda_graphs: bool = False
+        self,
+        model: Any,
+        kv_cache_gb: float | None = None,
+        *,
+        lent: bool = False,
+        cuda_graphs: bool = False,
+        compiled: bool = False,
     ) -> None:
         self.model = model.eval().requires_grad_(False)
         self.name = type(model).__name__
@@ -50,6 +58,7 @@ class Runner:
         self.config: Any = model.config.get_text_config()
         self.max_context = int(getattr(self.config, "max_position_embeddings", None) or 1 << 30)
         self.end_ids = _end_ids(model)
+        self.compiled = compiled
         self._layers: dict[int, PagedKV] = {}
         self._calls = 0
         self._windows: set[int | None] = set()
@@ -60,11 +69,13 @@ class Runner:
         self.weights = Weights(model, lent=lent)
         self._adapter: Adapter | None = None
         self._peft: Any = None
-        model.set_attn_implementation(ATTENTION)
-        _fix_rope(model)
         if self.device.type == "cpu":
             make_batch_invariant(self.decoder)
             keep_freed_memory()
+        if compiled:
+            _compile_between(self.decoder)
+        model.set_attn_implementation(COMPILED if compiled else ATTENTION)
+        _fix_rope(model)
         with torch.inference_mode():
             self._head = self._find_head(self._check_layers())
             self.batch_invariant = self._check_isolation()
@@ -246,12 +257,15 @@ class Runner:
 
     def _check_layers(self) -> Any:
         """What the model itself gives for the probe; refuses one with layers outside the attention interface."""
+        how = "compiled, " if self.compiled else ""
         try:
             output = self._call(self.model, *self._probe_batch(20))
         except ModelUnsupported:
             raise
         except Exception as error:
-            raise ModelUnsupported(f"{self.name} does not run on a packed batch with our attention: {error}") from error
+            raise ModelUnsupported(
+                f"{self.name} does not run {how}on a packed batch with our attention: {error}"
+            ) from error
         self._check_masks()
         layers = self.config.num_hidden_layers
         if self._calls != layers:
@@ -336,6 +350,18 @@ def _attention(
 
 def _no_mask(*args: Any, **kwargs: Any) -> None:
     """The batch itself says who sees what."""
+
+
+def _compile_between(decoder: nn.Module) -> None:
+    """Have torch.compile fuse what lies between a decoder's attention and, on a CPU, dense layers, which are ours."""
+    apart: Any = torch.compiler.disable
+    AttentionInterface.register(COMPILED, apart(_attention))
+    AttentionMaskInterface.register(COMPILED, _no_mask)
+    for module in decoder.modules():
+        if isinstance(module, BatchInvariantLinear):
+            module.forward = apart(module.forward)  # type: ignore[method-assign]
+    whole: Any = decoder
+    whole.forward = torch.compile(whole.forward, dynamic=True)
 
 
 AttentionInterface.register(ATTENTION, _attention)
