@@ -15,6 +15,8 @@ from adjudge.engine.tokenizer import Tokenizer, Tokens
 LONGEST = 4096
 """Tokens of a prompt and its text that are read at most: of longer ones the beginning."""
 BLANK_LINE = "\n\n"
+ALONE = 16
+"""Sentences that are read at once by themselves."""
 
 
 class BareModel:
@@ -56,7 +58,9 @@ class BareModel:
         if not others:
             return None
         [together] = self._log_probabilities((*start, *first), [tuple(chain(*others))])
-        return (together - sum(self._log_probabilities(start, others))) / sum(map(len, others))
+        batches = (others[place : place + ALONE] for place in range(0, len(others), ALONE))
+        alone = sum(chain.from_iterable(self._log_probabilities(start, batch) for batch in batches))
+        return (together - alone) / sum(map(len, others))
 
     def _log_probabilities(self, before: Tokens, texts: Sequence[Tokens]) -> list[float]:
         """The log-probability, in nats, of each text as a whole after the same tokens."""
@@ -85,5 +89,7 @@ class BareModel:
     def _opened(self) -> tuple[Any, Tokenizer]:
         opened = open_source(self.source, dtype=self.dtype, device=str(self.device))
         if opened.model.get_output_embeddings() is None:
-            raise AdjudgeError(f"{self.name} does not write, so no text is likely under it: name a model that does")
+            raise AdjudgeError(
+                f"{self.name} does not write, so no text is likely under it: name another, or leave out --baselines"
+            )
         return opened.model, Tokenizer(opened.tokenizer)

@@ -7,10 +7,15 @@ a number, which a graph would keep.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from threading import Lock
+from typing import Any
 
 import torch
 
+from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.kernels.held_batch import HeldBatch, Room
 from adjudge.kernels.paged_kv import PagedBatch
 
@@ -20,29 +25,54 @@ Run = Callable[[], torch.Tensor]
 Record = Callable[[Run], Run]
 """From what is to be recorded to what plays it again; both give the same tensor, filled anew."""
 
+_log = logging.getLogger("adjudge")
+_recording = Lock()
+"""A process may record one graph at a time."""
+
+
+def check_recordable(device: torch.device, lent: bool) -> None:
+    """Raises AdjudgeError for an engine whose decode steps cannot be recorded, whatever its model."""
+    if device.type != "cuda":
+        raise AdjudgeError(f"cuda_graphs are for a GPU, and the model is to be on {device.type}: leave them out")
+    if lent:
+        raise AdjudgeError("cuda_graphs would play weights of a policy that may have moved: leave them out")
+
 
 class DecodeGraphs:
-    """Decode steps by `decode`; each size is recorded by `record` when it is first met, and played from then on."""
+    """Decode steps by `decode`; each size is recorded when it is first met, and played from then on.
 
-    def __init__(self, decode: Decode, record: Record | None = None) -> None:
+    The step of the first meeting is computed as it comes, then twice more for the recording. Where a recording fails,
+    the log says so, and no step is played any more. `recorder` makes what records, anew after `clear`.
+    """
+
+    def __init__(self, decode: Decode, recorder: Callable[[], Record]) -> None:
         self._decode = decode
-        self._record = record or CudaRecorder()
+        self._recorder = recorder
+        self._record: Record | None = None
         self._graphs: dict[Room, _Graph] = {}
+        self._failed = False
 
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: PagedBatch) -> torch.Tensor | None:
         """Hidden states [T, D], in place until the next step; None for a step that is no decode or too large."""
-        room = Room.of(batch)
+        room = None if self._failed else Room.of(batch)
         if room is None:
             return None
         if (graph := self._graphs.get(room)) is not None:
             return graph.play(token_ids, positions, batch)
         hidden_TD = self._decode(token_ids, positions, batch)  # attention plans it, and its kernels are compiled
-        self._graphs[room] = _Graph(self._decode, self._record, token_ids, positions, batch, room)
+        try:
+            self._record = self._record or self._recorder()
+            self._graphs[room] = _Graph(self._decode, self._record, token_ids, positions, batch, room)
+        except Exception as error:
+            self.clear()
+            self._failed = True
+            _log.warning("decode is launched step by step, since it could not be recorded (%s)", reason(error))
         return hidden_TD
 
     def clear(self) -> None:
         """Forget all recordings: weights or cache are not where they were."""
         self._graphs.clear()
+        self._record = None
 
 
 class _Graph:
@@ -74,24 +104,34 @@ class _Graph:
 
 
 class CudaRecorder:
-    """Records on the current CUDA device; all recordings share their scratch memory, since one is played at a time."""
+    """Records on one device; its recordings share their scratch memory, since one is played at a time.
 
-    def __init__(self) -> None:
+    Libraries set themselves up for a stream in their first call there, which cannot be recorded: a run before the
+    recording is on the same stream, and nobody else's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, run: Run) -> Run:
         """What plays `run` again."""
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            run()  # libraries set themselves up in a first call, which cannot be recorded
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            output = run()
+        with torch.cuda.device(self._device), _recording, self._aside():
+            run()
+            graph = torch.cuda.CUDAGraph()
+            how = {"pool": self._pool, "stream": self._stream, "capture_error_mode": "thread_local"}
+            with torch.cuda.graph(graph, **how):
+                output = run()
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
         def play() -> torch.Tensor:
             graph.replay()
             return output
 
         return play
+
+    def _aside(self) -> AbstractContextManager[Any]:
+        """A block on the recorder's stream, after what was launched before; also left when a recording fails."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        return torch.cuda.stream(self._stream)

@@ -18,6 +18,7 @@ from adjudge.engine.adapters import Base, check_base
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
+from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, NotServing
@@ -58,8 +59,9 @@ class Engine(EngineFace):
     `kv_cache_gb` the cache (4 GiB on CPU, most of the memory that is free on a GPU when it opens or wakes), `max_queue`
     how many requests may wait (default: any number); a call that would exceed it raises QueueFull. `seed` draws the
     seeds of texts that are given none (None: other ones in each run). `cuda_graphs` records decode steps on a GPU once
-    for each size, and plays them from then on: the fewer tokens a step has, the more of its time are launches.
-    `compiled` has torch.compile fuse what lies between attention and dense layers; it takes a minute when it opens.
+    for each size, and plays them from then on: the fewer tokens a step has, the more of its time are launches; it wants
+    attention by our Triton kernel. `torch_compile` fuses what lies between attention and dense layers, which takes a
+    minute when the engine opens.
 
     On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on
     what is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
@@ -77,8 +79,10 @@ class Engine(EngineFace):
         max_queue: int | None = None,
         seed: int | None = 0,
         cuda_graphs: bool = False,
-        compiled: bool = False,
+        torch_compile: bool = False,
     ) -> None:
+        if cuda_graphs:
+            check_recordable(choose_device(device), isinstance(model, Lent))
         opened, where, name, fingerprint = _opened(model, device, dtype)
         if max_batch_tokens is None:
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
@@ -90,7 +94,7 @@ class Engine(EngineFace):
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
         self._lent = model if isinstance(model, Lent) else None
         self.runner = Runner(
-            opened.model, kv_cache_gb, lent=self._lent is not None, cuda_graphs=cuda_graphs, compiled=compiled
+            opened.model, kv_cache_gb, lent=self._lent is not None, cuda_graphs=cuda_graphs, torch_compile=torch_compile
         )
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
         self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)

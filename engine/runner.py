@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from adjudge.engine import cache_memory
 from adjudge.engine.adapters import Adapter, attach, read_adapter
-from adjudge.engine.decode_graphs import DecodeGraphs
+from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
@@ -27,7 +28,7 @@ from adjudge.kernels.linear import BatchInvariantLinear, make_batch_invariant, p
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
 ATTENTION = "adjudge_paged"
-COMPILED = "adjudge_paged_apart"
+APART = "adjudge_paged_apart"
 """The same, which torch.compile does not look into."""
 PROBE_BLOCKS = 16
 REMEDY = "use a decoder with attention layers only"
@@ -48,7 +49,7 @@ class Runner:
         *,
         lent: bool = False,
         cuda_graphs: bool = False,
-        compiled: bool = False,
+        torch_compile: bool = False,
     ) -> None:
         self.model = model.eval().requires_grad_(False)
         self.name = type(model).__name__
@@ -58,7 +59,7 @@ class Runner:
         self.config: Any = model.config.get_text_config()
         self.max_context = int(getattr(self.config, "max_position_embeddings", None) or 1 << 30)
         self.end_ids = _end_ids(model)
-        self.compiled = compiled
+        self.torch_compile = torch_compile
         self._layers: dict[int, PagedKV] = {}
         self._calls = 0
         self._windows: set[int | None] = set()
@@ -72,9 +73,9 @@ class Runner:
         if self.device.type == "cpu":
             make_batch_invariant(self.decoder)
             keep_freed_memory()
-        if compiled:
+        if torch_compile:
             _compile_between(self.decoder)
-        model.set_attn_implementation(COMPILED if compiled else ATTENTION)
+        model.set_attn_implementation(APART if torch_compile else ATTENTION)
         _fix_rope(model)
         with torch.inference_mode():
             self._head = self._find_head(self._check_layers())
@@ -134,6 +135,8 @@ class Runner:
             self._peft, self._adapter = attach(self.model, adapter), adapter
             if self.device.type == "cpu":
                 make_batch_invariant(self.decoder)
+            if self.torch_compile:
+                _set_apart(self.decoder)
         with torch.inference_mode(), self._probing():
             self.batch_invariant = self._check_isolation()
 
@@ -204,16 +207,14 @@ class Runner:
         return ids, places, batch
 
     def _new_graphs(self) -> DecodeGraphs:
-        """Raises AdjudgeError where decode cannot be recorded."""
-        if self.device.type != "cuda":
-            raise AdjudgeError(f"cuda_graphs are for a GPU, and the model is on {self.device.type}: leave them out")
+        """Raises AdjudgeError where another back end than Triton's serves attention."""
         backends = {attention_backend(self._kind(window))[0] for window in self._windows}
         if backends != {"triton"}:
             raise AdjudgeError(
                 f"cuda_graphs want attention by triton, and {', '.join(sorted(backends))} would serve: set"
                 " ADJUDGE_ATTENTION=triton, or leave them out"
             )
-        return DecodeGraphs(self._decode)
+        return DecodeGraphs(self._decode, partial(CudaRecorder, self.device))
 
     def _forget_graphs(self) -> None:
         if self.graphs is not None:
@@ -257,14 +258,14 @@ class Runner:
 
     def _check_layers(self) -> Any:
         """What the model itself gives for the probe; refuses one with layers outside the attention interface."""
-        how = "compiled, " if self.compiled else ""
+        how, mend = ("compiled, ", ": leave torch_compile out") if self.torch_compile else ("", "")
         try:
             output = self._call(self.model, *self._probe_batch(20))
         except ModelUnsupported:
             raise
         except Exception as error:
             raise ModelUnsupported(
-                f"{self.name} does not run {how}on a packed batch with our attention: {error}"
+                f"{self.name} does not run {how}on a packed batch with our attention: {error}{mend}"
             ) from error
         self._check_masks()
         layers = self.config.num_hidden_layers
@@ -352,16 +353,26 @@ def _no_mask(*args: Any, **kwargs: Any) -> None:
     """The batch itself says who sees what."""
 
 
-def _compile_between(decoder: nn.Module) -> None:
+def _compile_between(decoder: Any) -> None:
     """Have torch.compile fuse what lies between a decoder's attention and, on a CPU, dense layers, which are ours."""
+    _register_apart()
+    _set_apart(decoder)
+    decoder.forward = torch.compile(decoder.forward, dynamic=True)
+
+
+def _set_apart(decoder: Any) -> None:
+    """Have torch.compile not look into our dense layers, those of an adapter included."""
     apart: Any = torch.compiler.disable
-    AttentionInterface.register(COMPILED, apart(_attention))
-    AttentionMaskInterface.register(COMPILED, _no_mask)
     for module in decoder.modules():
-        if isinstance(module, BatchInvariantLinear):
+        if isinstance(module, BatchInvariantLinear) and "forward" not in vars(module):
             module.forward = apart(module.forward)  # type: ignore[method-assign]
-    whole: Any = decoder
-    whole.forward = torch.compile(whole.forward, dynamic=True)
+
+
+@cache
+def _register_apart() -> None:
+    apart: Any = torch.compiler.disable
+    AttentionInterface.register(APART, apart(_attention))
+    AttentionMaskInterface.register(APART, _no_mask)
 
 
 AttentionInterface.register(ATTENTION, _attention)

@@ -103,7 +103,7 @@ def triton_attention(
             cache.key,
             cache.value,
             cache.bad.view(torch.uint8),
-            batch.block_table,
+            batch.flat_table,
             work.items,
             work.queries,
             output,

@@ -62,8 +62,8 @@ class HeldBatch(PagedBatch):
         return held
 
     @property
-    def block_table(self) -> torch.Tensor:
-        """[B] int32: the tables of all sequences, one after the other."""
+    def flat_table(self) -> torch.Tensor:
+        """[room for all blocks] int32: the tables of all sequences, row after row."""
         return self.table
 
     def take(self, batch: PagedBatch) -> None:
@@ -71,7 +71,7 @@ class HeldBatch(PagedBatch):
         for ours, theirs in ((self.write_rows, batch.write_rows), (self.write_slots, batch.write_slots)):
             ours.copy_(theirs[:1].expand_as(ours))
             ours[: len(theirs)] = theirs
-        _fill(self.table, batch.block_table.flatten())
+        _fill(self.table, batch.flat_table)
         kind: Any
         for kind, (held,) in self.plans.items():
             [plan] = attention_plan(batch, *kind[1:])

@@ -99,6 +99,11 @@ class PagedBatch:
         return to_device(table, self.device)
 
     @property
+    def flat_table(self) -> torch.Tensor:
+        """[S * B] int32: the block table, row after row."""
+        return self.block_table.flatten()
+
+    @property
     def device(self) -> torch.device:
         """Where the batch's tensors are."""
         return self.write_slots.device

@@ -75,7 +75,7 @@ class KeptText(msgspec.Struct, frozen=True, array_like=True):
 class Texts:
     """Has texts written, many at a time, free or of the form of a JSON `schema`.
 
-    A text that is empty, cut short (unless `cut` texts will do) or unusable to its reader is written again with
+    A text that is empty, cut short (unless `unended` ones will do) or unusable to its reader is written again with
     another seed, `attempts` times in all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a
     text does not depend on its company. With a `journal` every text that came to its end is kept under what decides it,
     unusable ones too, and not asked for again. `asked`, `remembered` and `rewritten` count texts, `shortened` prompts
@@ -92,7 +92,7 @@ class Texts:
         schema: Mapping[str, Any] | None = None,
         attempts: int = 3,
         seed: int = 0,
-        cut: bool = False,
+        unended: bool = False,
     ) -> None:
         self.reserve = room_for(sampling, engine, attempts=attempts)
         self.engine = engine
@@ -102,7 +102,7 @@ class Texts:
         self.journal = journal
         self.attempts = attempts if sampling.temperature > 0 else 1
         self.seed = seed
-        self.cut = cut
+        self.unended = unended
         self.asked = self.remembered = self.rewritten = self.shortened = 0
 
     def prompt(self, messages: Sequence[Message], answer: str = "") -> Prompt:
@@ -128,7 +128,7 @@ class Texts:
             for index, kept in self._texts(wanted):
                 place, attempt = window[index]
                 try:
-                    yield place, reads[place](_usable(kept, self.cut))
+                    yield place, reads[place](_usable(kept, self.unended))
                 except Unusable as unusable:
                     if kept.ended in ("stop", "length") and attempt + 1 < self.attempts:
                         self.rewritten += 1
@@ -310,9 +310,9 @@ def _kept(completion: Completion) -> KeptText:
     return KeptText(well_formed(completion.text), completion.finish_reason)
 
 
-def _usable(kept: KeptText, cut: bool) -> str:
-    """The text; raises Unusable for one that is blank or did not come to its end (unless `cut` texts will do)."""
-    if kept.ended != "stop" and not (cut and kept.ended == "length"):
+def _usable(kept: KeptText, unended: bool) -> str:
+    """The text; raises Unusable for one that is blank or was cut short (unless `unended` ones will do)."""
+    if kept.ended != "stop" and not (unended and kept.ended == "length"):
         raise Unusable("cut_short" if kept.ended == "length" else kept.ended)
     if not kept.text.strip():
         raise Unusable("empty")

@@ -16,18 +16,26 @@ from rich.table import Table
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
 from adjudge.commands.stage_run import beside, stage_run, write_parts
-from adjudge.commands.texts import Writing
+from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.bare_model import BareModel
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sources import resolve
+from adjudge.engine.sources import ModelSource, resolve
 from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.wire import Row
 from adjudge.training.attrition import Count, show_attrition
-from adjudge.training.house.continuations import Continuation, noisy, of_one_length, written_by
+from adjudge.training.house.continuations import (
+    Continuation,
+    noisy,
+    of_one_length,
+    several,
+    weight_files,
+    written_by,
+)
 from adjudge.training.house.teacher import Marked, marked, taught
-from adjudge.training.house.texts import Scored
+from adjudge.training.house.texts import MOST_TEXTS, Scored
 from adjudge.training.stages import Passed, read_stage
 
 NEEDED = ("prompt", "text")
@@ -48,26 +56,28 @@ def teacher_file(
     journal: Path | None,
 ) -> None:
     """Have the stories of `path` gone on with and scored; mistakes are found before a model is loaded."""
-    if len(set(noise)) < max(2, len(noise)) or not all(0 <= share < math.inf for share in noise):
-        raise AdjudgeError("give --noise twice or more, each time another number of at least 0")
+    if not 2 <= len(set(noise)) == len(noise) <= MOST_TEXTS or not all(0 <= share <= 1 for share in noise):
+        raise AdjudgeError(f"give --noise twice to {MOST_TEXTS} times, each time another number from 0 to 1")
+    if not math.isfinite(gain):
+        raise AdjudgeError(f"--gain is {gain}: give a number of at least 0")
     asked = parse_aspects(aspects)
     rows = read_stage(path, needs=NEEDED)
     for row in rows:
-        for name in NEEDED:
-            row.text(name, "train teacher")
-    model = resolve(writer)
+        if not all(row.text(name, "train teacher").strip() for name in NEEDED):
+            raise AdjudgeError(
+                f"{row.place}: its prompt or its text is blank: write a first sentence and how it went on"
+            )
+    own, reader = resolve(writer), BareModel(bare, source.device, source.dtype)
+    if any(noise):
+        weight_files(own)
     with stage_run("the stories", path, output, earlier=earlier, journal=journal) as run:
         judge = PointwiseJudge(run.open(source), asked, journal=run.book)
-        written: list[Passed[Continuation]] = []
-        for share in noise:
-            with noisy(model, share, writing.seed) as folder:
-                engine = Engine(folder, device=source.device, dtype=source.dtype)
-                written.append(written_by(writing.texts(engine, run.book, cut=True), rows, share))
-        groups = of_one_length([one for stage in written for one in stage.kept])
-        texts = [one for group in groups for one in group]
-        judged, gained = marked(texts, judge, BareModel(bare, source.device, source.dtype), run.book)
-        found = list(zip(gained.kept, taught(gained.kept, gain), strict=True))
-        stages: list[Passed[Any]] = [*written, judged, gained]
+        written = _written(rows, own, noise, writing, source, run.book)
+        together = several("together", written.kept, lambda one: one.place)
+        judged, gained = marked(of_one_length(together.kept), judge, reader, run.book)
+        left = several("together still", gained.kept, lambda one: one.text.place)
+        found = list(zip(left.kept, taught(left.kept, gain), strict=True))
+        stages: list[Passed[Any]] = [written, together, judged, gained, left]
         write_parts(output, _rows(rows, found), stages)
     show_attrition([Count.of(stage) for stage in stages], f"What small models wrote on {path.name}")
     if found:
@@ -77,13 +87,34 @@ def teacher_file(
     print(f"scored: {output}\ndropped: {beside(output, 'dropped')}")
 
 
+def _written(
+    rows: Sequence[Row], own: ModelSource, noise: Sequence[float], writing: Writing, source: Source, book: Journal
+) -> Passed[Continuation]:
+    """What the writer wrote with each noise, one engine after the other."""
+    stages = [_written_with(share, rows, own, writing, source, book) for share in noise]
+    kept, dropped = ([one for stage in stages for one in getattr(stage, name)] for name in ("kept", "dropped"))
+    return Passed("write", kept, dropped)
+
+
+def _written_with(
+    noise: float, rows: Sequence[Row], own: ModelSource, writing: Writing, source: Source, book: Journal
+) -> Passed[Continuation]:
+    with noisy(own, noise, writing.seed) as folder:
+        engine = Engine(folder, device=source.device, dtype=source.dtype)
+        texts = writing.texts(engine, book, unended=True)
+        stage = written_by(texts, rows, noise)
+        engine.sleep()  # the next one's memory
+    tell_texts(texts)
+    return stage
+
+
 def _rows(rows: Sequence[Row], found: Sequence[tuple[Marked, Scored]]) -> list[dict[str, Any]]:
-    """The rows, those of which two texts or more were scored with these; none where there are none at all."""
-    scored: dict[int, list[Scored]] = {}
+    """All rows, with the texts that were scored for them where there are some, and no others."""
+    scored: dict[int, list[Any]] = {}
     for mark, score in found:
-        scored.setdefault(mark.text.place, []).append(score)
-    beside = {place: msgspec.to_builtins(scores) for place, scores in scored.items() if len(scores) > 1}
-    return [{**row.columns, **({"scored": beside[place]} if place in beside else {})} for place, row in enumerate(rows)]
+        scored.setdefault(mark.text.place, []).append(msgspec.to_builtins(score))
+    whole = [{name: value for name, value in row.columns.items() if name != "scored"} for row in rows]
+    return [{**row, "scored": scored[place]} if place in scored else row for place, row in enumerate(whole)]
 
 
 def _show(found: Sequence[tuple[Marked, Scored]]) -> None:
@@ -92,7 +123,7 @@ def _show(found: Sequence[tuple[Marked, Scored]]) -> None:
     for name in ("noise", "texts", "judge", "gain, nats a token", "teacher"):
         table.add_column(name, justify="right")
     for noise in sorted({mark.text.noise for mark, _ in found}):
-        its = [(mark.judged, mark.gain, score.score) for mark, score in found if mark.text.noise == noise]
+        its = [(mark.score, mark.gain, score.score) for mark, score in found if mark.text.noise == noise]
         judged, gain, score = map(fmean, zip(*its, strict=True))
         table.add_row(f"{noise:g}", str(len(its)), f"{judged:.2f}", f"{gain:.3f}", f"{score:.2f}")
     Console().print(table)

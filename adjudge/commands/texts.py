@@ -35,16 +35,16 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
         book: Journal,
         schema: Mapping[str, Any] | None = None,
         regex: str | None = None,
-        cut: bool = False,
+        unended: bool = False,
     ) -> Texts:
         """What has texts written so, JSON of a `schema` or of the form of a `regex` where there is one.
 
-        `cut` texts will do where it is said.
+        `unended` texts, which were cut short, will do where it is said.
         """
         from adjudge.training.stages import Texts
 
         sampling = msgspec.structs.replace(self.sampling, regex=regex)
-        return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed, cut=cut)
+        return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed, unended=unended)
 
 
 def tell_texts(texts: Texts) -> None:

@@ -21,7 +21,7 @@ def scores(engine: Engine, prompts: list[list[int]]) -> list[Any]:
 @pytest.mark.skipif(which("g++") is None, reason="torch.compile wants a C++ compiler")
 def test_a_compiled_model_gives_the_same_answers_in_any_company() -> None:
     plain = Engine("dummy:tiny-llama", device="cpu", kv_cache_gb=0.05)
-    compiled = Engine("dummy:tiny-llama", device="cpu", kv_cache_gb=0.05, compiled=True)
+    compiled = Engine("dummy:tiny-llama", device="cpu", kv_cache_gb=0.05, torch_compile=True)
     assert torch._dynamo.utils.counters["frames"]["ok"] and compiled.runner.batch_invariant
     together = scores(compiled, PROMPTS)
     for ours, expected in zip(together, scores(plain, PROMPTS), strict=True):
@@ -37,5 +37,7 @@ def test_what_cannot_be_compiled_is_said_to_be(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(torch, "compile", lambda function, **how: lambda *given, **named: broken(function))
-    with pytest.raises(ModelUnsupported, match="does not run compiled, on a packed batch .*: no compiler"):
-        Engine("dummy:tiny-llama", device="cpu", compiled=True)
+    with pytest.raises(
+        ModelUnsupported, match="does not run compiled, on a packed batch .*: no compiler: leave torch_compile out"
+    ):
+        Engine("dummy:tiny-llama", device="cpu", torch_compile=True)

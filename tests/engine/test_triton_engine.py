@@ -20,6 +20,7 @@ import torch
 from adjudge.engine.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 
 ROOT = Path(__file__).parents[2]
 STEM = [(7 * n) % 251 for n in range(37)]
@@ -48,7 +49,7 @@ def answers(graphs: bool = False) -> dict[str, Any]:
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01, max_batch_tokens=24)
     player = Player()
     if graphs:
-        engine.runner.graphs = DecodeGraphs(engine.runner._decode, player)
+        engine.runner.graphs = DecodeGraphs(engine.runner._decode, lambda: player)
     scores = [engine.score(PROMPTS, ["1", "2", "10"]) for _ in range(2)]
     texts = engine.generate(PROMPTS[-2:], max_tokens=4, temperature=0.0, ignore_eos=True)
     return {
@@ -85,7 +86,7 @@ def test_decode_steps_that_are_played_give_the_same_bits() -> None:
 
 
 def test_other_weights_are_recorded_anew() -> None:
-    graphs = DecodeGraphs(lambda *_: pytest.fail("nothing is decoded"), Player())
+    graphs = DecodeGraphs(lambda *_: pytest.fail("nothing is decoded"), Player)
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
     engine.runner.graphs = graphs
     for change in (engine.sleep, lambda: engine.update_weights(adapter=None)):
@@ -95,8 +96,21 @@ def test_other_weights_are_recorded_anew() -> None:
         assert not graphs._graphs
 
 
+def test_where_recording_fails_the_step_is_answered_and_none_is_played(caplog: pytest.LogCaptureFixture) -> None:
+    def record(run: Run) -> Run:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    hidden = torch.arange(32.0)[:, None]
+    graphs = DecodeGraphs(lambda ids, positions, batch: hidden, lambda: record)
+    writes = torch.zeros(2, 1, dtype=torch.long)
+    batch = PagedBatch((PagedSequence(0, 1, 3, [1]),), 16, 32, *writes)
+    step = torch.zeros(1, 32, dtype=torch.long), torch.zeros(1, 32, dtype=torch.long), batch
+    assert graphs.forward(*step) is hidden and "not permitted when stream is capturing" in caplog.text
+    assert graphs.forward(*step) is None
+
+
 def test_graphs_are_for_a_gpu() -> None:
-    with pytest.raises(AdjudgeError, match="cuda_graphs are for a GPU, and the model is on cpu"):
+    with pytest.raises(AdjudgeError, match="cuda_graphs are for a GPU, and the model is to be on cpu"):
         Engine("dummy:tiny-llama", device="cpu", cuda_graphs=True)
 
 
@@ -105,11 +119,14 @@ def test_graphs_are_for_a_gpu() -> None:
 def test_a_graph_on_cuda_gives_what_the_launches_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADJUDGE_ATTENTION", "triton")
     texts = []
+    other = Engine("dummy:tiny-llama", device="cuda", dtype="float32", kv_cache_gb=0.1, cuda_graphs=True)
+    other.generate(PROMPTS, max_tokens=4, ignore_eos=True)
     for graphs in (False, True):
         engine = Engine("dummy:tiny-llama", device="cuda", dtype="float32", kv_cache_gb=0.1, cuda_graphs=graphs)
         for _ in range(2):
             found = engine.generate(PROMPTS, max_tokens=40, temperature=0.0, ignore_eos=True)
             texts.append([text.token_ids for text in found])
+            other.sleep()
             engine.sleep()
             engine.wake()
     assert all(found == texts[0] for found in texts)

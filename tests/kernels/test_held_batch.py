@@ -66,8 +66,8 @@ def test_it_holds_one_batch_after_the_other_in_the_same_place() -> None:
         batch = decode(*(draw.randrange(0, 4 * SPLIT) for _ in range(count)), writes=draw.randint(1, count))
         held.take(batch)
         assert held.rows == 32 and held.filled == 0 and [tensor.data_ptr() for tensor in tensors] == where
-        table = batch.block_table.flatten()
-        assert held.block_table[: len(table)].equal(table) and not held.block_table[len(table) :].any()
+        table = batch.flat_table
+        assert held.flat_table[: len(table)].equal(table) and not held.flat_table[len(table) :].any()
         written = list(zip(held.write_rows.tolist(), held.write_slots.tolist(), strict=True))
         own = list(zip(batch.write_rows.tolist(), batch.write_slots.tolist(), strict=True))
         assert written == own + own[:1] * (32 - len(own))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from shutil import copytree
+from typing import TypeVar
 
 import msgspec
 import torch
@@ -19,8 +21,9 @@ from adjudge.engine.sources import ModelSource
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.wire import Row
 from adjudge.training.house.texts import FEWEST, joined, story_of
-from adjudge.training.stages import Passed, Texts, Unusable, passed
+from adjudge.training.stages import Passed, Texts, Unusable, passed, sifted
 
+T = TypeVar("T")
 Telling = tuple[tuple[str, ...], tuple[str, ...]]
 """The sentences of a text, and the gap before each."""
 
@@ -44,19 +47,25 @@ class Continuation(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, sentences=self.sentences[:count], gaps=self.gaps[:count])
 
 
+def weight_files(source: ModelSource) -> list[Path]:
+    """Where noise would go; raises AdjudgeError for a model that is not kept as safetensors."""
+    files = sorted(Path(source.path).glob("*.safetensors"))
+    if not files:
+        raise AdjudgeError(f"{source.name} has no *.safetensors to put noise on: name another writer")
+    return files
+
+
 @contextmanager
 def noisy(source: ModelSource, noise: float, seed: int) -> Iterator[str]:
     """The folder of a model with normal noise, of `noise` standard deviations of each matrix, on its weights.
 
     The noise depends on the seed alone, so that a run that goes on has the same writer; without any, it is the model's
-    own folder. Raises AdjudgeError for a model that is not kept as safetensors.
+    own folder.
     """
     if not noise:
         yield source.path
         return
-    files = sorted(Path(source.path).glob("*.safetensors"))
-    if not files:
-        raise AdjudgeError(f"{source.name} has no *.safetensors to put noise on: name another writer, or --noise 0")
+    files = weight_files(source)
     with tempfile.TemporaryDirectory(prefix="adjudge-writer-") as made:
         folder = copytree(source.path, Path(made) / "model", ignore=lambda *_: [file.name for file in files])
         random = torch.Generator().manual_seed(Random(f"{seed} {noise}").getrandbits(63))
@@ -70,7 +79,7 @@ def noisy(source: ModelSource, noise: float, seed: int) -> Iterator[str]:
 
 def written_by(texts: Texts, rows: Sequence[Row], noise: float) -> Passed[Continuation]:
     """One story of each row's `prompt`, at least three sentences that are whole; `noise` says whose they are."""
-    prompts = [texts.prompt([Message("user", Prompt((Segment(well_formed(_prompt(row))),)))]) for row in rows]
+    prompts = [texts.prompt([Message("user", Prompt((Segment(_prompt(row)),)))]) for row in rows]
     wanted = [{"place": place, "prompt": _prompt(row), "noise": noise} for place, row in enumerate(rows)]
     results = (
         (place, told if isinstance(told, Unusable) else Continuation(place, _prompt(rows[place]), noise, *told))
@@ -79,20 +88,23 @@ def written_by(texts: Texts, rows: Sequence[Row], noise: float) -> Passed[Contin
     return passed(f"write, noise {noise:g}", wanted, results)
 
 
-def of_one_length(continuations: Sequence[Continuation]) -> list[list[Continuation]]:
-    """The continuations of each row, all of as many sentences as its shortest has: length says nothing then.
+def several(stage: str, rows: Sequence[T], place: Callable[[T], int]) -> Passed[T]:
+    """Those whose story has others: one alone is neither better nor worse."""
+    counts = Counter(map(place, rows))
+    return sifted(stage, rows, lambda row: None if counts[place(row)] > 1 else "alone")
 
-    In the order of the rows and of `noise`; a row that has only one is left out: it says nothing of better or worse.
-    """
-    by_row: dict[int, list[Continuation]] = {}
-    for one in sorted(continuations, key=lambda one: (one.place, one.noise)):
-        by_row.setdefault(one.place, []).append(one)
-    groups = [group for group in by_row.values() if len(group) > 1]
-    return [[one.first(min(len(other.sentences) for other in group)) for one in group] for group in groups]
+
+def of_one_length(continuations: Sequence[Continuation]) -> list[Continuation]:
+    """By story and noise, each cut to as many sentences as the shortest on its story has: length says nothing then."""
+    shortest: dict[int, int] = {}
+    for one in continuations:
+        shortest[one.place] = min(len(one.sentences), shortest.get(one.place, len(one.sentences)))
+    in_order = sorted(continuations, key=lambda one: (one.place, one.noise))
+    return [one.first(shortest[one.place]) for one in in_order]
 
 
 def _prompt(row: Row) -> str:
-    return str(row.columns["prompt"]).strip()
+    return well_formed(str(row.columns["prompt"]).strip())
 
 
 def _told(text: str) -> Telling:

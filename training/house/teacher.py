@@ -24,22 +24,27 @@ from adjudge.training.house.texts import Scored
 from adjudge.training.once import once
 from adjudge.training.stages import Passed, Unusable, passed
 
-MIDDLE, SPREAD = 3.6, 0.75
+MIDDLE, DEVIATION = 3.6, 0.75
 """The mean and the standard deviation of a teacher's scores, before the lowest and the highest are held back."""
 LOWEST = 1.1
 
 
-class Marked(msgspec.Struct, frozen=True):
-    """A text, the score that the judge gave it, and what the context gains it, in nats a token."""
+class Judged(msgspec.Struct, frozen=True):
+    """A text and the score that the judge gave it."""
 
     text: Continuation
-    judged: float
+    score: float
+
+
+class Marked(Judged, frozen=True):
+    """What the context gains it as well, in nats a token."""
+
     gain: float
 
 
 def marked(
     texts: Sequence[Continuation], judge: PointwiseJudge, model: BareModel, journal: Journal
-) -> tuple[Passed[Marked], Passed[Marked]]:
+) -> tuple[Passed[Judged], Passed[Marked]]:
     """What the judge and the bare model make of texts: two stages, of which the second has all that both could read."""
     items = [Item(one.prompt, one.text, str(place)) for place, one in enumerate(texts)]
     judged = passed("judge", texts, _judged(texts, judge.judge_iter(items)))
@@ -48,29 +53,30 @@ def marked(
 
 def taught(marks: Sequence[Marked], weight: float) -> list[Scored]:
     """The teacher's score of each text: the judge's and `weight` times the gain, both standardised over all texts."""
-    both = zip(_standard([one.judged for one in marks]), _standard([one.gain for one in marks]), strict=True)
+    both = zip(_standard([one.score for one in marks]), _standard([one.gain for one in marks]), strict=True)
     found = _standard([judged + weight * gain for judged, gain in both])
-    scores = [round(min(max(MIDDLE + SPREAD * value, LOWEST), BEST), 2) for value in found]
+    scores = [round(min(max(MIDDLE + DEVIATION * value, LOWEST), BEST), 2) for value in found]
     return [Scored(one.text.text, score) for one, score in zip(marks, scores, strict=True)]
 
 
-def _judged(texts: Sequence[Continuation], verdicts: Iterator[Verdict]) -> Iterator[tuple[int, Marked | Unusable]]:
+def _judged(texts: Sequence[Continuation], verdicts: Iterator[Verdict]) -> Iterator[tuple[int, Judged | Unusable]]:
     for place, verdict in enumerate(verdicts):
         score = verdict.score
-        yield place, Unusable(verdict.abstained or "abstained") if score is None else Marked(texts[place], score, 0.0)
+        yield place, Unusable(verdict.abstained or "abstained") if score is None else Judged(texts[place], score)
 
 
-def _gained(marks: Sequence[Marked], model: BareModel, journal: Journal) -> Iterator[tuple[int, Marked | Unusable]]:
-    parts = [(mark.text.prompt, *mark.text.sentences) for mark in marks]
+def _gained(judged: Sequence[Judged], model: BareModel, journal: Journal) -> Iterator[tuple[int, Marked | Unusable]]:
+    parts = [(one.text.prompt, *one.text.sentences) for one in judged]
     keys = [content_key(gain=part, model=model.source.fingerprint, dtype=str(model.dtype)) for part in parts]
 
     def ask(new: list[int]) -> Iterator[tuple[int, float | None]]:
         return ((number, model.gain(parts[place])) for number, place in enumerate(new))
 
-    pack, unpack = msgspec.json.encode, partial(msgspec.json.decode, type=float | None)  # JSON makes null of NaN
+    pack, unpack = msgspec.json.encode, partial(msgspec.json.decode, type=float | None)  # JSON has no NaN: null
     for place, gain in once(journal, keys, ask, pack=pack, unpack=unpack, ended=lambda gain: None):
+        one = judged[place]
         good = gain is not None and math.isfinite(gain)
-        yield place, msgspec.structs.replace(marks[place], gain=gain) if good else Unusable("no_gain")
+        yield place, Marked(one.text, one.score, gain or 0.0) if good else Unusable("no_gain")
 
 
 def _standard(values: Sequence[float]) -> list[float]:

@@ -20,6 +20,8 @@ from adjudge.training.writing.passages import sentences
 SUFFIXES = (".txt", ".md")
 FEWEST = 3
 """Sentences of the shortest text that can be made worse by degrees."""
+MOST_TEXTS = 26
+"""Texts beside one story that a teacher scored."""
 LONGEST_SENTENCE = 60
 """Words; what is longer is no sentence but a list or a table."""
 
@@ -50,7 +52,7 @@ class Beside(msgspec.Struct, frozen=True):
     """
 
     worse: dict[str, Told] = {}
-    scored: Annotated[tuple[Scored, ...], Meta(min_length=2, max_length=26)] = ()
+    scored: Annotated[tuple[Scored, ...], Meta(min_length=2, max_length=MOST_TEXTS)] = ()
 
 
 class Story(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.wire import Row
-from adjudge.training.house.continuations import Continuation, noisy, of_one_length, written_by
+from adjudge.training.house.continuations import Continuation, noisy, of_one_length, several, written_by
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.teacher import Marked, marked, taught
 from adjudge.training.house.texts import stories_of
@@ -76,7 +76,7 @@ def test_a_story_is_what_is_whole_and_at_least_three_sentences(tiny: Engine, boo
         tiny, lambda shown, before: (next(answers[key] for key in answers if key in shown), "length")
     )
     rows = [Row(f"line {number}", {"prompt": f" {key} ", "text": STORY}) for number, key in enumerate(answers)]
-    stage = written_by(Texts(engine, Sampling(max_tokens=64, temperature=1.0), book, cut=True), rows, 0.1)
+    stage = written_by(Texts(engine, Sampling(max_tokens=64, temperature=1.0), book, unended=True), rows, 0.1)
     assert [(one.place, one.prompt, one.text) for one in stage.kept] == [(0, "one", STORY), (2, "three", STORY)]
     [drop] = stage.dropped
     assert (drop.stage, drop.reason, drop.row["prompt"]) == ("write, noise 0.1", "too_short", "two")
@@ -85,8 +85,10 @@ def test_a_story_is_what_is_whole_and_at_least_three_sentences(tiny: Engine, boo
 
 
 def test_the_stories_on_one_sentence_are_as_long_as_its_shortest() -> None:
-    found = of_one_length([told("A. B. C. D.", 1, 0.1), told("E. F. G.", 1), told("H. I. J.", 0), told("K. L. M.", 2)])
-    assert [[one.text for one in group] for group in found] == [["E. F. G.", "A. B. C."]]
+    written = [told("A. B. C. D.", 1, 0.1), told("E. F. G.", 1), told("H. I. J.", 0), told("K. L. M. N.", 2)]
+    together = several("together", written, lambda one: one.place)
+    assert [one.text for one in of_one_length(together.kept)] == ["E. F. G.", "A. B. C."]
+    assert [(drop.reason, drop.row["place"]) for drop in together.dropped] == [("alone", 0), ("alone", 2)]
 
 
 def test_the_teacher_adds_what_the_context_gains_to_the_judge() -> None:
@@ -114,7 +116,8 @@ def test_what_neither_can_read_is_dropped_and_what_was_read_is_kept(
     assert len(judged.kept) == 3 and [one.text for one in gained.kept] == [texts[0], texts[2]]
     assert [drop.reason for drop in gained.dropped] == ["no_gain"]
     monkeypatch.setattr(BareModel, "gain", lambda *_: pytest.fail("asked twice"))
-    assert marked(texts, judge, model, book)[1] == gained
+    again = marked(texts, judge, model, book)[1]
+    assert again == gained and "gain" not in again.dropped[0].record
     strict = PointwiseJudge(tiny, parse_aspects("coherence"), min_mass=1.0)
     assert {drop.reason for drop in marked(texts, strict, model, book)[0].dropped} == {"low_mass"}
 
@@ -130,6 +133,7 @@ def scripted(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
             tiny, lambda shown, before: "No. Never." if "silence" in shown else f"{STORY} It was {len(opened)} o'clock."
         )
         mine.fingerprint = resolve(folder).fingerprint
+        mine.sleep = lambda: None  # type: ignore[attr-defined]
         return mine
 
     monkeypatch.setattr(command, "Engine", engine)
@@ -139,9 +143,11 @@ def scripted(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
 def test_stories_come_back_with_scored_ones_beside_them(
     tmp_path: Path, writer: ModelSource, scripted: list[str]
 ) -> None:
-    rows = [{"id": str(n), "prompt": p, "text": STORY} for n, p in enumerate(("A bus.", "A silence.", "A train."))]
+    prompts = ("A bus.", "A silence.", "A train \ud800.")
+    rows = [{"id": str(number), "prompt": prompt, "text": STORY} for number, prompt in enumerate(prompts)]
     stories = tmp_path / "stories.jsonl"
-    stories.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    old = {"scored": [{"text": "Old.", "score": 1.5}, {"text": "Older.", "score": 1.2}]}
+    stories.write_text("".join(json.dumps({**row, **old}) + "\n" for row in rows))
     asked = ["train", "teacher", str(stories), "--writer", writer.path, "--model", "dummy:tiny-llama"]
     asked += ["--bare", "dummy:tiny-llama", "--noise", "0", "--noise", "0.2", "--max-tokens", "40"]
 
@@ -153,10 +159,11 @@ def test_stories_come_back_with_scored_ones_beside_them(
     said = run()
     output = tmp_path / "stories.scored.jsonl"
     found = [json.loads(line) for line in output.read_text().splitlines()]
+    rows[2]["prompt"] = "A train \ufffd."
     assert [{name: row[name] for name in ("id", "prompt", "text")} for row in found] == rows
     assert ["scored" in row for row in found] == [True, False, True] and scripted[0] == writer.path != scripted[1]
     assert {one["text"][-10:] for row in found for one in row.get("scored", [])} == {"1 o'clock.", "2 o'clock."}
-    assert "too_short 1" in said and "nats a token" in said and f"scored: {output}" in said
+    assert "too_short 2" in said and "300" not in said and "nats a token" in said and f"scored: {output}" in said
     assert len((tmp_path / "stories.scored.dropped.jsonl").read_text().splitlines()) == 2
     read = stories_of([TextFile(str(output))]).texts
     assert [len(story.beside.scored) for story in read] == [2, 0, 2]
@@ -173,10 +180,13 @@ def test_stories_come_back_with_scored_ones_beside_them(
 @pytest.mark.parametrize(
     ("more", "mend"),
     [
-        (["--noise", "0"], "give --noise twice or more"),
+        (["--noise", "0"], "give --noise twice to 26 times"),
         (["--noise", "0.1", "--noise", "0.1"], "each time another number"),
-        (["--noise", "0", "--noise", "-1"], "of at least 0"),
-        (["--noise", "0", "--noise", "nan"], "of at least 0"),
+        (["--noise", "0", "--noise", "-1"], "from 0 to 1"),
+        (["--noise", "0", "--noise", "nan"], "from 0 to 1"),
+        (["--gain", "inf"], "--gain is inf"),
+        (["--bare", "no-such-bare"], "no-such-bare"),
+        (["--writer", "dummy:tiny-llama"], "no .*safetensors to put noise on"),
         (["--aspects", "wits"], 'unknown aspect "wits"'),
         (["--writer", "no-such-model"], "no-such-model"),
     ],
@@ -195,7 +205,11 @@ def test_mistakes_are_found_before_a_model_is_loaded(
 
 def test_a_story_without_a_first_sentence_is_named(tmp_path: Path, writer: ModelSource) -> None:
     stories = tmp_path / "stories.jsonl"
-    for row, mend in (({"text": STORY}, '"prompt" is missing'), ({"prompt": 3, "text": STORY}, '"prompt" is 3, not a')):
+    for row, mend in (
+        ({"text": STORY}, '"prompt" is missing'),
+        ({"prompt": 3, "text": STORY}, '"prompt" is 3, not a'),
+        ({"prompt": "  ", "text": STORY}, "its prompt or its text is blank"),
+    ):
         stories.write_text(json.dumps(row))
         with pytest.raises(AdjudgeError, match=mend):
             CliRunner().invoke(app, ["train", "teacher", str(stories), "--writer", writer.path], catch_exceptions=False)
