@@ -92,8 +92,8 @@ def _written(
 ) -> Passed[Continuation]:
     """What the writer wrote with each noise, one engine after the other."""
     stages = [_written_with(share, rows, own, writing, source, book) for share in noise]
-    kept, dropped = ([one for stage in stages for one in getattr(stage, name)] for name in ("kept", "dropped"))
-    return Passed("write", kept, dropped)
+    kept = [one for stage in stages for one in stage.kept]
+    return Passed("write", kept, [drop for stage in stages for drop in stage.dropped])
 
 
 def _written_with(

@@ -75,8 +75,10 @@ def _gained(judged: Sequence[Judged], model: BareModel, journal: Journal) -> Ite
     pack, unpack = msgspec.json.encode, partial(msgspec.json.decode, type=float | None)  # JSON has no NaN: null
     for place, gain in once(journal, keys, ask, pack=pack, unpack=unpack, ended=lambda gain: None):
         one = judged[place]
-        good = gain is not None and math.isfinite(gain)
-        yield place, Marked(one.text, one.score, gain or 0.0) if good else Unusable("no_gain")
+        if gain is None or not math.isfinite(gain):
+            yield place, Unusable("no_gain")
+        else:
+            yield place, Marked(one.text, one.score, gain)
 
 
 def _standard(values: Sequence[float]) -> list[float]:
