@@ -86,6 +86,9 @@ def train_teacher(
         list[float] | None,
         typer.Option(help="Noise on the writer's weights, in their standard deviations: each its own (0, 0.1, 0.17)."),
     ] = None,
+    also: Annotated[
+        list[str] | None, typer.Option(help="Another judge beside --model, whose scores count as much.")
+    ] = None,
     aspects: Annotated[str, typer.Option(help="What the judge is asked.")] = "coherence",
     bare: Annotated[str, typer.Option(help="The model whose likelihoods tell what the context gains.")] = DEFAULT_MODEL,
     gain: Annotated[float, typer.Option(help="Weight of that gain beside the judge's score.", min=0.0)] = 1.3,
@@ -98,8 +101,8 @@ def train_teacher(
     """Have a small model go on from the first sentences of stories, well and badly, and a teacher score what it wrote.
 
     The more noise on its weights, the less its sentences know of each other. The texts on one sentence are cut to as
-    many sentences as the shortest has. The teacher is no person: its score is that of a judge (--model), standardised,
-    and --gain times how much likelier, under the bare model, the sentences are where they stand than alone.
+    many sentences as the shortest has. The teacher is no person: its score is that of a judge (--model; the mean of
+    several with --also), standardised, and --gain times how much likelier, under the bare model, the sentences are where they stand than alone.
     `adjudge train house` learns such texts as far as its recipe says (`scored` under `[excerpts]`). What a row has in
     `scored` already is left out.
     """
@@ -109,6 +112,7 @@ def train_teacher(
         stories,
         output or stories.with_suffix(".scored.jsonl"),
         writer=writer,
+        also=also or (),
         noise=noise or (0.0, 0.1, 0.17),
         aspects=aspects,
         bare=bare,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Sequence
@@ -20,8 +21,9 @@ from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.bare_model import BareModel
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.engine.sources import ModelSource, resolve
-from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.aspects import Aspect, parse_aspects
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.wire import Row
@@ -34,7 +36,7 @@ from adjudge.training.house.continuations import (
     weight_files,
     written_by,
 )
-from adjudge.training.house.teacher import Marked, marked, taught
+from adjudge.training.house.teacher import Judged, Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import MOST_TEXTS, Scored
 from adjudge.training.stages import Passed, read_stage
 
@@ -46,6 +48,7 @@ def teacher_file(
     output: Path,
     *,
     writer: str,
+    also: Sequence[str],
     noise: Sequence[float],
     aspects: str,
     bare: str,
@@ -68,13 +71,16 @@ def teacher_file(
                 f"{row.place}: its prompt or its text is blank: write a first sentence and how it went on"
             )
     own, reader = resolve(writer), BareModel(bare, source.device, source.dtype)
+    for name in also:
+        resolve(name)
     if any(noise):
         weight_files(own)
     with stage_run("the stories", path, output, earlier=earlier, journal=journal) as run:
-        judge = PointwiseJudge(run.open(source), asked, journal=run.book)
+        judge = run.open(source)
         written = _written(rows, own, noise, writing, source, run.book)
         together = several("together", written.kept, lambda one: one.place)
-        judged, gained = marked(of_one_length(together.kept), judge, reader, run.book)
+        judged = _judged(of_one_length(together.kept), judge, also, asked, source, run.book)
+        gained = gained_by(reader, judged.kept, run.book)
         left = several("together still", gained.kept, lambda one: one.text.place)
         found = list(zip(left.kept, taught(left.kept, gain), strict=True))
         stages: list[Passed[Any]] = [written, together, judged, gained, left]
@@ -108,6 +114,23 @@ def _written_with(
     return stage
 
 
+def _judged(
+    texts: Sequence[Continuation],
+    judge: EngineFace,
+    also: Sequence[str],
+    aspects: Sequence[Aspect],
+    source: Source,
+    book: Journal,
+) -> Passed[Judged]:
+    """What the judge and the other ones make of the texts, one engine after the other."""
+    engines = itertools.chain([judge], (Engine(name, device=source.device, dtype=source.dtype) for name in also))
+    rows, dropped = [Judged(text) for text in texts], []
+    for engine in engines:
+        stage = judged_by(PointwiseJudge(engine, aspects, journal=book), rows)
+        rows, dropped = stage.kept, [*dropped, *stage.dropped]
+    return Passed("judge", rows, dropped)
+
+
 def _rows(rows: Sequence[Row], found: Sequence[tuple[Marked, Scored]]) -> list[dict[str, Any]]:
     """All rows, with the texts that were scored for them where there are some, and no others."""
     scored: dict[int, list[Any]] = {}
@@ -123,7 +146,7 @@ def _show(found: Sequence[tuple[Marked, Scored]]) -> None:
     for name in ("noise", "texts", "judge", "gain, nats a token", "teacher"):
         table.add_column(name, justify="right")
     for noise in sorted({mark.text.noise for mark, _ in found}):
-        its = [(mark.score, mark.gain, score.score) for mark, score in found if mark.text.noise == noise]
+        its = [(fmean(mark.scores), mark.gain, score.score) for mark, score in found if mark.text.noise == noise]
         judged, gain, score = map(fmean, zip(*its, strict=True))
         table.add_row(f"{noise:g}", str(len(its)), f"{judged:.2f}", f"{gain:.3f}", f"{score:.2f}")
     Console().print(table)

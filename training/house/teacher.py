@@ -1,4 +1,4 @@
-"""A teacher for judges that is no person: a judge that there is, and what the context gains the bare model.
+"""A teacher for judges that is no person: judges that there are, and what the context gains the bare model.
 
 How much likelier the sentences of a text are where they stand than alone knows something of coherence that a judge of
 the same weights does not. In a reward a policy would buy it by saying the same again; on texts where nobody tries, a
@@ -30,39 +30,50 @@ LOWEST = 1.1
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A text and the score that the judge gave it."""
+    """A text and the score that each judge gave it."""
 
     text: Continuation
-    score: float
+    scores: tuple[float, ...] = ()
 
 
-class Marked(Judged, frozen=True):
+class Marked(msgspec.Struct, frozen=True):
     """What the context gains it as well, in nats a token."""
 
+    text: Continuation
+    scores: tuple[float, ...]
     gain: float
 
 
-def marked(
-    texts: Sequence[Continuation], judge: PointwiseJudge, model: BareModel, journal: Journal
-) -> tuple[Passed[Judged], Passed[Marked]]:
-    """What the judge and the bare model make of texts: two stages, of which the second has all that both could read."""
-    items = [Item(one.prompt, one.text, str(place)) for place, one in enumerate(texts)]
-    judged = passed("judge", texts, _judged(texts, judge.judge_iter(items)))
-    return judged, passed("gain", judged.kept, _gained(judged.kept, model, journal))
+def judged_by(judge: PointwiseJudge, rows: Sequence[Judged]) -> Passed[Judged]:
+    """The texts with one judge's score more; a text that the judge abstains on is dropped."""
+    items = [Item(row.text.prompt, row.text.text, str(place)) for place, row in enumerate(rows)]
+    return passed("judge", rows, _judged(rows, judge.judge_iter(items)))
+
+
+def gained_by(model: BareModel, rows: Sequence[Judged], journal: Journal) -> Passed[Marked]:
+    """The texts with what the context gains a bare model; one that it cannot read is dropped."""
+    return passed("gain", rows, _gained(rows, model, journal))
 
 
 def taught(marks: Sequence[Marked], weight: float) -> list[Scored]:
-    """The teacher's score of each text: the judge's and `weight` times the gain, both standardised over all texts."""
-    both = zip(_standard([one.score for one in marks]), _standard([one.gain for one in marks]), strict=True)
-    found = _standard([judged + weight * gain for judged, gain in both])
+    """The teacher's score of each text: the judges' (their mean) and `weight` times the gain.
+
+    Each of them, and the mean, is standardised over all texts first.
+    """
+    judges = [_standard(scores) for scores in zip(*(one.scores for one in marks), strict=True)]
+    judged = _standard([fmean(scores) for scores in zip(*judges, strict=True)])
+    gained = _standard([one.gain for one in marks])
+    found = _standard([judge + weight * gain for judge, gain in zip(judged, gained, strict=True)])
     scores = [round(min(max(MIDDLE + DEVIATION * value, LOWEST), BEST), 2) for value in found]
     return [Scored(one.text.text, score) for one, score in zip(marks, scores, strict=True)]
 
 
-def _judged(texts: Sequence[Continuation], verdicts: Iterator[Verdict]) -> Iterator[tuple[int, Judged | Unusable]]:
-    for place, verdict in enumerate(verdicts):
-        score = verdict.score
-        yield place, Unusable(verdict.abstained or "abstained") if score is None else Judged(texts[place], score)
+def _judged(rows: Sequence[Judged], verdicts: Iterator[Verdict]) -> Iterator[tuple[int, Judged | Unusable]]:
+    for place, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
+        if verdict.score is None:
+            yield place, Unusable(verdict.abstained or "abstained")
+        else:
+            yield place, Judged(row.text, (*row.scores, verdict.score))
 
 
 def _gained(judged: Sequence[Judged], model: BareModel, journal: Journal) -> Iterator[tuple[int, Marked | Unusable]]:
@@ -78,7 +89,7 @@ def _gained(judged: Sequence[Judged], model: BareModel, journal: Journal) -> Ite
         if gain is None or not math.isfinite(gain):
             yield place, Unusable("no_gain")
         else:
-            yield place, Marked(one.text, one.score, gain)
+            yield place, Marked(one.text, one.scores, gain)
 
 
 def _standard(values: Sequence[float]) -> list[float]:

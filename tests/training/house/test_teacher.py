@@ -26,7 +26,7 @@ from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.wire import Row
 from adjudge.training.house.continuations import Continuation, noisy, of_one_length, several, written_by
 from adjudge.training.house.recipe import TextFile
-from adjudge.training.house.teacher import Marked, marked, taught
+from adjudge.training.house.teacher import Judged, Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import stories_of
 from adjudge.training.stages import Texts
 from tests.rewards.scripted import ScriptedEngine
@@ -93,14 +93,14 @@ def test_the_stories_on_one_sentence_are_as_long_as_its_shortest() -> None:
 
 def test_the_teacher_adds_what_the_context_gains_to_the_judge() -> None:
     marks = [
-        Marked(told(text), judged, gain) for text, judged, gain in (("A.", 1, 0.3), ("B.", 2, 0.1), ("C.", 3, 0.2))
+        Marked(told(text), (judged,), gain) for text, judged, gain in (("A.", 1, 0.3), ("B.", 2, 0.1), ("C.", 3, 0.2))
     ]
     assert [one.text for one in taught(marks, 1.0)] == ["A.", "B.", "C."]
     # judge: -1.2247, 0, 1.2247; gain: 1.2247, -1.2247, 0; their sums 0, -1.2247, 1.2247 have a deviation of 1
     assert [one.score for one in taught(marks, 1.0)] == [3.6, 2.68, 4.52]
     assert [one.score for one in taught(marks, 0.0)] == [2.68, 3.6, 4.52]
     assert [one.score for one in taught([marks[0]] * 3, 1.0)] == [3.6] * 3 and taught([], 1.0) == []
-    far = [Marked(told("A."), value, 0.0) for value in (*[2.0] * 30, 1.0, 3.0)]
+    far = [Marked(told("A."), (value,), 0.0) for value in (*[2.0] * 30, 1.0, 3.0)]
     assert [one.score for one in taught(far, 1.0)][-2:] == [1.1, 4.7]
 
 
@@ -112,14 +112,23 @@ def test_what_neither_can_read_is_dropped_and_what_was_read_is_kept(
     texts = [told("A b. C d."), told("E f. G h."), told("I j. K l.")]
     gain = BareModel.gain
     monkeypatch.setattr(BareModel, "gain", lambda self, parts: float("nan") if "E f." in parts else gain(self, parts))
-    judged, gained = marked(texts, judge, model, book)
+    judged = judged_by(judge, [Judged(text) for text in texts])
+    gained = gained_by(model, judged.kept, book)
     assert len(judged.kept) == 3 and [one.text for one in gained.kept] == [texts[0], texts[2]]
     assert [drop.reason for drop in gained.dropped] == ["no_gain"]
     monkeypatch.setattr(BareModel, "gain", lambda *_: pytest.fail("asked twice"))
-    again = marked(texts, judge, model, book)[1]
+    again = gained_by(model, judged.kept, book)
     assert again == gained and "gain" not in again.dropped[0].record
+    twice = judged_by(judge, judged.kept)
+    assert [one.scores for one in twice.kept] == [one.scores * 2 for one in judged.kept]
     strict = PointwiseJudge(tiny, parse_aspects("coherence"), min_mass=1.0)
-    assert {drop.reason for drop in marked(texts, strict, model, book)[0].dropped} == {"low_mass"}
+    assert {drop.reason for drop in judged_by(strict, judged.kept).dropped} == {"low_mass"}
+
+
+def test_judges_count_the_same_however_far_their_scores_lie_apart() -> None:
+    marks = [Marked(told(text), scores, 0.0) for text, scores in (("A.", (1, 2.7)), ("B.", (2, 2.8)), ("C.", (3, 2.6)))]
+    # -1.2247, 0, 1.2247 and 0, 1.2247, -1.2247: their means -0.6124, 0.6124, 0 are standardised again
+    assert [one.score for one in taught(marks, 1.0)] == [2.68, 4.52, 3.6]
 
 
 @pytest.fixture
@@ -172,6 +181,10 @@ def test_stories_come_back_with_scored_ones_beside_them(
     run("--resume")
     assert [json.loads(line) for line in output.read_text().splitlines()] == found
 
+    scripted.clear()
+    run("--overwrite", "--also", writer.path)
+    assert len(scripted) == 3 and scripted[0] == scripted[2] == writer.path  # the last one judges
+
     stories.write_text(json.dumps(rows[1]))
     assert f"nothing in {output} is scored" in run("--overwrite")
     assert [json.loads(line) for line in output.read_text().splitlines()] == [rows[1]]
@@ -187,6 +200,7 @@ def test_stories_come_back_with_scored_ones_beside_them(
         (["--gain", "inf"], "--gain is inf"),
         (["--bare", "no-such-bare"], "no-such-bare"),
         (["--writer", "dummy:tiny-llama"], "no .*safetensors to put noise on"),
+        (["--also", "no-such-judge"], "no-such-judge"),
         (["--aspects", "wits"], 'unknown aspect "wits"'),
         (["--writer", "no-such-model"], "no-such-model"),
     ],
