@@ -102,7 +102,8 @@ def train_teacher(
 
     The more noise on its weights, the less its sentences know of each other. The texts on one sentence are cut to as
     many sentences as the shortest has. The teacher is no person: its score is that of a judge (--model; the mean of
-    several with --also), standardised, and --gain times how much likelier, under the bare model, the sentences are where they stand than alone.
+    several with --also), standardised, and --gain times how much likelier, under the bare model, the sentences are
+    where they stand than alone.
     `adjudge train house` learns such texts as far as its recipe says (`scored` under `[excerpts]`). What a row has in
     `scored` already is left out.
     """
