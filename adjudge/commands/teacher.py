@@ -38,7 +38,7 @@ from adjudge.training.house.continuations import (
 )
 from adjudge.training.house.teacher import Judged, Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import MOST_TEXTS, Scored
-from adjudge.training.stages import Passed, read_stage
+from adjudge.training.stages import Drop, Passed, read_stage
 
 NEEDED = ("prompt", "text")
 
@@ -124,10 +124,12 @@ def _judged(
 ) -> Passed[Judged]:
     """What the judge and the other ones make of the texts, one engine after the other."""
     engines = itertools.chain([judge], (Engine(name, device=source.device, dtype=source.dtype) for name in also))
-    rows, dropped = [Judged(text) for text in texts], []
+    rows = [Judged(text) for text in texts]
+    dropped: list[Drop] = []
     for engine in engines:
         stage = judged_by(PointwiseJudge(engine, aspects, journal=book), rows)
-        rows, dropped = stage.kept, [*dropped, *stage.dropped]
+        rows = stage.kept
+        dropped += stage.dropped
     return Passed("judge", rows, dropped)
 
 
