@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
+from math import fsum
+from statistics import fmean
 from typing import Any
 
 from adjudge.engine.devices import choose_device, choose_dtype
@@ -17,6 +19,8 @@ LONGEST = 4096
 BLANK_LINE = "\n\n"
 ALONE = 16
 """Sentences that are read at once by themselves."""
+BEGINNING = 2
+"""Tokens at the beginning of each part that no gain counts: after a blank line they are unlikely whatever comes."""
 
 
 class BareModel:
@@ -37,12 +41,13 @@ class BareModel:
         tokens = self._tokenizer.encode(text, False)[: max(0, self._longest - len(before))]
         if not tokens:
             return None
-        return self._log_probabilities(before, [tokens])[0] / len(tokens)
+        return fmean(self._log_probabilities(before, [tokens])[0])
 
     def gain(self, parts: Sequence[str]) -> float | None:
-        """How much likelier, in nats a token, the parts of a text after its first are where they stand than alone.
+        """The share of the surprise (nats) of a text's parts after its first that what stands before them takes away.
 
-        Alone is after a blank line. None where fewer than two parts fit into the model.
+        Their surprise is that of each part alone, after a blank line; the first two tokens of each are left out. At
+        most 1, below 0 where the parts are likelier alone, None where nothing is left or fits into the model.
         """
         start = self._tokenizer.prompt(BLANK_LINE)
         room = self._longest - len(start)
@@ -55,15 +60,17 @@ class BareModel:
             if piece:
                 pieces.append(piece)
         first, *others = pieces or [()]
-        if not others:
+        if max(map(len, others), default=0) <= BEGINNING:
             return None
-        [together] = self._log_probabilities((*start, *first), [tuple(chain(*others))])
+        together = iter(self._log_probabilities((*start, *first), [tuple(chain(*others))])[0])
+        here = [list(islice(together, len(other))) for other in others]
         batches = (others[place : place + ALONE] for place in range(0, len(others), ALONE))
-        alone = sum(chain.from_iterable(self._log_probabilities(start, batch) for batch in batches))
-        return (together - alone) / sum(map(len, others))
+        alone = list(chain.from_iterable(self._log_probabilities(start, batch) for batch in batches))
+        left, whole = (-fsum(chain.from_iterable(one[BEGINNING:] for one in texts)) for texts in (here, alone))
+        return 1 - left / whole if whole else None
 
-    def _log_probabilities(self, before: Tokens, texts: Sequence[Tokens]) -> list[float]:
-        """The log-probability, in nats, of each text as a whole after the same tokens."""
+    def _log_probabilities(self, before: Tokens, texts: Sequence[Tokens]) -> list[list[float]]:
+        """The log-probability, in nats, of each token of each text after the same tokens."""
         import torch
         from torch.nn.functional import cross_entropy
 
@@ -73,7 +80,7 @@ class BareModel:
         with torch.inference_mode():
             logits_BTV = self._opened[0](input_ids=ids_BT, use_cache=False).logits[:, len(before) - 1 : -1]
             return [
-                -float(cross_entropy(logits_TV[: len(text)].float(), ids_T[: len(text)], reduction="sum"))
+                (-cross_entropy(logits_TV[: len(text)].float(), ids_T[: len(text)], reduction="none")).tolist()
                 for logits_TV, ids_T, text in zip(logits_BTV, ids_BT[:, len(before) :], texts, strict=True)
             ]
 

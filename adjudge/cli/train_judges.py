@@ -77,11 +77,11 @@ def train_house(
 @with_groups
 def train_teacher(
     stories: Annotated[Path, typer.Argument(help="JSONL or CSV with prompt (a first sentence) and text.")],
-    writer: Annotated[
-        str,
-        typer.Option(help="The model that goes on from first sentences; examples/recipes/everyday.toml trains one."),
-    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The same with `scored`, JSONL.")] = None,
+    writer: Annotated[
+        str | None,
+        typer.Option(help="The model that goes on from first sentences; examples/recipes/everyday.toml trains one."),
+    ] = None,
     noise: Annotated[
         list[float] | None,
         typer.Option(help="Noise on the writer's weights, in their standard deviations: each its own (0, 0.1, 0.17)."),
@@ -90,7 +90,10 @@ def train_teacher(
         list[str] | None, typer.Option(help="Another judge beside --model, whose scores count as much.")
     ] = None,
     aspects: Annotated[str, typer.Option(help="What the judge is asked.")] = "coherence",
-    bare: Annotated[str, typer.Option(help="The model whose likelihoods tell what the context gains.")] = DEFAULT_MODEL,
+    bare: Annotated[
+        list[str] | None,
+        typer.Option(help=f"A model whose likelihoods tell what the context gains ({DEFAULT_MODEL}); may be repeated."),
+    ] = None,
     gain: Annotated[float, typer.Option(help="Weight of that gain beside the judge's score.", min=0.0)] = 1.3,
     *,
     writing: Annotated[Writing, written(160, 0.8)],
@@ -102,10 +105,10 @@ def train_teacher(
 
     The more noise on its weights, the less its sentences know of each other. The texts on one sentence are cut to as
     many sentences as the shortest has. The teacher is no person: its score is that of a judge (--model; the mean of
-    several with --also), standardised, and --gain times how much likelier, under the bare model, the sentences are
-    where they stand than alone.
+    several with --also), standardised, and --gain times the share of the sentences' surprise that their context takes
+    away from a bare model (or several), standardised as well.
     `adjudge train house` learns such texts as far as its recipe says (`scored` under `[excerpts]`). What a row has in
-    `scored` already is left out.
+    `scored` already is left out; without --writer, it is those texts that are scored anew.
     """
     from adjudge.commands.teacher import teacher_file
 
@@ -116,7 +119,7 @@ def train_teacher(
         also=also or (),
         noise=noise or (0.0, 0.1, 0.17),
         aspects=aspects,
-        bare=bare,
+        bare=bare or (DEFAULT_MODEL,),
         gain=gain,
         writing=writing,
         source=source,

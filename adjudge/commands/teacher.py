@@ -34,9 +34,10 @@ from adjudge.training.house.continuations import (
     of_one_length,
     several,
     weight_files,
+    written_before,
     written_by,
 )
-from adjudge.training.house.teacher import Judged, Marked, gained_by, judged_by, taught
+from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import MOST_TEXTS, Scored
 from adjudge.training.stages import Drop, Passed, read_stage
 
@@ -47,19 +48,22 @@ def teacher_file(
     path: Path,
     output: Path,
     *,
-    writer: str,
+    writer: str | None,
     also: Sequence[str],
     noise: Sequence[float],
     aspects: str,
-    bare: str,
+    bare: Sequence[str],
     gain: float,
     writing: Writing,
     source: Source,
     earlier: Earlier,
     journal: Path | None,
 ) -> None:
-    """Have the stories of `path` gone on with and scored; mistakes are found before a model is loaded."""
-    if not 2 <= len(set(noise)) == len(noise) <= MOST_TEXTS or not all(0 <= share <= 1 for share in noise):
+    """Have the stories of `path` gone on with, or taken as they were, and scored.
+
+    Mistakes are found before a model is loaded.
+    """
+    if (writer and not 2 <= len(set(noise)) == len(noise) <= MOST_TEXTS) or not all(0 <= share <= 1 for share in noise):
         raise AdjudgeError(f"give --noise twice to {MOST_TEXTS} times, each time another number from 0 to 1")
     if not math.isfinite(gain):
         raise AdjudgeError(f"--gain is {gain}: give a number of at least 0")
@@ -70,17 +74,18 @@ def teacher_file(
             raise AdjudgeError(
                 f"{row.place}: its prompt or its text is blank: write a first sentence and how it went on"
             )
-    own, reader = resolve(writer), BareModel(bare, source.device, source.dtype)
+    own, readers = resolve(writer) if writer else None, [BareModel(name, source.device, source.dtype) for name in bare]
     for name in also:
         resolve(name)
-    if any(noise):
+    if own and any(noise):
         weight_files(own)
+    before = [] if own else written_before(rows)
     with stage_run("the stories", path, output, earlier=earlier, journal=journal) as run:
         judge = run.open(source)
-        written = _written(rows, own, noise, writing, source, run.book)
+        written = _written(rows, own, noise, writing, source, run.book) if own else Passed("read", before, [])
         together = several("together", written.kept, lambda one: one.place)
         judged = _judged(of_one_length(together.kept), judge, also, asked, source, run.book)
-        gained = gained_by(reader, judged.kept, run.book)
+        gained = _gained(judged.kept, readers, run.book)
         left = several("together still", gained.kept, lambda one: one.text.place)
         found = list(zip(left.kept, taught(left.kept, gain), strict=True))
         stages: list[Passed[Any]] = [written, together, judged, gained, left]
@@ -121,16 +126,26 @@ def _judged(
     aspects: Sequence[Aspect],
     source: Source,
     book: Journal,
-) -> Passed[Judged]:
+) -> Passed[Marked]:
     """What the judge and the other ones make of the texts, one engine after the other."""
     engines = itertools.chain([judge], (Engine(name, device=source.device, dtype=source.dtype) for name in also))
-    rows = [Judged(text) for text in texts]
+    rows = [Marked(text) for text in texts]
     dropped: list[Drop] = []
     for engine in engines:
         stage = judged_by(PointwiseJudge(engine, aspects, journal=book), rows)
         rows = stage.kept
         dropped += stage.dropped
     return Passed("judge", rows, dropped)
+
+
+def _gained(rows: Sequence[Marked], readers: Sequence[BareModel], book: Journal) -> Passed[Marked]:
+    """What the context gains each bare model."""
+    dropped: list[Drop] = []
+    for reader in readers:
+        stage = gained_by(reader, rows, book)
+        rows = stage.kept
+        dropped += stage.dropped
+    return Passed("gain", list(rows), dropped)
 
 
 def _rows(rows: Sequence[Row], found: Sequence[tuple[Marked, Scored]]) -> list[dict[str, Any]]:
@@ -145,10 +160,14 @@ def _rows(rows: Sequence[Row], found: Sequence[tuple[Marked, Scored]]) -> list[d
 def _show(found: Sequence[tuple[Marked, Scored]]) -> None:
     """Print what each writer's texts were worth: more noise should be worse."""
     table = Table(title="Mean scores", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in ("noise", "texts", "judge", "gain, nats a token", "teacher"):
+    for name in ("noise", "texts", "judge", "gain", "teacher"):
         table.add_column(name, justify="right")
-    for noise in sorted({mark.text.noise for mark, _ in found}):
-        its = [(fmean(mark.scores), mark.gain, score.score) for mark, score in found if mark.text.noise == noise]
+    for noise in sorted({mark.text.noise for mark, _ in found}, key=lambda noise: noise or 0.0):
+        its = [
+            (fmean(mark.scores), fmean(mark.gains), score.score) for mark, score in found if mark.text.noise == noise
+        ]
         judged, gain, score = map(fmean, zip(*its, strict=True))
-        table.add_row(f"{noise:g}", str(len(its)), f"{judged:.2f}", f"{gain:.3f}", f"{score:.2f}")
+        table.add_row(
+            "" if noise is None else f"{noise:g}", str(len(its)), f"{judged:.2f}", f"{gain:.3f}", f"{score:.2f}"
+        )
     Console().print(table)

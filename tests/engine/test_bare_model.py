@@ -45,20 +45,22 @@ class Oracle:
         self.model, self.tokenizer = opened.model, Tokenizer(opened.tokenizer)
 
     def log_probability(self, before: Tokens, text: Tokens) -> float:
+        """Of all but the first two tokens."""
         total = 0.0
-        for place, token in enumerate(text):
+        for place, token in list(enumerate(text))[2:]:
             seen = torch.tensor([[*before, *text[:place]]])
             total += float(torch.log_softmax(self.model(input_ids=seen).logits[0, -1], -1)[token])
         return total
 
-    def gain(self, parts: list[str]) -> float:
+    def gain(self, parts: list[str]) -> float | None:
         start = self.tokenizer.prompt("\n\n")
         pieces = [self.tokenizer.encode(f" {part}" if place else part, False) for place, part in enumerate(parts)]
-        gained, before = 0.0, (*start, *pieces[0])
+        here, alone, before = 0.0, 0.0, (*start, *pieces[0])
         for piece in pieces[1:]:
-            gained += self.log_probability(before, piece) - self.log_probability(start, piece)
+            here += self.log_probability(before, piece)
+            alone += self.log_probability(start, piece)
             before += piece
-        return gained / sum(map(len, pieces[1:]))
+        return (alone - here) / alone if alone else None
 
 
 def test_likelihood_is_the_mean_that_the_engine_reads_token_by_token(bare: BareModel) -> None:
@@ -72,15 +74,16 @@ def test_likelihood_is_the_mean_that_the_engine_reads_token_by_token(bare: BareM
     assert bare.likelihood("Tell.", "") is None
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_gain_is_that_of_every_token_read_by_itself(bare: BareModel, seed: int) -> None:
     draw = random.Random(f"gain {seed}")
     parts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 6))) for _ in range(draw.randint(2, 5))]
-    assert bare.gain(parts) == pytest.approx(Oracle().gain(parts), abs=1e-4)
+    assert bare.gain(parts) == pytest.approx(Oracle().gain(parts), abs=1e-5)
 
 
 def test_gain_of_what_has_nothing_before_it_is_none(bare: BareModel) -> None:
-    assert bare.gain(["One."]) is None and bare.gain([]) is None and bare.gain(["One.", ""]) is not None
+    assert bare.gain(["One."]) is None and bare.gain([]) is None
+    assert bare.gain(["One.", ""]) is None and bare.gain(["One.", "a"]) is None  # no third token
     assert bare.gain(["long " * 5000, "Two."]) is None
 
 
@@ -95,4 +98,4 @@ def test_sentences_that_know_of_each_other_gain_by_it(smollm2: str) -> None:
     told = ["Ana lost her keys.", "She looked for them under the sofa.", "The keys were in her coat."]
     mixed = [told[0], "The ship had sailed at dawn.", "His uncle grew tomatoes."]
     gains = [real.gain(parts) or math.nan for parts in (told, mixed)]
-    assert gains[0] > gains[1] + 0.3, gains
+    assert 1 > gains[0] > gains[1] + 0.1, gains

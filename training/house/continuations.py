@@ -20,7 +20,7 @@ from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sources import ModelSource
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.wire import Row
-from adjudge.training.house.texts import FEWEST, joined, story_of
+from adjudge.training.house.texts import FEWEST, beside, joined, story_of
 from adjudge.training.stages import Passed, Texts, Unusable, passed, sifted
 
 T = TypeVar("T")
@@ -29,11 +29,11 @@ Telling = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """A story on the first sentence (`prompt`) of the row in that `place`, by the writer of that `noise`."""
+    """A story on the first sentence (`prompt`) of the row in that `place`, by the writer of that `noise`, if known."""
 
     place: int
     prompt: str
-    noise: float
+    noise: float | None
     sentences: tuple[str, ...]
     gaps: tuple[str, ...]
 
@@ -88,6 +88,21 @@ def written_by(texts: Texts, rows: Sequence[Row], noise: float) -> Passed[Contin
     return passed(f"write, noise {noise:g}", wanted, results)
 
 
+def written_before(rows: Sequence[Row]) -> list[Continuation]:
+    """The stories that rows have in `scored`, on each row's `prompt`.
+
+    Raises AdjudgeError for what does not belong there, and where no row has any.
+    """
+    found = [
+        Continuation(place, _prompt(row), None, *story_of(well_formed(one.text)))
+        for place, row in enumerate(rows)
+        for one in beside(row).scored
+    ]
+    if not found:
+        raise AdjudgeError('no row has texts in "scored": name a --writer, which goes on from their first sentences')
+    return found
+
+
 def several(stage: str, rows: Sequence[T], place: Callable[[T], int]) -> Passed[T]:
     """Those whose story has others: one alone is neither better nor worse."""
     counts = Counter(map(place, rows))
@@ -99,7 +114,7 @@ def of_one_length(continuations: Sequence[Continuation]) -> list[Continuation]:
     shortest: dict[int, int] = {}
     for one in continuations:
         shortest[one.place] = min(len(one.sentences), shortest.get(one.place, len(one.sentences)))
-    in_order = sorted(continuations, key=lambda one: (one.place, one.noise))
+    in_order = sorted(continuations, key=lambda one: (one.place, one.noise or 0.0))
     return [one.first(shortest[one.place]) for one in in_order]
 
 

@@ -29,67 +29,63 @@ MIDDLE, DEVIATION = 3.6, 0.75
 LOWEST = 1.1
 
 
-class Judged(msgspec.Struct, frozen=True):
-    """A text and the score that each judge gave it."""
+class Marked(msgspec.Struct, frozen=True):
+    """A text, the score that each judge gave it, and what its context gains each bare model (`BareModel.gain`)."""
 
     text: Continuation
     scores: tuple[float, ...] = ()
+    gains: tuple[float, ...] = ()
 
 
-class Marked(msgspec.Struct, frozen=True):
-    """What the context gains it as well, in nats a token."""
-
-    text: Continuation
-    scores: tuple[float, ...]
-    gain: float
-
-
-def judged_by(judge: PointwiseJudge, rows: Sequence[Judged]) -> Passed[Judged]:
+def judged_by(judge: PointwiseJudge, rows: Sequence[Marked]) -> Passed[Marked]:
     """The texts with one judge's score more; a text that the judge abstains on is dropped."""
     items = [Item(row.text.prompt, row.text.text, str(place)) for place, row in enumerate(rows)]
     return passed("judge", rows, _judged(rows, judge.judge_iter(items)))
 
 
-def gained_by(model: BareModel, rows: Sequence[Judged], journal: Journal) -> Passed[Marked]:
-    """The texts with what the context gains a bare model; one that it cannot read is dropped."""
+def gained_by(model: BareModel, rows: Sequence[Marked], journal: Journal) -> Passed[Marked]:
+    """The texts with what the context gains one bare model more; a text that it cannot read is dropped."""
     return passed("gain", rows, _gained(rows, model, journal))
 
 
 def taught(marks: Sequence[Marked], weight: float) -> list[Scored]:
-    """The teacher's score of each text: the judges' (their mean) and `weight` times the gain.
+    """The teacher's score of each text: the judges' and `weight` times the gain, both means over models.
 
-    Each of them, and the mean, is standardised over all texts first.
+    What each model says, and each mean, is standardised over all texts first.
     """
-    judges = [_standard(scores) for scores in zip(*(one.scores for one in marks), strict=True)]
-    judged = _standard([fmean(scores) for scores in zip(*judges, strict=True)])
-    gained = _standard([one.gain for one in marks])
+    judged, gained = _mean([one.scores for one in marks]), _mean([one.gains for one in marks])
     found = _standard([judge + weight * gain for judge, gain in zip(judged, gained, strict=True)])
     scores = [round(min(max(MIDDLE + DEVIATION * value, LOWEST), BEST), 2) for value in found]
     return [Scored(one.text.text, score) for one, score in zip(marks, scores, strict=True)]
 
 
-def _judged(rows: Sequence[Judged], verdicts: Iterator[Verdict]) -> Iterator[tuple[int, Judged | Unusable]]:
+def _judged(rows: Sequence[Marked], verdicts: Iterator[Verdict]) -> Iterator[tuple[int, Marked | Unusable]]:
     for place, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
         if verdict.score is None:
             yield place, Unusable(verdict.abstained or "abstained")
         else:
-            yield place, Judged(row.text, (*row.scores, verdict.score))
+            yield place, msgspec.structs.replace(row, scores=(*row.scores, verdict.score))
 
 
-def _gained(judged: Sequence[Judged], model: BareModel, journal: Journal) -> Iterator[tuple[int, Marked | Unusable]]:
-    parts = [(one.text.prompt, *one.text.sentences) for one in judged]
-    keys = [content_key(gain=part, model=model.source.fingerprint, dtype=str(model.dtype)) for part in parts]
+def _gained(rows: Sequence[Marked], model: BareModel, journal: Journal) -> Iterator[tuple[int, Marked | Unusable]]:
+    parts = [(one.text.prompt, *one.text.sentences) for one in rows]
+    keys = [content_key(gain_share=part, model=model.source.fingerprint, dtype=str(model.dtype)) for part in parts]
 
     def ask(new: list[int]) -> Iterator[tuple[int, float | None]]:
         return ((number, model.gain(parts[place])) for number, place in enumerate(new))
 
     pack, unpack = msgspec.json.encode, partial(msgspec.json.decode, type=float | None)  # JSON has no NaN: null
     for place, gain in once(journal, keys, ask, pack=pack, unpack=unpack, ended=lambda gain: None):
-        one = judged[place]
         if gain is None or not math.isfinite(gain):
             yield place, Unusable("no_gain")
         else:
-            yield place, Marked(one.text, one.scores, gain)
+            yield place, msgspec.structs.replace(rows[place], gains=(*rows[place].gains, gain))
+
+
+def _mean(found: Sequence[Sequence[float]]) -> list[float]:
+    """Of what several models say of each text, each standardised; standardised itself."""
+    models = [_standard(values) for values in zip(*found, strict=True)]
+    return _standard([fmean(values) for values in zip(*models, strict=True)])
 
 
 def _standard(values: Sequence[float]) -> list[float]:

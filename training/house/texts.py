@@ -152,6 +152,18 @@ def story_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(found.parts[place] for place in kept), tuple(found.gaps[place] for place in kept)
 
 
+def beside(row: Row) -> Beside:
+    """What a row has beside its text; raises AdjudgeError for what does not belong there."""
+    given = {name: value for name in ("worse", "scored") if (value := row.columns.get(name))}
+    try:
+        return msgspec.convert(given, Beside)
+    except msgspec.ValidationError as error:
+        raise AdjudgeError(
+            f'{row.place}: {error}; "worse" must be an object such as {{"drift": "..."}}, "scored" a list of two or'
+            ' more such as {"text": "...", "score": 2.5}'
+        ) from error
+
+
 def joined(parts: Sequence[str], gaps: Sequence[str]) -> str:
     """Sentences with the text's own gaps between them, as far as those go."""
     pieces = []
@@ -193,18 +205,7 @@ def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
         if not all(isinstance(text, str) for text in texts):
             raise AdjudgeError(f'{row.place}: "{source.text}" is no text: set text = "COLUMN" of {path.name}')
         prompt = row.optional_text(source.prompt, "a source") or ""
-        beside = _beside(row)
-        if beside != Beside() and not (prompt.strip() and len(texts) == 1):
+        others = beside(row)
+        if others != Beside() and not (prompt.strip() and len(texts) == 1):
             raise AdjudgeError(f'{row.place}: "worse" and "scored" want one text and its prompt: give both')
-        yield from ((prompt, text, beside) for text in texts)
-
-
-def _beside(row: Row) -> Beside:
-    given = {name: value for name in ("worse", "scored") if (value := row.columns.get(name))}
-    try:
-        return msgspec.convert(given, Beside)
-    except msgspec.ValidationError as error:
-        raise AdjudgeError(
-            f'{row.place}: {error}; "worse" must be an object such as {{"drift": "..."}}, "scored" a list of two or'
-            ' more such as {"text": "...", "score": 2.5}'
-        ) from error
+        yield from ((prompt, text, others) for text in texts)

@@ -23,10 +23,11 @@ from adjudge.engine.sources import ModelSource, open_source, resolve
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.verdict import Item
 from adjudge.rewards.wire import Row
 from adjudge.training.house.continuations import Continuation, noisy, of_one_length, several, written_by
 from adjudge.training.house.recipe import TextFile
-from adjudge.training.house.teacher import Judged, Marked, gained_by, judged_by, taught
+from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import stories_of
 from adjudge.training.stages import Texts
 from tests.rewards.scripted import ScriptedEngine
@@ -93,14 +94,15 @@ def test_the_stories_on_one_sentence_are_as_long_as_its_shortest() -> None:
 
 def test_the_teacher_adds_what_the_context_gains_to_the_judge() -> None:
     marks = [
-        Marked(told(text), (judged,), gain) for text, judged, gain in (("A.", 1, 0.3), ("B.", 2, 0.1), ("C.", 3, 0.2))
+        Marked(told(text), (judged,), (gain,))
+        for text, judged, gain in (("A.", 1, 0.3), ("B.", 2, 0.1), ("C.", 3, 0.2))
     ]
     assert [one.text for one in taught(marks, 1.0)] == ["A.", "B.", "C."]
     # judge: -1.2247, 0, 1.2247; gain: 1.2247, -1.2247, 0; their sums 0, -1.2247, 1.2247 have a deviation of 1
     assert [one.score for one in taught(marks, 1.0)] == [3.6, 2.68, 4.52]
     assert [one.score for one in taught(marks, 0.0)] == [2.68, 3.6, 4.52]
     assert [one.score for one in taught([marks[0]] * 3, 1.0)] == [3.6] * 3 and taught([], 1.0) == []
-    far = [Marked(told("A."), (value,), 0.0) for value in (*[2.0] * 30, 1.0, 3.0)]
+    far = [Marked(told("A."), (value,), (0.0,)) for value in (*[2.0] * 30, 1.0, 3.0)]
     assert [one.score for one in taught(far, 1.0)][-2:] == [1.1, 4.7]
 
 
@@ -112,23 +114,30 @@ def test_what_neither_can_read_is_dropped_and_what_was_read_is_kept(
     texts = [told("A b. C d."), told("E f. G h."), told("I j. K l.")]
     gain = BareModel.gain
     monkeypatch.setattr(BareModel, "gain", lambda self, parts: float("nan") if "E f." in parts else gain(self, parts))
-    judged = judged_by(judge, [Judged(text) for text in texts])
+    judged = judged_by(judge, [Marked(text) for text in texts])
     gained = gained_by(model, judged.kept, book)
     assert len(judged.kept) == 3 and [one.text for one in gained.kept] == [texts[0], texts[2]]
     assert [drop.reason for drop in gained.dropped] == ["no_gain"]
     monkeypatch.setattr(BareModel, "gain", lambda *_: pytest.fail("asked twice"))
     again = gained_by(model, judged.kept, book)
     assert again == gained and "gain" not in again.dropped[0].record
+    monkeypatch.setattr(BareModel, "gain", gain)
+    other = gained_by(model, gained.kept, book)
+    assert [one.gains for one in other.kept] == [one.gains * 2 for one in gained.kept]
     twice = judged_by(judge, judged.kept)
     assert [one.scores for one in twice.kept] == [one.scores * 2 for one in judged.kept]
     strict = PointwiseJudge(tiny, parse_aspects("coherence"), min_mass=1.0)
     assert {drop.reason for drop in judged_by(strict, judged.kept).dropped} == {"low_mass"}
 
 
-def test_judges_count_the_same_however_far_their_scores_lie_apart() -> None:
-    marks = [Marked(told(text), scores, 0.0) for text, scores in (("A.", (1, 2.7)), ("B.", (2, 2.8)), ("C.", (3, 2.6)))]
+def test_models_count_the_same_however_far_what_they_say_lies_apart() -> None:
+    marks = [
+        Marked(told(text), scores, (0.0,)) for text, scores in (("A.", (1, 2.7)), ("B.", (2, 2.8)), ("C.", (3, 2.6)))
+    ]
     # -1.2247, 0, 1.2247 and 0, 1.2247, -1.2247: their means -0.6124, 0.6124, 0 are standardised again
     assert [one.score for one in taught(marks, 1.0)] == [2.68, 4.52, 3.6]
+    both = [Marked(one.text, (3.0,), one.scores) for one in marks]
+    assert [one.score for one in taught(both, 0.3)] == [2.68, 4.52, 3.6]
 
 
 @pytest.fixture
@@ -172,7 +181,7 @@ def test_stories_come_back_with_scored_ones_beside_them(
     assert [{name: row[name] for name in ("id", "prompt", "text")} for row in found] == rows
     assert ["scored" in row for row in found] == [True, False, True] and scripted[0] == writer.path != scripted[1]
     assert {one["text"][-10:] for row in found for one in row.get("scored", [])} == {"1 o'clock.", "2 o'clock."}
-    assert "too_short 2" in said and "300" not in said and "nats a token" in said and f"scored: {output}" in said
+    assert "too_short 2" in said and "300" not in said and "gain" in said and f"scored: {output}" in said
     assert len((tmp_path / "stories.scored.dropped.jsonl").read_text().splitlines()) == 2
     read = stories_of([TextFile(str(output))]).texts
     assert [len(story.beside.scored) for story in read] == [2, 0, 2]
@@ -188,6 +197,27 @@ def test_stories_come_back_with_scored_ones_beside_them(
     stories.write_text(json.dumps(rows[1]))
     assert f"nothing in {output} is scored" in run("--overwrite")
     assert [json.loads(line) for line in output.read_text().splitlines()] == [rows[1]]
+
+
+def test_without_a_writer_the_stories_that_were_scored_are_scored_anew(tmp_path: Path, writer: ModelSource) -> None:
+    stories, output = tmp_path / "stories.jsonl", tmp_path / "again.jsonl"
+    others = ["The bus was late. Ana waited. At last it came.", "Rain fell on the town. Nobody came. Why did it rain?"]
+    scored = {"scored": [{"text": text, "score": 1.5} for text in others]}
+    rows = [{"prompt": "A bus.", "text": STORY, **scored}, {"prompt": "A train.", "text": STORY}]
+    stories.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ["train", "teacher", str(stories), "--model", "dummy:tiny-llama", "-o", str(output)]
+    asked += ["--bare", "dummy:tiny-llama", "--bare", writer.path, "--gain", "0"]
+    said = CliRunner().invoke(app, asked, catch_exceptions=False).output
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert found[1] == rows[1] and [one["text"] for one in found[0]["scored"]] == others, said
+    engine = Engine("dummy:tiny-llama", device="cpu", dtype="float32")
+    first, second = PointwiseJudge(engine, parse_aspects("coherence")).judge(Item("A bus.", text) for text in others)
+    better = (first.score or 0) > (second.score or 0)
+    assert [one["score"] for one in found[0]["scored"]] == ([4.35, 2.85] if better else [2.85, 4.35])
+
+    stories.write_text(json.dumps(rows[1]))
+    with pytest.raises(AdjudgeError, match='no row has texts in "scored": name a --writer'):
+        CliRunner().invoke(app, [*asked, "--overwrite"], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
