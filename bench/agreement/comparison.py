@@ -59,11 +59,13 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct):
-    """Rows of several targets in one list: the rater's score, people's, the prompt, what both said of each label."""
+    """Rows of several targets in one list: the rater's score, people's, the prompt, how many characters the text has,
+    and what both said of each label."""
 
     judge: list[float] = []
     human: list[float] = []
     clusters: list[str] = []
+    characters: list[int] = []
     confidence: list[float] = []
     correct: list[float] = []
     sure_clusters: list[str] = []
@@ -123,6 +125,7 @@ def listed_of(dataset: DataSet, scores: Scores, targets: Sequence[str]) -> Liste
             listed.judge.append(score)
             listed.human.append(human)
             listed.clusters.append(row.cluster)
+            listed.characters.append(len(row.item.response))
             if said is not None and (distribution := said[place]) is not None and target in row.scores:
                 sure = max(range(len(labels)), key=lambda label: distribution[label])
                 listed.confidence.append(min(distribution[sure], 1.0))
@@ -136,6 +139,10 @@ def line_of(target: str, scores: Scores, listed: Listed, scale: Scale, how: Boot
     columns = (listed.judge, listed.human, listed.clusters)
     three = statistics.correlations(*columns, how)
     figures = {"pearson": three.pearson, "spearman": three.spearman, "kendall": three.kendall}
+    if listed.characters:
+        figures["length_bias"] = statistics.length_bias(
+            listed.judge, listed.human, listed.characters, listed.clusters, how
+        )
     if scores.scale is not None:
         low, high = scores.scale
         clipped = [min(max(score, low), high) for score in listed.judge]  # negative weights of a tree go beyond

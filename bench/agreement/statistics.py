@@ -62,8 +62,7 @@ def pearson(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = US
     grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
     if absent := _uncorrelated(x_N, y_N):
         return _nothing(grouped, absent)
-    x_N, y_N = x_N - x_N.mean(), y_N - y_N.mean()
-    sums_C6 = grouped.sums(np.stack([np.ones_like(x_N), x_N, y_N, x_N * x_N, y_N * y_N, x_N * y_N], axis=1))
+    sums_C6 = grouped.sums(_products(x_N, y_N))
     return estimate(lambda weights_RC: _moments(weights_RC @ sums_C6), grouped, how, "it does not exist")
 
 
@@ -99,6 +98,26 @@ def kendall(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = US
         return _ratio(net, np.sqrt(untied_x * untied_y))
 
     return estimate(measure, grouped, how, "it does not exist")
+
+
+def length_bias(
+    judge: Numbers, human: Numbers, characters: Numbers, clusters: Names, how: Bootstrap = USUAL
+) -> Estimate:
+    """What length buys beyond people's score: the judge's partial correlation with it, people's score held equal.
+
+    (r_jc − r_jh r_hc) / √((1 − r_jh²)(1 − r_hc²)), of Pearson's r; 0 where longer texts gain no more than people say.
+    """
+    grouped, (x_N, y_N, z_N) = columns(clusters, judge=judge, human=human, characters=characters)
+    if absent := _uncorrelated(x_N, y_N) or (None if np.ptp(z_N) else "all texts are equally long"):
+        return _nothing(grouped, absent)
+    sums = [grouped.sums(_products(a_N, b_N)) for a_N, b_N in ((x_N, y_N), (x_N, z_N), (y_N, z_N))]
+
+    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
+        xy_R, xz_R, yz_R = (_moments(weights_RC @ sums_C6) for sums_C6 in sums)
+        left_R = (1 - xy_R**2) * (1 - yz_R**2)
+        return _ratio(xz_R - xy_R * yz_R, np.sqrt(np.where(left_R > ALIKE, left_R, np.nan)))
+
+    return estimate(measure, grouped, how, "people's scores leave nothing over of the judge's, or of length")
 
 
 def accuracy(preference: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
@@ -224,6 +243,12 @@ def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, abse
         return _ratio(total_R, count_R)
 
     return estimate(measure, grouped, how, absent)
+
+
+def _products(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What `_moments` sums, [N, 6], each column counted from its mean."""
+    x_N, y_N = x_N - x_N.mean(), y_N - y_N.mean()
+    return np.stack([np.ones_like(x_N), x_N, y_N, x_N * x_N, y_N * y_N, x_N * y_N], axis=1)
 
 
 def _moments(sums_R6: NDArray[np.float64]) -> NDArray[np.float64]:

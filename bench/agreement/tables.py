@@ -23,6 +23,7 @@ HEADINGS = {
     "pearson": "Pearson",
     "spearman": "Spearman",
     "kendall": "Kendall",
+    "length_bias": "length bias",
     "mse": "MSE",
     "f1": "F1",
     "accuracy": "accuracy",

@@ -68,7 +68,7 @@ def test_abstentions_are_left_out_and_logits_are_only_ranked() -> None:
     dataset = texts(*({OVERALL: (float(n),)} for n in (1, 2, 3, 4)))
     scores = scores_of("scalar", dataset, [verdict(-7.0), verdict(None), verdict(40.0), verdict(41.0)])
     (line,) = lines_of(dataset, scores, [], FEW)
-    assert line.rows == 3 and line.figures.keys() == {"pearson", "spearman", "kendall"}
+    assert line.rows == 3 and line.figures.keys() == {"pearson", "spearman", "kendall", "length_bias"}
     assert line.figures["spearman"].value == pytest.approx(1)
 
 

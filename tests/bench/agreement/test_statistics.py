@@ -69,6 +69,37 @@ def test_what_has_no_correlation_is_none_with_its_reason(measure, judge, human, 
     assert (found.value, found.interval, found.why) == (None, None, why)
 
 
+def test_length_bias_is_what_a_regression_on_people_leaves_of_both():
+    judge, human, prompts = rated()
+    characters = 100 + 30 * human + 20 * judge + np.random.default_rng(5).normal(0, 40, 120)
+
+    def theirs(rows):
+        left = [column[rows] - np.polyval(np.polyfit(human[rows], column[rows], 1), human[rows]) for column in
+                (judge, characters)]  # fmt: skip
+        return stats.pearsonr(*left).statistic
+
+    found = agreement.length_bias(judge, human, characters, prompts, FEW)
+    assert found.value == pytest.approx(theirs(np.arange(120)), abs=1e-12) and found.value > 0.3
+    clusters = Clusters(prompts)
+    draws = [np.repeat(np.arange(120), counts[clusters.of_row].astype(int)) for counts in clusters.draws(FEW)]
+    assert found.interval == pytest.approx(np.quantile([theirs(rows) for rows in draws], (0.025, 0.975)), abs=1e-9)
+    assert agreement.length_bias(judge, human, 400 - characters, prompts, FEW).value == pytest.approx(-found.value)
+
+
+@pytest.mark.parametrize(
+    ("judge", "characters", "why"),
+    [
+        ([2.0, 1.0, 4.0, 3.0], [7, 7, 7, 7], "all texts are equally long"),
+        ([2.0, 2.0, 2.0, 2.0], [7, 8, 9, 7], "all of the judge's scores are equal"),
+        ([1.0, 2.0, 3.0, 4.0], [7, 8, 9, 7], "people's scores leave nothing over of the judge's, or of length"),
+        ([2.0, 1.0, 4.0, 3.0], [30, 20, 10, 0], "people's scores leave nothing over of the judge's, or of length"),
+    ],
+)
+def test_length_bias_that_cannot_be_told_is_none_with_its_reason(judge, characters, why):
+    found = agreement.length_bias(judge, [1.0, 2.0, 3.0, 4.0], characters, range(4), FEW)
+    assert (found.value, found.interval, found.why) == (None, None, why)
+
+
 def test_few_prompts_give_a_value_without_an_interval():
     found = agreement.pearson([1, 2, 3, 5], [1, 3, 2, 4], "aabb", FEW)
     assert found.value == pytest.approx(stats.pearsonr([1, 2, 3, 5], [1, 3, 2, 4]).statistic)
