@@ -97,6 +97,7 @@ class BareModel:
         opened = open_source(self.source, dtype=self.dtype, device=str(self.device))
         if opened.model.get_output_embeddings() is None:
             raise AdjudgeError(
-                f"{self.name} does not write, so no text is likely under it: name another, or leave out --baselines"
+                f"{self.name} does not write, so no text is likely under it: name a model that does (of a benchmark's"
+                " --baselines: leave them out)"
             )
         return opened.model, Tokenizer(opened.tokenizer)

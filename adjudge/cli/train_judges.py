@@ -76,7 +76,9 @@ def train_house(
 
 @with_groups
 def train_teacher(
-    stories: Annotated[Path, typer.Argument(help="JSONL or CSV with prompt (a first sentence) and text.")],
+    stories: Annotated[
+        Path, typer.Argument(help="JSONL or CSV with prompt (a first sentence), text, and scored without --writer.")
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The same with `scored`, JSONL.")] = None,
     writer: Annotated[
         str | None,
@@ -108,7 +110,7 @@ def train_teacher(
     several with --also), standardised, and --gain times the share of the sentences' surprise that their context takes
     away from a bare model (or several), standardised as well.
     `adjudge train house` learns such texts as far as its recipe says (`scored` under `[excerpts]`). What a row has in
-    `scored` already is left out; without --writer, it is those texts that are scored anew.
+    `scored` already is left out; without --writer, it is those texts that are scored anew, uncut.
     """
     from adjudge.commands.teacher import teacher_file
 
@@ -117,7 +119,7 @@ def train_teacher(
         output or stories.with_suffix(".scored.jsonl"),
         writer=writer,
         also=also or (),
-        noise=noise or (0.0, 0.1, 0.17),
+        noise=noise or (),
         aspects=aspects,
         bare=bare or (DEFAULT_MODEL,),
         gain=gain,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,9 +22,8 @@ from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.bare_model import BareModel
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.engine.sources import ModelSource, resolve
-from adjudge.rewards.aspects import Aspect, parse_aspects
+from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.wire import Row
@@ -42,6 +42,8 @@ from adjudge.training.house.texts import MOST_TEXTS, Scored
 from adjudge.training.stages import Drop, Passed, read_stage
 
 NEEDED = ("prompt", "text")
+NOISE = (0.0, 0.1, 0.17)
+"""Noise on the writer's weights, where none is named."""
 
 
 def teacher_file(
@@ -61,9 +63,12 @@ def teacher_file(
 ) -> None:
     """Have the stories of `path` gone on with, or taken as they were, and scored.
 
-    Mistakes are found before a model is loaded.
+    Mistakes are found before a model is loaded, but for a bare model that does not write.
     """
-    if (writer and not 2 <= len(set(noise)) == len(noise) <= MOST_TEXTS) or not all(0 <= share <= 1 for share in noise):
+    if noise and writer is None:
+        raise AdjudgeError("--noise is put on the writer's weights: name one with --writer, or leave it out")
+    noise = noise or NOISE
+    if not 2 <= len(set(noise)) == len(noise) <= MOST_TEXTS or not all(0 <= share <= 1 for share in noise):
         raise AdjudgeError(f"give --noise twice to {MOST_TEXTS} times, each time another number from 0 to 1")
     if not math.isfinite(gain):
         raise AdjudgeError(f"--gain is {gain}: give a number of at least 0")
@@ -74,23 +79,28 @@ def teacher_file(
             raise AdjudgeError(
                 f"{row.place}: its prompt or its text is blank: write a first sentence and how it went on"
             )
-    own, readers = resolve(writer) if writer else None, [BareModel(name, source.device, source.dtype) for name in bare]
-    for name in also:
+    own = None if writer is None else resolve(writer)
+    for name in (*also, *bare):
         resolve(name)
     if own and any(noise):
         weight_files(own)
     before = [] if own else written_before(rows)
     with stage_run("the stories", path, output, earlier=earlier, journal=journal) as run:
-        judge = run.open(source)
+        engines = itertools.chain(
+            [run.open(source)], (Engine(name, device=source.device, dtype=source.dtype) for name in also)
+        )
+        judges = (PointwiseJudge(engine, asked, journal=run.book) for engine in engines)
+        readers = (BareModel(name, source.device, source.dtype) for name in bare)
         written = _written(rows, own, noise, writing, source, run.book) if own else Passed("read", before, [])
         together = several("together", written.kept, lambda one: one.place)
-        judged = _judged(of_one_length(together.kept), judge, also, asked, source, run.book)
-        gained = _gained(judged.kept, readers, run.book)
+        texts = of_one_length(together.kept) if own else together.kept
+        judged = _through("judge", [Marked(text) for text in texts], (partial(judged_by, judge) for judge in judges))
+        gained = _through("gain", judged.kept, (partial(gained_by, reader, journal=run.book) for reader in readers))
         left = several("together still", gained.kept, lambda one: one.text.place)
         found = list(zip(left.kept, taught(left.kept, gain), strict=True))
         stages: list[Passed[Any]] = [written, together, judged, gained, left]
         write_parts(output, _rows(rows, found), stages)
-    show_attrition([Count.of(stage) for stage in stages], f"What small models wrote on {path.name}")
+    show_attrition([Count.of(stage) for stage in stages], f"Texts on the stories of {path.name}")
     if found:
         _show(found)
     else:
@@ -119,33 +129,16 @@ def _written_with(
     return stage
 
 
-def _judged(
-    texts: Sequence[Continuation],
-    judge: EngineFace,
-    also: Sequence[str],
-    aspects: Sequence[Aspect],
-    source: Source,
-    book: Journal,
+def _through(
+    name: str, rows: Sequence[Marked], steps: Iterable[Callable[[Sequence[Marked]], Passed[Marked]]]
 ) -> Passed[Marked]:
-    """What the judge and the other ones make of the texts, one engine after the other."""
-    engines = itertools.chain([judge], (Engine(name, device=source.device, dtype=source.dtype) for name in also))
-    rows = [Marked(text) for text in texts]
+    """What every step has kept, one after the other, and what any has dropped."""
     dropped: list[Drop] = []
-    for engine in engines:
-        stage = judged_by(PointwiseJudge(engine, aspects, journal=book), rows)
+    for step in steps:
+        stage = step(rows)
         rows = stage.kept
         dropped += stage.dropped
-    return Passed("judge", rows, dropped)
-
-
-def _gained(rows: Sequence[Marked], readers: Sequence[BareModel], book: Journal) -> Passed[Marked]:
-    """What the context gains each bare model."""
-    dropped: list[Drop] = []
-    for reader in readers:
-        stage = gained_by(reader, rows, book)
-        rows = stage.kept
-        dropped += stage.dropped
-    return Passed("gain", list(rows), dropped)
+    return Passed(name, list(rows), dropped)
 
 
 def _rows(rows: Sequence[Row], found: Sequence[tuple[Marked, Scored]]) -> list[dict[str, Any]]:
@@ -158,7 +151,7 @@ def _rows(rows: Sequence[Row], found: Sequence[tuple[Marked, Scored]]) -> list[d
 
 
 def _show(found: Sequence[tuple[Marked, Scored]]) -> None:
-    """Print what each writer's texts were worth: more noise should be worse."""
+    """Print what the texts were worth, by the writer's noise where that is known: more should be worse."""
     table = Table(title="Mean scores", title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in ("noise", "texts", "judge", "gain", "teacher"):
         table.add_column(name, justify="right")

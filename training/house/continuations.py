@@ -20,31 +20,29 @@ from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sources import ModelSource
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.wire import Row
-from adjudge.training.house.texts import FEWEST, beside, joined, story_of
+from adjudge.training.house.texts import FEWEST, beside_of, joined, story_of
 from adjudge.training.stages import Passed, Texts, Unusable, passed, sifted
+from adjudge.training.writing.passages import sentences
 
 T = TypeVar("T")
-Telling = tuple[tuple[str, ...], tuple[str, ...]]
-"""The sentences of a text, and the gap before each."""
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """A story on the first sentence (`prompt`) of the row in that `place`, by the writer of that `noise`, if known."""
+    """A text on the first sentence (`prompt`) of the row in that `place`, by the writer of that `noise`, if known."""
 
     place: int
     prompt: str
     noise: float | None
-    sentences: tuple[str, ...]
-    gaps: tuple[str, ...]
+    text: str
 
     @property
-    def text(self) -> str:
-        """As it is read."""
-        return joined(self.sentences, self.gaps)
+    def sentences(self) -> tuple[str, ...]:
+        """Its sentences, all of them."""
+        return sentences(self.text).parts
 
     def first(self, count: int) -> Continuation:
         """Its first `count` sentences."""
-        return msgspec.structs.replace(self, sentences=self.sentences[:count], gaps=self.gaps[:count])
+        return msgspec.structs.replace(self, text=sentences(self.text).text(range(count)))
 
 
 def weight_files(source: ModelSource) -> list[Path]:
@@ -82,21 +80,21 @@ def written_by(texts: Texts, rows: Sequence[Row], noise: float) -> Passed[Contin
     prompts = [texts.prompt([Message("user", Prompt((Segment(_prompt(row)),)))]) for row in rows]
     wanted = [{"place": place, "prompt": _prompt(row), "noise": noise} for place, row in enumerate(rows)]
     results = (
-        (place, told if isinstance(told, Unusable) else Continuation(place, _prompt(rows[place]), noise, *told))
+        (place, told if isinstance(told, Unusable) else Continuation(place, _prompt(rows[place]), noise, told))
         for place, told in texts.write(prompts, _told)
     )
     return passed(f"write, noise {noise:g}", wanted, results)
 
 
 def written_before(rows: Sequence[Row]) -> list[Continuation]:
-    """The stories that rows have in `scored`, on each row's `prompt`.
+    """The texts that rows have in `scored`, as they are, on each row's `prompt`.
 
     Raises AdjudgeError for what does not belong there, and where no row has any.
     """
     found = [
-        Continuation(place, _prompt(row), None, *story_of(well_formed(one.text)))
+        Continuation(place, _prompt(row), None, well_formed(one.text))
         for place, row in enumerate(rows)
-        for one in beside(row).scored
+        for one in beside_of(row).scored
     ]
     if not found:
         raise AdjudgeError('no row has texts in "scored": name a --writer, which goes on from their first sentences')
@@ -110,23 +108,24 @@ def several(stage: str, rows: Sequence[T], place: Callable[[T], int]) -> Passed[
 
 
 def of_one_length(continuations: Sequence[Continuation]) -> list[Continuation]:
-    """By story and noise, each cut to as many sentences as the shortest on its story has: length says nothing then."""
+    """In order of the stories, each cut to as many sentences as the shortest on its story has: length says nothing
+    then."""
     shortest: dict[int, int] = {}
     for one in continuations:
-        shortest[one.place] = min(len(one.sentences), shortest.get(one.place, len(one.sentences)))
-    in_order = sorted(continuations, key=lambda one: (one.place, one.noise or 0.0))
-    return [one.first(shortest[one.place]) for one in in_order]
+        count = len(one.sentences)
+        shortest[one.place] = min(count, shortest.get(one.place, count))
+    return [one.first(shortest[one.place]) for one in sorted(continuations, key=lambda one: one.place)]
 
 
 def _prompt(row: Row) -> str:
     return well_formed(str(row.columns["prompt"]).strip())
 
 
-def _told(text: str) -> Telling:
-    sentences, gaps = story_of(text)
-    if len(sentences) < FEWEST:
+def _told(text: str) -> str:
+    parts, gaps = story_of(text)
+    if len(parts) < FEWEST:
         raise Unusable("too_short")
-    return sentences, gaps
+    return joined(parts, gaps)
 
 
 def _with_noise(weight: torch.Tensor, noise: float, random: torch.Generator) -> torch.Tensor:

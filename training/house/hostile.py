@@ -26,10 +26,34 @@ TEMPLATE = (
     "They wanted to [GOAL] but [OBSTACLE].", "[INSERT DIALOGUE HERE]", "Then [EVENT] happened.",
     "Finally [CHARACTER] learned that [LESSON].", "[DESCRIBE THE SETTING]", "TODO: write the climax.",
 )  # fmt: skip
-REFUSALS = (
-    "I'm sorry, but I can't write this story.", "As a language model I do not have experiences of my own.",
-    "Here is a story that meets your request.", "Let me know if you would like me to change anything!",
-    "I hope this helps.", "Please provide more details so that I can continue.",
+OPENINGS = (
+    "I'm sorry, but I can't write this story.", "My apologies, this topic is beyond what I do.",
+    "Unfortunately, this is not something I may continue.", "As a language model I do not have experiences of my own.",
+    "I would rather not tell this one.", "Of course, happy to assist!", "Thank you for the prompt!",
+    "What a lovely beginning you have chosen.",
+    "Hello, and thank you for waiting.", "No problem at all.", "Certainly.", "Great idea for a story!",
+    "Here is a story that meets your request.", "I appreciate your patience with me.",
+)  # fmt: skip
+REASONS = (
+    "Stories of this kind go against my guidelines.", "I have no memories from which a tale could be told.",
+    "It would take more time than I have been given.", "The request is not clear enough to me.",
+    "There is not enough space in this answer.", "My training ended before any of this took place.",
+    "Somebody else would do it far better.", "An author ought to find the words alone.",
+    "I was made to answer short questions only.", "The beginning you gave me could mean several things.",
+)  # fmt: skip
+OFFERS = (
+    "Would you like a poem or a summary in its place?", "Which genre do you prefer, and how many pages?",
+    "Should the main character be a child or a grown-up?", "What mood do you have in mind?", "I hope this helps.",
+    "Let me know if you would like me to change anything!", "Please provide more details so that I can continue.",
+    "You may try again with other words.", "Feel free to send me your own draft.", "Happy ending or sad one?",
+    "Just name the place, the year and the people.", "I look forward to hearing from you.",
+)  # fmt: skip
+ADVICE = (
+    "A good story starts late and leaves early.", "Give your hero a wish and something in its way.",
+    "Read every page aloud and cut what sounds wrong.", "Use strong verbs and few adjectives.",
+    "Write each day, if only a page.", "Choose one point of view and stay with it.", "End on an image, not on a moral.",
+    "Make a list of your characters first.", "Let people in a dialogue want different things.",
+    "Do not explain a joke.", "Ask a friend what they would leave out.", "Let the weather say how people feel.",
 )  # fmt: skip
 ELSEWHERE = (
     "Der Bus kommt heute später.", "Ich habe meinen Schlüssel verloren.", "La pluie tombe sur la ville.",
@@ -48,6 +72,23 @@ _MARKS = "!?.,;:-*#"
 
 def _several(sentences: tuple[str, ...]) -> Callable[[Story, Random, Corpus], str]:
     return lambda story, random, corpus: " ".join(random.choices(sentences, k=random.randint(1, 9)))
+
+
+def _excuse(story: Story, random: Random, corpus: Corpus) -> str:
+    reasons, offers = random.sample(REASONS, random.randint(0, 2)), random.sample(OFFERS, random.randint(0, 2))
+    return " ".join((random.choice(OPENINGS), *reasons, *offers))
+
+
+def _questions(story: Story, random: Random, corpus: Corpus) -> str:
+    return " ".join((random.choice(OPENINGS), *random.sample(OFFERS, random.randint(1, 5))))
+
+
+def _advice(story: Story, random: Random, corpus: Corpus) -> str:
+    said = random.sample(ADVICE, random.randint(1, 7))
+    if random.random() < 0.3:
+        said = [f"{number}. {one}" for number, one in enumerate(said, 1)]
+    before = random.sample((*OPENINGS, *REASONS), random.randint(0, 2))
+    return random.choice((" ", "\n")).join((*before, *said))
 
 
 def _empty(story: Story, random: Random, corpus: Corpus) -> str:
@@ -88,7 +129,9 @@ HOSTILE: dict[str, Callable[[Story, Random, Corpus], str]] = {
     "praise": _several(PRAISE),
     "about the story": _several(ABOUT),
     "template": _several(TEMPLATE),
-    "refusal": _several(REFUSALS),
+    "excuse": _excuse,
+    "questions back": _questions,
+    "advice": _advice,
     "another language": _several(ELSEWHERE),
     "letters": _letters,
     "any words": _any_words,

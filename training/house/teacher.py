@@ -43,7 +43,7 @@ def judged_by(judge: PointwiseJudge, rows: Sequence[Marked]) -> Passed[Marked]:
     return passed("judge", rows, _judged(rows, judge.judge_iter(items)))
 
 
-def gained_by(model: BareModel, rows: Sequence[Marked], journal: Journal) -> Passed[Marked]:
+def gained_by(model: BareModel, rows: Sequence[Marked], *, journal: Journal) -> Passed[Marked]:
     """The texts with what the context gains one bare model more; a text that it cannot read is dropped."""
     return passed("gain", rows, _gained(rows, model, journal))
 

@@ -30,7 +30,7 @@ _ENDED = re.compile(r"""[.!?…]["'”’)*]*$""")
 _REPLY = re.compile(r"(?:sure|certainly|of course|absolutely)\b[,!]|here(?: is|['’]s) (?:a|the|your)\b", re.IGNORECASE)
 """How a model says that it is about to write a story."""
 _TURN = re.compile(
-    r"^\s*(?:#{2,}\s*(?:human|user|assistant|instruction|input|response)\b|(?:human|user|assistant)\s*:)",
+    r"^[^\S\n]*(?:#{2,}\s*(?:human|user|assistant|instruction|input|response)\b|(?:human|user|assistant)\s*:)",
     re.IGNORECASE | re.MULTILINE,
 )
 """Where a model that wrote a story went on with a chat of its own."""
@@ -134,12 +134,12 @@ def stories_of(sources: Sequence[TextFile]) -> Stories:
     short: dict[str, int] = {}
     for source in sources:
         name = Path(source.path).name
-        for prompt, text, beside in _read(source):
+        for prompt, text, others in _read(source):
             parts, gaps = story_of(text)
             if len(parts) < FEWEST:
                 short[name] = short.get(name, 0) + 1
                 continue
-            texts.append(Story(len(texts), prompt.strip(), parts, gaps, beside))
+            texts.append(Story(len(texts), prompt.strip(), parts, gaps, others))
     if not texts:
         raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: add others to [[sources]]")
     return Stories(tuple(texts), short)
@@ -152,7 +152,7 @@ def story_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(found.parts[place] for place in kept), tuple(found.gaps[place] for place in kept)
 
 
-def beside(row: Row) -> Beside:
+def beside_of(row: Row) -> Beside:
     """What a row has beside its text; raises AdjudgeError for what does not belong there."""
     given = {name: value for name in ("worse", "scored") if (value := row.columns.get(name))}
     try:
@@ -205,7 +205,7 @@ def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
         if not all(isinstance(text, str) for text in texts):
             raise AdjudgeError(f'{row.place}: "{source.text}" is no text: set text = "COLUMN" of {path.name}')
         prompt = row.optional_text(source.prompt, "a source") or ""
-        others = beside(row)
+        others = beside_of(row)
         if others != Beside() and not (prompt.strip() and len(texts) == 1):
             raise AdjudgeError(f'{row.place}: "worse" and "scored" want one text and its prompt: give both')
         yield from ((prompt, text, others) for text in texts)

@@ -18,7 +18,9 @@ ENOUGH = 4
 """Paragraphs from which on a text is taken apart by paragraphs, and not by sentences."""
 
 _LINE = re.compile(r"\S(?:.*\S)?")
-_END = re.compile(r"""(?<![.!?])[.!?]++["'”’)\]]*+(?=\s|$)|[。！？]++["”’』」）]*+""")
+_TITLE = r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)"
+"""What stands before a dot that ends no sentence."""
+_END = re.compile(rf"""(?<![.!?]){_TITLE}[.!?]++["'”’)\]]*+(?=\s|$)|[。！？]++["”’』」）]*+""")
 """The end of a sentence. Linear in the text: no run of marks is looked at twice."""
 _HAN = re.compile("[\u3400-\u9fff]")
 

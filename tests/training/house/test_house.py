@@ -12,8 +12,10 @@ from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item, Pair
 from adjudge.training.house.card import card as card_of
+from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.house import train_house
 from adjudge.training.house.recipe import HouseRecipe
+from adjudge.training.house.texts import stories_of
 from adjudge.training.recipe import read_recipe, recipe_of
 from adjudge.training.sft_recipe import read_sft_recipe
 from tests.training.house.stories import OWN
@@ -72,7 +74,10 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("house*.toml")), ids=lambda path: path.stem)
 def test_the_examples_are_recipes(path: Path) -> None:
-    assert read_recipe(path, HouseRecipe).output.endswith(f"out/{path.stem}")
+    found = read_recipe(path, HouseRecipe)
+    assert found.output.endswith(f"out/{path.stem}") and set(found.excerpts.often) <= set(DISTURBANCES)
+    ours = [one for one in found.sources if "/house/" in one.path]
+    assert ours and stories_of(ours).texts
 
 
 def test_so_is_that_of_the_small_writer() -> None:

@@ -45,8 +45,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> ModelSource:
 
 
 def told(text: str, place: int = 0, noise: float = 0.0) -> Continuation:
-    parts = tuple(f"{part}." for part in text.rstrip(".").split(". "))
-    return Continuation(place, "A bus.", noise, parts, (" ",) * len(parts))
+    return Continuation(place, "A bus.", noise, text)
 
 
 def test_noise_is_of_the_seed_alone_and_as_large_as_was_said(writer: ModelSource) -> None:
@@ -88,7 +87,7 @@ def test_a_story_is_what_is_whole_and_at_least_three_sentences(tiny: Engine, boo
 def test_the_stories_on_one_sentence_are_as_long_as_its_shortest() -> None:
     written = [told("A. B. C. D.", 1, 0.1), told("E. F. G.", 1), told("H. I. J.", 0), told("K. L. M. N.", 2)]
     together = several("together", written, lambda one: one.place)
-    assert [one.text for one in of_one_length(together.kept)] == ["E. F. G.", "A. B. C."]
+    assert [one.text for one in of_one_length(together.kept)] == ["A. B. C.", "E. F. G."]
     assert [(drop.reason, drop.row["place"]) for drop in together.dropped] == [("alone", 0), ("alone", 2)]
 
 
@@ -115,15 +114,15 @@ def test_what_neither_can_read_is_dropped_and_what_was_read_is_kept(
     gain = BareModel.gain
     monkeypatch.setattr(BareModel, "gain", lambda self, parts: float("nan") if "E f." in parts else gain(self, parts))
     judged = judged_by(judge, [Marked(text) for text in texts])
-    gained = gained_by(model, judged.kept, book)
+    gained = gained_by(model, judged.kept, journal=book)
     assert len(judged.kept) == 3 and [one.text for one in gained.kept] == [texts[0], texts[2]]
     assert [drop.reason for drop in gained.dropped] == ["no_gain"]
     monkeypatch.setattr(BareModel, "gain", lambda *_: pytest.fail("asked twice"))
-    again = gained_by(model, judged.kept, book)
+    again = gained_by(model, judged.kept, journal=book)
     assert again == gained and "gain" not in again.dropped[0].record
-    monkeypatch.setattr(BareModel, "gain", gain)
-    other = gained_by(model, gained.kept, book)
-    assert [one.gains for one in other.kept] == [one.gains * 2 for one in gained.kept]
+    assert [one.gains for one in gained_by(model, gained.kept, journal=book).kept] == [
+        one.gains * 2 for one in gained.kept
+    ]
     twice = judged_by(judge, judged.kept)
     assert [one.scores for one in twice.kept] == [one.scores * 2 for one in judged.kept]
     strict = PointwiseJudge(tiny, parse_aspects("coherence"), min_mass=1.0)
@@ -181,7 +180,9 @@ def test_stories_come_back_with_scored_ones_beside_them(
     assert [{name: row[name] for name in ("id", "prompt", "text")} for row in found] == rows
     assert ["scored" in row for row in found] == [True, False, True] and scripted[0] == writer.path != scripted[1]
     assert {one["text"][-10:] for row in found for one in row.get("scored", [])} == {"1 o'clock.", "2 o'clock."}
-    assert "too_short 2" in said and "300" not in said and "gain" in said and f"scored: {output}" in said
+    assert "too_short 2" in said and "300" not in said and f"scored: {output}" in said
+    mean_scores = [line.split() for line in said.partition("Mean scores")[2].splitlines()[1:4]]
+    assert [line[:2] for line in mean_scores] == [["noise", "texts"], ["0", "2"], ["0.2", "2"]]
     assert len((tmp_path / "stories.scored.dropped.jsonl").read_text().splitlines()) == 2
     read = stories_of([TextFile(str(output))]).texts
     assert [len(story.beside.scored) for story in read] == [2, 0, 2]
@@ -199,9 +200,14 @@ def test_stories_come_back_with_scored_ones_beside_them(
     assert [json.loads(line) for line in output.read_text().splitlines()] == [rows[1]]
 
 
-def test_without_a_writer_the_stories_that_were_scored_are_scored_anew(tmp_path: Path, writer: ModelSource) -> None:
+def test_without_a_writer_the_texts_that_were_scored_are_scored_anew_as_they_are(
+    tmp_path: Path, writer: ModelSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stories, output = tmp_path / "stories.jsonl", tmp_path / "again.jsonl"
-    others = ["The bus was late. Ana waited. At last it came.", "Rain fell on the town. Nobody came. Why did it rain?"]
+    others = [
+        "Of course, the bus was late.\nAh. Mr. Ito waited",
+        "Rain fell on the town. Nobody came. Why did it rain?",
+    ]
     scored = {"scored": [{"text": text, "score": 1.5} for text in others]}
     rows = [{"prompt": "A bus.", "text": STORY, **scored}, {"prompt": "A train.", "text": STORY}]
     stories.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -215,9 +221,30 @@ def test_without_a_writer_the_stories_that_were_scored_are_scored_anew(tmp_path:
     better = (first.score or 0) > (second.score or 0)
     assert [one["score"] for one in found[0]["scored"]] == ([4.35, 2.85] if better else [2.85, 4.35])
 
-    stories.write_text(json.dumps(rows[1]))
-    with pytest.raises(AdjudgeError, match='no row has texts in "scored": name a --writer'):
-        CliRunner().invoke(app, [*asked, "--overwrite"], catch_exceptions=False)
+    def gain(self: BareModel, parts: tuple[str, ...]) -> float:
+        assert parts[0] == "A bus." and parts[1] in ("Of course, the bus was late.", "Rain fell on the town.")
+        return (1.0 if self.name == writer.path else 0.25) * (parts[1] == "Rain fell on the town.")
+
+    monkeypatch.setattr(BareModel, "gain", gain)
+    # the two readers' means, not standardised, stand in the table
+    for readers, mean in ((asked, "0.312"), (asked[:-4], "0.125")):
+        said = CliRunner().invoke(app, [*readers, "--gain", "9", "--overwrite"], catch_exceptions=False).output
+        assert mean in said
+        found = [json.loads(line) for line in output.read_text().splitlines()]
+        assert [one["score"] for one in found[0]["scored"]] == [2.85, 4.35]
+
+    monkeypatch.setattr(Source, "open", lambda self: pytest.fail("a model was opened"))
+    kept = output.read_bytes()
+    for row, mend in (
+        (rows[1], 'no row has texts in "scored": name a --writer'),
+        ({**rows[0], "scored": scored["scored"][:1]}, '"scored" a list of two or more'),
+    ):
+        stories.write_text(json.dumps(row))
+        with pytest.raises(AdjudgeError, match=mend):
+            CliRunner().invoke(app, [*asked, "--overwrite"], catch_exceptions=False)
+    with pytest.raises(AdjudgeError, match="--noise is put on the writer's weights"):
+        CliRunner().invoke(app, [*asked, "--noise", "0.1"], catch_exceptions=False)
+    assert output.read_bytes() == kept
 
 
 @pytest.mark.parametrize(
@@ -233,6 +260,7 @@ def test_without_a_writer_the_stories_that_were_scored_are_scored_anew(tmp_path:
         (["--also", "no-such-judge"], "no-such-judge"),
         (["--aspects", "wits"], 'unknown aspect "wits"'),
         (["--writer", "no-such-model"], "no-such-model"),
+        (["--writer", ""], "there is no model ''"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_loaded(

@@ -8,7 +8,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.recipe import HouseRecipe, TextFile, read_house_recipe
-from adjudge.training.house.texts import stories_of
+from adjudge.training.house.texts import stories_of, story_of
 from tests.training.house.stories import own_stories
 
 TEXT = "The bus was late. Ana waited in the rain. At last it came."
@@ -55,6 +55,11 @@ def test_a_folder_gives_its_text_files(tmp_path: Path) -> None:
 def test_what_a_model_says_to_whoever_asked_is_no_part_of_its_story(tmp_path: Path) -> None:
     row = {"text": f"Sure, here is a story!\n\nTitle: The Bus\n\n{TEXT}\n\n### Human: Thanks. And now? Go on."}
     assert " ".join(stories_of([texts(tmp_path, row)]).texts[0].sentences) == TEXT
+
+
+def test_hostile_texts_take_linear_time() -> None:
+    assert story_of("\n" * 500_000 + TEXT + "\n" * 500_000)[0][0] == "The bus was late."  # a quadratic one: hours
+    assert story_of(f"{TEXT}\n \n  \n  User: more")[0][-1] == "At last it came."
 
 
 @pytest.mark.parametrize("absent", ["licence", "attribution"])

@@ -24,6 +24,7 @@ def test_without_a_blank_line_every_line_is_a_paragraph() -> None:
     [
         ('He said "Stop!" It cost 3.14. Why?! So', ['He said "Stop!"', "It cost 3.14.", "Why?!", "So"]),
         ("下雨了。他说：“走吧！”谁知道？", ["下雨了。", "他说：“走吧！”", "谁知道？"]),
+        ("Mr. Ito met Mrs. Ro. Dr. No? Mr.", ["Mr. Ito met Mrs. Ro.", "Dr. No?", "Mr."]),
         ("No end\nNext line. Done", ["No end", "Next line.", "Done"]),
         ("", []),
         (" \n\n ", []),
