@@ -77,12 +77,18 @@ def train_house(
 @with_groups
 def train_teacher(
     stories: Annotated[
-        Path, typer.Argument(help="JSONL or CSV with prompt (a first sentence), text, and scored without --writer.")
+        Path,
+        typer.Argument(
+            help="JSONL or CSV with prompt (a first sentence) and text; without --writer JSONL, with scored."
+        ),
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The same with `scored`, JSONL.")] = None,
     writer: Annotated[
         str | None,
-        typer.Option(help="The model that goes on from first sentences; examples/recipes/everyday.toml trains one."),
+        typer.Option(
+            help="The model that goes on from first sentences (examples/recipes/everyday.toml trains one), with the"
+            " noise, tokens, temperature, attempts and seed below."
+        ),
     ] = None,
     noise: Annotated[
         list[float] | None,
