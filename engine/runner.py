@@ -22,6 +22,7 @@ from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
 from adjudge.engine.weights import Weights
+from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.linear import BatchInvariantLinear, make_batch_invariant, padded_rows
@@ -72,6 +73,7 @@ class Runner:
         self._peft: Any = None
         if self.device.type == "cpu":
             make_batch_invariant(self.decoder)
+            make_activations_invariant(self.decoder)
             keep_freed_memory()
         if torch_compile:
             _compile_between(self.decoder)

@@ -35,7 +35,7 @@ def engine() -> Engine:
 
 
 @pytest.fixture
-def threads() -> Iterator[None]:
+def threads_as_before() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -69,7 +69,7 @@ def test_tokens_computed_equal_the_size_of_the_trie() -> None:
     assert engine.stats.prompt_tokens == sum(map(len, prompts))
 
 
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2"])
 def test_scores_are_bit_equal_however_the_batch_is_cut(model: str) -> None:
     prompts = random_prompts(24)
@@ -92,6 +92,18 @@ def test_scores_are_bit_equal_however_the_batch_is_cut(model: str) -> None:
 
     torch.set_num_threads(1 if torch.get_num_threads() > 1 else 2)
     assert Engine(model, kv_cache_gb=0.05).score(prompts, DIGITS) == expected
+
+
+@pytest.mark.usefixtures("threads_as_before")
+@pytest.mark.parametrize("threads", [3, 5, 7])
+@pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2"])
+def test_scores_are_bit_equal_in_large_batches_on_many_threads(model: str, threads: int) -> None:
+    torch.set_num_threads(threads)
+    source = random.Random(threads)
+    prompts = [[source.randrange(256) for _ in range(150)] for _ in range(10)]
+    together = Engine(model, kv_cache_gb=0.05).score(prompts, DIGITS)
+    alone = Engine(model, kv_cache_gb=0.05)
+    assert [alone.score([prompt], DIGITS)[0] for prompt in prompts] == together
 
 
 def test_a_warm_cache_changes_no_bit_and_saves_tokens() -> None:

@@ -1,0 +1,86 @@
+"""Activation functions whose values do not depend on where they stand among others, on CPU.
+
+torch computes SiLU, GELU's tanh form and others many numbers at a time, and what is left of a thread's share one by
+one, with other last bits. Where shares end depends on how many numbers there are and on the threads: 96 rows of 1,536
+become five shares of 29,492 where there are five threads or more. Here an activation is applied in a few calls whose
+shares are multiples of 64 numbers: with one or two threads that is one call, as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import lcm
+from typing import Any
+
+import torch
+from torch import nn
+
+GRAIN = 32768
+"""A thread's share is at least so many numbers (at::internal::GRAIN_SIZE)."""
+GELU_ALONE = 16384
+"""Beyond so many numbers, GELU has a share for every thread."""
+STEP = 64
+"""Numbers computed at a time, at most: two registers of 32 in half precision."""
+PLAIN = (nn.SiLU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.Mish, nn.Softplus, nn.Hardswish, nn.LeakyReLU, nn.ELU, nn.LogSigmoid)
+"""torch's own that models use; those of transformers are all elementwise."""
+
+
+def even(count: int, threads: int) -> int:
+    """The most numbers of `count`, from the first on, that torch shares out among threads in multiples of `STEP`."""
+    while left := count % (STEP * lcm(*_shares(count, threads))):
+        count -= left
+    return count
+
+
+def _shares(count: int, threads: int) -> tuple[int, int]:
+    """Into how many shares torch cuts so many numbers: for GELU, and for everything else."""
+    return threads if count > GELU_ALONE else 1, min(threads, max(1, -(-count // GRAIN)))
+
+
+def in_even_shares(
+    activation: Callable[[torch.Tensor], torch.Tensor], input: torch.Tensor, threads: int | None = None
+) -> torch.Tensor:
+    """`activation(input)`, elementwise, as for each number alone; `threads` are those of the moment.
+
+    The last `numel % 64` numbers may still be computed one by one: callers pad rows so that there are none.
+    """
+    flat = input.reshape(-1)
+    output, start = torch.empty_like(flat), 0
+    while start < len(flat):
+        stop = start + (even(len(flat) - start, threads or torch.get_num_threads()) or len(flat) - start)
+        if stop - start == len(flat):
+            return activation(input)
+        output[start:stop] = activation(flat[start:stop])
+        start = stop
+    return output.view(input.shape)
+
+
+class BatchInvariantActivation(nn.Module):
+    """What `make_activations_invariant` puts before an activation's class."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Apply the activation; where torch.compile looks in, it makes the loops itself and ends them with rows."""
+        activation = super().forward
+        return activation(input) if torch.compiler.is_compiling() else in_even_shares(activation, input)
+
+
+def make_activations_invariant(model: nn.Module) -> int:
+    """Give every activation module of `model` even shares; returns how many there are."""
+    modules = [module for module in model.modules() if _is_activation(module)]
+    for module in modules:
+        kind: Any = type(module)
+        module.__class__ = _invariant(kind)
+    return len(modules)
+
+
+def _is_activation(module: nn.Module) -> bool:
+    kind = type(module)
+    return not issubclass(kind, BatchInvariantActivation) and (
+        kind in PLAIN or kind.__module__ == "transformers.activations"
+    )
+
+
+@cache
+def _invariant(kind: Any) -> Any:
+    return type(f"BatchInvariant{kind.__name__}", (BatchInvariantActivation, kind), {})
