@@ -25,7 +25,7 @@ from adjudge.engine.weights import Weights
 from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
-from adjudge.kernels.linear import BatchInvariantLinear, make_batch_invariant, padded_rows
+from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, BatchInvariantLinear, make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
 ATTENTION = "adjudge_paged"
@@ -185,7 +185,7 @@ class Runner:
             sources, slots = torch.tensor(step.copies, device=self.device).unbind(1)
             for cache in self._layers.values():
                 cache.copy(sources, slots)
-        batch = step.batch(padded_rows(step.size), self.device)
+        batch = step.batch(self._rows(step.size), self.device)
         inputs = self._inputs(step.token_ids, step.positions, batch)
         hidden = None if self.graphs is None else self.graphs.forward(*inputs)
         if hidden is None:
@@ -199,6 +199,10 @@ class Runner:
 
     def _call(self, module: nn.Module, token_ids: torch.Tensor, positions: torch.Tensor, batch: PagedBatch) -> Any:
         return module(input_ids=token_ids, position_ids=positions, use_cache=False, adjudge_run=(self, batch))
+
+    def _rows(self, count: int) -> int:
+        """How many rows a step of so many tokens has, padding included."""
+        return padded_rows(count, LEAST_ROWS if self.device.type == "cpu" else ROW_TILE)
 
     def _inputs(
         self, token_ids: list[int], positions: list[int], batch: PagedBatch
@@ -255,7 +259,7 @@ class Runner:
             token_ids += [(7919 * (index + 1) + 104729 * place) % vocabulary for place in range(length)]
             positions += range(length)
         writes = torch.arange(len(slots), device=self.device), torch.tensor(slots, device=self.device)
-        batch = PagedBatch(tuple(sequences), self.block_size, padded_rows(len(token_ids)), *writes)
+        batch = PagedBatch(tuple(sequences), self.block_size, self._rows(len(token_ids)), *writes)
         return self._inputs(token_ids, positions, batch)
 
     def _check_layers(self) -> Any:
@@ -288,7 +292,7 @@ class Runner:
         return None
 
     def _check_reward(self) -> None:
-        token_ids, positions, batch = self._probe_batch(padded_rows(20))  # no padding: the last row is read
+        token_ids, positions, batch = self._probe_batch(self._rows(20))  # no padding: the last row is read
         own = float(self._call(self.model, token_ids, positions, batch).logits.flatten()[0])
         head, hidden = self.reward_head, self._decode(token_ids, positions, batch)
         read = () if head is None else head.read_part(tuple(token_ids[0].tolist()))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from adjudge.kernels.attention_plan import MAX_PARTS, SPLIT_KEYS, Round, attention_plan
-from adjudge.kernels.linear import padded_rows
+from adjudge.kernels.linear import ROW_TILE, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch
 
 MOST_ROWS = 256
@@ -26,8 +26,7 @@ class Room(NamedTuple):
         """The least that a batch needs; None where it does more than decode, or more of it than is worth a graph."""
         if not batch.sequences or any(run.length > 1 for run in batch.sequences):
             return None
-        tile = padded_rows(1)
-        rows = tile * _power(padded_rows(batch.filled) // tile)
+        rows = ROW_TILE * _power(padded_rows(batch.filled, ROW_TILE) // ROW_TILE)
         splits = _power(max(run.start for run in batch.sequences) // SPLIT_KEYS + 1)
         fits = rows <= MOST_ROWS and rows * splits <= MAX_PARTS and 0 < len(batch.write_rows) <= rows
         return cls(rows, splits) if fits else None

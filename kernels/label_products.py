@@ -53,7 +53,9 @@ def _few(x_PD: Tensor, weight_VD: Tensor, tokens_U: Tensor) -> Tensor:
 def _many(x_TD: Tensor, weight_VD: Tensor, ids_TK: Tensor) -> Tensor:
     """A tile of rows with their own tokens; the tokens stand in the long side of the matmul."""
     tokens_U, places_TK = torch.unique(ids_TK, return_inverse=True)
-    blocks = [_gathered(weight_VD, tokens, padded_rows(len(tokens))) for tokens in torch.split(tokens_U, GATHERED)]
+    blocks = [
+        _gathered(weight_VD, tokens, padded_rows(len(tokens), ROW_TILE)) for tokens in torch.split(tokens_U, GATHERED)
+    ]
     return torch.cat([tiled_linear(weight_UD, x_TD) for weight_UD in blocks]).T.gather(1, places_TK)
 
 

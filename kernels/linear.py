@@ -1,16 +1,19 @@
 """Dense layers whose rows do not depend on each other, on CPU.
 
 A CPU matmul picks its inner loops by the number of rows, so the last bits of a row can change with whatever shares its
-batch. Here every matmul has one of a few fixed row counts, and the larger ones are used only after a probe on this
-machine has shown that they agree, bit for bit, with the smallest.
+batch. Here every matmul has one of a few fixed row counts; others than `ROW_TILE` are used only after a probe on this
+machine has shown that they agree with it, bit for bit.
 
 Ladder (2 cores of an AVX-512 machine, D 576 -> 1536, fp32, 2048 rows): one matmul of all rows 172-185 GFLOP/s, not
 invariant for odd row counts; tiles of 32 rows 136; tiles of 512 with the rest in 128 and 32 162; tiles of 1024 with the
-rest in 256, 64 and 32 (this version) 185.
+rest in 256, 64 and 32 185. Few rows (4, 8, 16, 24 or 32; microseconds on one core, D 576 -> 1536, then -> 49152):
+always 32 rows 632, 31,300; the smallest tile that holds them, this version, 167, 234, 367, 499 or 632, and 15,600,
+17,700, 22,500, 27,200 or 31,300. A single row by itself, whose bits differ, takes 70 and 9,200.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -18,8 +21,15 @@ from torch import nn
 from torch.nn import functional as F
 
 ROW_TILE = 32
-"""Row counts on CPU are padded to a multiple of this."""
+"""The row count that every other must agree with."""
 LARGER_TILES = (1024, 256, 64)
+SMALLER_TILES = (4, 8, 16, 24)
+LEAST_ROWS = SMALLER_TILES[0]
+"""Row counts on CPU are padded to a multiple of this."""
+PROBED_ROWS = 64
+"""Tiles are compared on at least so many random rows."""
+PROBED_VALUES = 1 << 24
+"""Larger tiles with more results than this are not tried: a head's probe would take seconds."""
 MAX_WIDTH = 768
 """float32 matmuls of greater width are cut along it, here always in the same places: for up to 256 rows MKL cuts them
 too (from 784 on), elsewhere for each number of threads."""
@@ -27,28 +37,38 @@ WIDTH_STEP = 16
 """At other widths a matmul can depend on where a row stands in its tile, so widths are padded with zeros."""
 
 
-def padded_rows(count: int) -> int:
-    """The number of rows after padding `count` rows to whole tiles, at least one tile."""
-    return max(1, -(-count // ROW_TILE)) * ROW_TILE
+def padded_rows(count: int, unit: int = LEAST_ROWS) -> int:
+    """The least multiple of `unit` that holds `count` rows, and one."""
+    return max(1, -(-count // unit)) * unit
 
 
 def tiled_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None) -> torch.Tensor:
-    """`input @ weight.T + bias` in row tiles of fixed size: bit-equal for a row whatever surrounds it.
+    """`input @ weight.T + bias` in row tiles of fixed sizes: bit-equal for a row whatever surrounds it.
 
-    Shapes: input [N, D] with N a multiple of `ROW_TILE`, weight [V, D], bias [V] -> [N, V].
+    Shapes: input [N, D], weight [V, D], bias [V] -> [N, V].
     """
     rows = input_ND.shape[0]
-    if rows % ROW_TILE:
-        raise ValueError(f"tiled_linear takes a multiple of {ROW_TILE} rows, got {rows}: pad with padded_rows()")
     if short := -weight_VD.shape[1] % WIDTH_STEP:
         input_ND, weight_VD = F.pad(input_ND, (0, short)), F.pad(weight_VD, (0, short))
-    output_NV = input_ND.new_empty(rows, weight_VD.shape[0])
-    start = 0
-    for tile in _tiles(weight_VD.shape[1], weight_VD.shape[0], weight_VD.dtype, torch.get_num_threads()):
-        while rows - start >= tile:
-            _tile(input_ND[start : start + tile], weight_VD, bias_V, output_NV[start : start + tile])
-            start += tile
-    return output_NV
+    outputs, width = weight_VD.shape
+    tiles = _cut(rows, _tiles(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads()))
+    if missing := sum(tiles) - rows:
+        input_ND = F.pad(input_ND, (0, 0, 0, missing))
+    output_NV = input_ND.new_empty(rows + missing, outputs)
+    for tile_TD, tile_TV in zip(torch.split(input_ND, tiles), torch.split(output_NV, tiles), strict=True):
+        _tile(tile_TD, weight_VD, bias_V, tile_TV)
+    return output_NV[:rows]
+
+
+def _cut(rows: int, tiles: Sequence[int]) -> list[int]:
+    """Tiles for so many rows: the largest that are full, and the smallest that holds what is left over."""
+    cut: list[int] = []
+    while left := rows - sum(cut):
+        full = [tile for tile in tiles if ROW_TILE <= tile <= left]
+        cut.append(max(full) if full else min(tile for tile in tiles if tile >= left))
+        if cut[-1] > left:
+            break
+    return cut
 
 
 def _tile(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None, out: torch.Tensor) -> None:
@@ -72,33 +92,31 @@ def _pieces(matrix: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 @cache
-def _tiles(width: int, outputs: int, dtype: torch.dtype, threads: int) -> tuple[int, ...]:
-    """Tile sizes, largest first, that a probe with random rows found bit-equal to `ROW_TILE` on this machine."""
+def _tiles(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> tuple[int, ...]:
+    """`ROW_TILE` and the tile sizes that a probe with random rows found bit-equal to it on this machine."""
     generator = torch.Generator().manual_seed(0)
-    rows = LARGER_TILES[0]
-    input_ND = torch.randn(rows, width, generator=generator).to(dtype)
+    larger = [tile for tile in LARGER_TILES if tile * outputs <= PROBED_VALUES]
+    input_ND = torch.randn(max(PROBED_ROWS, *larger), width, generator=generator).to(dtype)
     weight_VD = torch.randn(outputs, width, generator=generator).to(dtype)
-    bias_V = torch.randn(outputs, generator=generator).to(dtype)
+    bias_V = torch.randn(outputs, generator=generator).to(dtype) if biased else None
 
-    def in_tiles(tile: int, bias_V: torch.Tensor | None) -> torch.Tensor:
+    def in_tiles(tile: int, rows: int) -> torch.Tensor:
         output_NV = input_ND.new_empty(rows, outputs)
         for start in range(0, rows, tile):
             _tile(input_ND[start : start + tile], weight_VD, bias_V, output_NV[start : start + tile])
         return output_NV
 
-    small = [in_tiles(ROW_TILE, bias) for bias in (None, bias_V)]
-    agreeing = [
-        tile
-        for tile in LARGER_TILES
-        if all(
-            torch.equal(in_tiles(tile, bias), expected) for bias, expected in zip((None, bias_V), small, strict=True)
-        )
-    ]
-    return (*agreeing, ROW_TILE)
+    expected_NV = in_tiles(ROW_TILE, len(input_ND))
+
+    def agrees(tile: int) -> bool:
+        rows = max(tile, PROBED_ROWS // tile * tile)
+        return torch.equal(in_tiles(tile, rows), expected_NV[:rows])
+
+    return (ROW_TILE, *filter(agrees, (*larger, *SMALLER_TILES)))
 
 
 class BatchInvariantLinear(nn.Linear):
-    """`nn.Linear` through `tiled_linear`; takes [..., N, D] with N a multiple of `ROW_TILE`."""
+    """`nn.Linear` through `tiled_linear`."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply the layer to [..., N, D]."""

@@ -62,7 +62,7 @@ def test_the_probe_refuses_matmuls_whose_bits_depend_on_the_place(
             return exact(x, w, b, out)
         torch.sum(x[:, None] * w, -1, out=out)
         if fault == "row":
-            out[5] *= 1 + 1e-6
+            out[5:6] *= 1 + 1e-6
         if fault == "column":
             out[:, 5] *= 1 + 1e-6
         if fault == "place":  # the same products, whichever side the tokens are on

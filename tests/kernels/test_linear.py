@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from adjudge.kernels import linear
-from adjudge.kernels.linear import ROW_TILE, make_batch_invariant, padded_rows, tiled_linear
+from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, SMALLER_TILES, make_batch_invariant, padded_rows, tiled_linear
 
 
 @pytest.mark.parametrize(("width", "outputs"), [(576, 192), (48, 130), (17, 3), (1537, 64)])
@@ -27,9 +27,10 @@ def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
     assert torch.equal(tiled_linear(x[order], w, b if bias else None), whole[order])
     for count in (ROW_TILE, 5 * ROW_TILE):
         assert torch.equal(tiled_linear(x[7 : 7 + count], w, b if bias else None), whole[7 : 7 + count])
+    for count in (1, 2, 3, *SMALLER_TILES, 29, 33, 61, 100):
+        assert torch.equal(tiled_linear(x[7 : 7 + count], w, b if bias else None), whole[7 : 7 + count])
     for row in (0, 2049, 4095):
-        alone = nn.functional.pad(x[row, None], (0, 0, 0, ROW_TILE - 1))
-        assert torch.equal(tiled_linear(alone, w, b if bias else None)[0], whole[row])
+        assert torch.equal(tiled_linear(x[row, None], w, b if bias else None)[0], whole[row])
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(3 - min(2, threads))
@@ -39,26 +40,34 @@ def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
         torch.set_num_threads(threads)
 
 
-def test_tiles_that_do_not_agree_with_the_smallest_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spoilt", [4, 16, 256])
+def test_tiles_that_do_not_agree_with_the_others_are_not_used(spoilt: int, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = linear._tile
 
     def careless(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, out: torch.Tensor) -> None:
         exact(x, w, b, out)
-        if x.shape[0] == 256:
+        if x.shape[0] == spoilt:
             out *= 1 + 1e-6
 
+    x, w = torch.randn(spoilt, 32), torch.randn(32, 32)
+    expected = tiled_linear(x, w)
     linear._tiles.cache_clear()
     monkeypatch.setattr(linear, "_tile", careless)
     try:
-        assert 256 not in linear._tiles(32, 32, torch.float32, 1)
+        assert spoilt not in linear._tiles(32, 32, torch.float32, False, 1)
+        assert torch.equal(tiled_linear(x, w), expected)
     finally:
         linear._tiles.cache_clear()
 
 
-def test_rows_must_fill_whole_tiles() -> None:
-    assert [padded_rows(n) for n in (0, 1, 32, 33)] == [32, 32, 32, 64]
-    with pytest.raises(ValueError, match="multiple of 32 rows, got 33"):
-        tiled_linear(torch.ones(33, 4), torch.ones(2, 4))
+def test_what_is_left_over_goes_through_the_smallest_tile_that_holds_it() -> None:
+    tiles = (32, 1024, 256, 64, 4, 8, 16, 24)
+    assert [linear._cut(rows, tiles) for rows in (0, 1, 4, 9, 20, 28, 100)] == [
+        [], [4], [4], [16], [24], [32], [64, 32, 4]
+    ]  # fmt: skip
+    assert linear._cut(1124, (32,)) == [32] * 36  # nothing else agrees: padded
+    assert [padded_rows(n) for n in (0, 1, 4, 33)] == [LEAST_ROWS, LEAST_ROWS, 4, 36]
+    assert padded_rows(33, ROW_TILE) == 64
 
 
 def test_a_model_shares_its_weights_with_its_batch_invariant_layers() -> None:
