@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from adjudge.kernels import attention_torch
 from adjudge.kernels.attention import paged_attention
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, torch_write_kv, write_kv
 from tests.kernels.paged_cases import MANY, Case, check_writes_of_4096_rows
@@ -40,6 +43,41 @@ def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(ho
         assert all(map(torch.equal, case.run(paged_attention, chunked, 16, **how), expected))
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("how", [{}, {"sliding_window": 30, "softcap": 2.0}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tokens_read_one_by_one_have_the_bits_of_a_whole_prompt(
+    shape: tuple[int, int, int, int], dtype: torch.dtype, how: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = (30, 140, 530)
+    case = Case(lengths, *shape, dtype)
+    expected = case.run(paged_attention, [[(s, 0, n) for s, n in enumerate(lengths)]], 16, **how)
+    starts = [n - 11 for n in lengths]
+    steps = [[(s, 0, n) for s, n in enumerate(starts)]]
+    steps += [[(s, n + step, 1) for s, n in enumerate(starts)] for step in range(11)]
+    plans: list[bool] = []
+    plan = attention_torch._tiles
+    monkeypatch.setattr(attention_torch, "_tiles", lambda batch, few: plans.append(few) or plan(batch, few))
+    assert all(map(torch.equal, case.run(paged_attention, steps, 16, **how), expected))
+    agreed = all(plans)
+    monkeypatch.setattr(attention_torch, "few_rows_agree", lambda *shape: False)
+    assert all(map(torch.equal, case.run(paged_attention, steps, 16, **how), expected))
+    assert not plans[-1]
+    if not agreed:
+        pytest.skip("on this machine tiles of few rows have other bits, so they are not used")
+
+
+@pytest.mark.parametrize("softcap", [False, True])
+def test_tiles_of_few_rows_with_other_bits_are_not_used(softcap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = attention_torch._attend
+
+    def careless(query: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return exact(query, *rest) * (1 + 1e-6 * (query.shape[2] == 3 * attention_torch.FEW_ROWS))
+
+    monkeypatch.setattr(attention_torch, "_attend", careless)
+    assert not attention_torch.few_rows_agree.__wrapped__(2, 3, 8, 8, torch.float32, softcap, 1)
 
 
 @pytest.mark.parametrize("how", [{}, {"sliding_window": 30, "softcap": 2.0}])
