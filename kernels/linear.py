@@ -84,7 +84,7 @@ def _tile(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor 
 
 def _pieces(matrix: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The columns in as few equal pieces as `MAX_WIDTH` allows; sums in half precision would round between pieces."""
-    if matrix.dtype != torch.float32:
+    if matrix.dtype != torch.float32 or matrix.shape[1] <= MAX_WIDTH:
         return (matrix,)
     steps = -(-matrix.shape[1] // WIDTH_STEP)
     count = -(-matrix.shape[1] // MAX_WIDTH)

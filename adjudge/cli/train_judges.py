@@ -102,7 +102,9 @@ def train_teacher(
         list[str] | None,
         typer.Option(help=f"A model whose likelihoods tell what the context gains ({DEFAULT_MODEL}); may be repeated."),
     ] = None,
-    gain: Annotated[float, typer.Option(help="Weight of that gain beside the judge's score.", min=0.0)] = 1.3,
+    gain: Annotated[
+        float, typer.Option(help="Weight of that gain beside the judge's score; 0: the judge alone.", min=0.0)
+    ] = 1.3,
     *,
     writing: Annotated[Writing, written(160, 0.8)],
     source: Asked,
@@ -114,7 +116,7 @@ def train_teacher(
     The more noise on its weights, the less its sentences know of each other. The texts on one sentence are cut to as
     many sentences as the shortest has. The teacher is no person: its score is that of a judge (--model; the mean of
     several with --also), standardised, and --gain times the share of the sentences' surprise that their context takes
-    away from a bare model (or several), standardised as well.
+    away from a bare model (or several), standardised as well. A large model at --url teaches best, with --gain 0.
     `adjudge train house` learns such texts as far as its recipe says (`scored` under `[excerpts]`). What a row has in
     `scored` already is left out; without --writer, it is those texts that are scored anew, uncut.
     """

@@ -90,7 +90,7 @@ def teacher_file(
             [run.open(source)], (Engine(name, device=source.device, dtype=source.dtype) for name in also)
         )
         judges = (PointwiseJudge(engine, asked, journal=run.book) for engine in engines)
-        readers = (BareModel(name, source.device, source.dtype) for name in bare)
+        readers = (BareModel(name, source.device, source.dtype) for name in (bare if gain else ()))
         written = _written(rows, own, noise, writing, source, run.book) if own else Passed("read", before, [])
         together = several("together", written.kept, lambda one: one.place)
         texts = of_one_length(together.kept) if own else together.kept
@@ -157,10 +157,11 @@ def _show(found: Sequence[tuple[Marked, Scored]]) -> None:
         table.add_column(name, justify="right")
     for noise in sorted({mark.text.noise for mark, _ in found}, key=lambda noise: noise or 0.0):
         its = [
-            (fmean(mark.scores), fmean(mark.gains), score.score) for mark, score in found if mark.text.noise == noise
+            (fmean(mark.scores), fmean(mark.gains or (math.nan,)), score.score)
+            for mark, score in found
+            if mark.text.noise == noise
         ]
         judged, gain, score = map(fmean, zip(*its, strict=True))
-        table.add_row(
-            "" if noise is None else f"{noise:g}", str(len(its)), f"{judged:.2f}", f"{gain:.3f}", f"{score:.2f}"
-        )
+        noise_of, gain_of = "" if noise is None else f"{noise:g}", "" if math.isnan(gain) else f"{gain:.3f}"
+        table.add_row(noise_of, str(len(its)), f"{judged:.2f}", gain_of, f"{score:.2f}")
     Console().print(table)

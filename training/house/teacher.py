@@ -51,9 +51,10 @@ def gained_by(model: BareModel, rows: Sequence[Marked], *, journal: Journal) -> 
 def taught(marks: Sequence[Marked], weight: float) -> list[Scored]:
     """The teacher's score of each text: the judges' and `weight` times the gain, both means over models.
 
-    What each model says, and each mean, is standardised over all texts first.
+    What each model says, and each mean, is standardised over all texts first. Without weight no gains are needed.
     """
-    judged, gained = _mean([one.scores for one in marks]), _mean([one.gains for one in marks])
+    judged = _mean([one.scores for one in marks])
+    gained = _mean([one.gains for one in marks]) if weight else [0.0] * len(marks)
     found = _standard([judge + weight * gain for judge, gain in zip(judged, gained, strict=True)])
     scores = [round(min(max(MIDDLE + DEVIATION * value, LOWEST), BEST), 2) for value in found]
     return [Scored(one.text.text, score) for one, score in zip(marks, scores, strict=True)]

@@ -221,6 +221,11 @@ def test_without_a_writer_the_texts_that_were_scored_are_scored_anew_as_they_are
     better = (first.score or 0) > (second.score or 0)
     assert [one["score"] for one in found[0]["scored"]] == ([4.35, 2.85] if better else [2.85, 4.35])
 
+    with monkeypatch.context() as patch:  # the judge alone: no bare model is opened
+        patch.setattr(command, "BareModel", lambda *_: pytest.fail("a bare model was opened"))
+        CliRunner().invoke(app, [*asked, "--overwrite"], catch_exceptions=False)
+    assert [json.loads(line) for line in output.read_text().splitlines()] == found
+
     def gain(self: BareModel, parts: tuple[str, ...]) -> float:
         assert parts[0] == "A bus." and parts[1] in ("Of course, the bus was late.", "Rain fell on the town.")
         return (1.0 if self.name == writer.path else 0.25) * (parts[1] == "Rain fell on the town.")
