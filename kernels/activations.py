@@ -3,7 +3,7 @@
 torch computes SiLU, GELU's tanh form and others many numbers at a time, and what is left of a thread's share one by
 one, with other last bits. Where shares end depends on how many numbers there are and on the threads: 96 rows of 1,536
 become five shares of 29,492 where there are five threads or more. Here an activation is applied in a few calls whose
-shares are multiples of 64 numbers: with one or two threads that is one call, as before.
+shares are multiples of 64 numbers, so that all are computed many at a time; with one or two threads that is one call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 GRAIN = 32768
 """A thread's share is at least so many numbers (at::internal::GRAIN_SIZE)."""
@@ -22,45 +23,42 @@ GELU_ALONE = 16384
 """Beyond so many numbers, GELU has a share for every thread."""
 STEP = 64
 """Numbers computed at a time, at most: two registers of 32 in half precision."""
-PLAIN = (nn.SiLU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.Mish, nn.Softplus, nn.Hardswish, nn.LeakyReLU, nn.ELU, nn.LogSigmoid)
-"""torch's own that models use; those of transformers are all elementwise."""
+PLAIN = (nn.SiLU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.Mish, nn.Softplus, nn.ELU)
+"""torch's own; those of transformers are all elementwise."""
 
 
-def even(count: int, threads: int) -> int:
-    """The most numbers of `count`, from the first on, that torch shares out among threads in multiples of `STEP`."""
-    while left := count % (STEP * lcm(*_shares(count, threads))):
-        count -= left
-    return count
+def in_even_shares(activation: Callable[[torch.Tensor], torch.Tensor], input: torch.Tensor) -> torch.Tensor:
+    """`activation(input)`, elementwise: a number has the same bits in every tensor, and for any count of threads."""
+    flat = input.reshape(-1)
+    if missing := -len(flat) % STEP:
+        flat = F.pad(flat, (0, missing))
+    parts = [activation(part) for part in torch.split(flat, even_parts(len(flat), torch.get_num_threads()))]
+    whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return whole[: input.numel()].view(input.shape)
+
+
+def even_parts(count: int, threads: int) -> list[int]:
+    """So many numbers, a multiple of `STEP`, in parts that torch shares out among threads in multiples of `STEP`."""
+    parts: list[int] = []
+    while count or not parts:
+        part = count
+        while left := part % (STEP * lcm(*_shares(part, threads))):
+            part -= left
+        parts.append(part or min(count, GELU_ALONE))
+        count -= parts[-1]
+    return parts
 
 
 def _shares(count: int, threads: int) -> tuple[int, int]:
-    """Into how many shares torch cuts so many numbers: for GELU, and for everything else."""
+    """Into how many shares torch cuts so many numbers: for GELU, and for the others."""
     return threads if count > GELU_ALONE else 1, min(threads, max(1, -(-count // GRAIN)))
-
-
-def in_even_shares(
-    activation: Callable[[torch.Tensor], torch.Tensor], input: torch.Tensor, threads: int | None = None
-) -> torch.Tensor:
-    """`activation(input)`, elementwise, as for each number alone; `threads` are those of the moment.
-
-    The last `numel % 64` numbers may still be computed one by one: callers pad rows so that there are none.
-    """
-    flat = input.reshape(-1)
-    output, start = torch.empty_like(flat), 0
-    while start < len(flat):
-        stop = start + (even(len(flat) - start, threads or torch.get_num_threads()) or len(flat) - start)
-        if stop - start == len(flat):
-            return activation(input)
-        output[start:stop] = activation(flat[start:stop])
-        start = stop
-    return output.view(input.shape)
 
 
 class BatchInvariantActivation(nn.Module):
     """What `make_activations_invariant` puts before an activation's class."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Apply the activation; where torch.compile looks in, it makes the loops itself and ends them with rows."""
+        """Apply the activation; where torch.compile looks in, the loops are its own."""
         activation = super().forward
         return activation(input) if torch.compiler.is_compiling() else in_even_shares(activation, input)
 

@@ -1,15 +1,15 @@
 """Paged attention in torch, for CPUs: tiles of query rows, and one fused call for all tiles that read the same keys.
 
-A tile holds TILE_ROWS consecutive positions of one sequence, or FEW_ROWS where it asks about no more, with all query
-heads of a KV head in the rows of one matrix. Its keys, from the beginning up to its own positions, are padded to a
-multiple of BAND.
+A tile holds TILE_ROWS consecutive positions of one sequence, from a multiple of TILE_ROWS on, with all query heads of
+a KV head in the rows of one matrix. Its keys, from the beginning up to its own positions, are padded to a multiple of
+BAND.
 
 Ladder (2 cores, 9 query heads on 3 KV heads of 64, context 1024; GFLOP/s of useful rows)
 1. one matmul, softmax, matmul a sequence: 74 to 106, and memory for every score;
 2. torch's fused CPU attention, one query tile a call: 116;
 3. query heads of one KV head packed into the rows of a tile, all tiles of a KV band in one call: 126;
-4. tiles of 4 positions where a sequence asks about one (this version): a layer's decode step of 16 sequences, context
-   1000, one thread of an AVX-512 EPYC, 12.4 -> 5.6 ms; of one sequence, context 200, 0.23 -> 0.13.
+4. a quarter of a tile where a sequence asks about no more, as in decode (this version): a layer of 16 sequences at
+   context 1000, one thread of an AVX-512 EPYC, 12.4 -> 5.6 ms; of one at context 200, 0.23 -> 0.13.
 
 Where it loses (bench/results/kernels-cpu.csv, one thread): plain SDPA, a sequence at a time on gathered keys, is 3 to
 4 % faster in prefill and 1.2 times as fast on a cold judge's batch with 9 heads; its bits depend on the chunks.
@@ -22,26 +22,29 @@ Tried and dropped, each slower on the same machine, one thread:
   (context 1000) to 1.8 times as long (200), and 1.0 to 1.3 times with 2048 keys a call. Keys gathered for one sequence
   are used while they are in the cache; the loop over sequences is not what costs.
 
-Batch invariance: the query at absolute position p always sits in tile p // TILE_ROWS at row p % TILE_ROWS, and that
-tile always reads its keys padded to the same multiple of BAND: the shapes a query meets depend on its position and on
-nothing else. Tiles of FEW_ROWS, cut from those, are used where a probe on this machine found the same bits in them.
+Batch invariance: the query at absolute position p sits in tile p // TILE_ROWS at row p % TILE_ROWS, and that tile
+always reads its keys padded to the same multiple of BAND: the shapes a query meets depend on its position and on
+nothing else. A part of FEW_ROWS of a tile is read alone only where a probe on this machine found the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from adjudge.kernels.linear import WIDTH_STEP
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 
 TILE_ROWS = 16
 FEW_ROWS = 4
-"""Positions of the tile of a sequence that asks about few, as all do that are being written."""
 BAND = 128
+PROBED = 1024
+"""Positions of the probe for tiles of FEW_ROWS."""
 KEPT_MASK_ELEMENTS = 1 << 26
 """A step's masks are made once for all layers up to this size, and anew in every layer beyond it (long contexts)."""
 
@@ -56,31 +59,63 @@ def torch_attention(
     softcap: float | None,
 ) -> torch.Tensor:
     """`paged_attention` in torch."""
+    kv_heads, value_width = cache.value.shape[2:]
+    heads, width = query_THD.shape[1:]
+    fused = softcap is None and width == value_width and query_THD.device.type == "cpu"
+    few = fused and few_rows_agree(kv_heads, heads // kv_heads, width, query_THD.dtype, torch.get_num_threads())
+    return _in_tiles(query_THD, cache, batch, few, scale, sliding_window, softcap)
+
+
+@cache
+def few_rows_agree(kv_heads: int, group: int, width: int, dtype: torch.dtype, threads: int) -> bool:
+    """Whether a probe with random numbers found the bits of a whole tile where its positions are asked about alone.
+
+    `threads` are those of the moment. torch reads 512 keys at a time, so contexts of the probe go to 1024.
+    """
+    generator = torch.Generator().manual_seed(0)
+    query_THD, key, value = (
+        torch.randn(PROBED, heads, width, generator=generator).to(dtype)
+        for heads in (kv_heads * group, kv_heads, kv_heads)
+    )
+    kv = PagedKV.empty(1, PROBED, key, value)
+    kv.key[0], kv.value[0] = key, value
+    none = torch.empty(0, dtype=torch.long)
+
+    def read(start: int, count: int, few: bool) -> torch.Tensor:
+        batch = PagedBatch((PagedSequence(0, count, start, [0]),), PROBED, count, none, none)
+        return _in_tiles(query_THD[start : start + count], kv, batch, few, width**-0.5, None, None)
+
+    whole = read(0, PROBED, False)
+    ends = [end - place for end in range(BAND, PROBED + 1, BAND) for place in range(1, TILE_ROWS + 1)]
+    return all(torch.equal(read(place, 1, True), whole[place : place + 1]) for place in ends)
+
+
+def _in_tiles(
+    query_THD: torch.Tensor,
+    cache: PagedKV,
+    batch: PagedBatch,
+    few: bool,
+    scale: float,
+    sliding_window: int | None,
+    softcap: float | None,
+) -> torch.Tensor:
+    """`torch_attention`, with or without tiles of FEW_ROWS."""
+    query_THD = _widened(query_THD)
     heads, width = query_THD.shape[1:]
     kv_heads, value_width = cache.value.shape[2:]
     group = heads // kv_heads
     keys, values = cache.key.flatten(0, 1), cache.value.flatten(0, 1)
     poisoned = bool(cache.bad.any())
     result = query_THD.new_zeros(batch.rows, heads, value_width)
-    few = few_rows_agree(
-        kv_heads, group, width, value_width, query_THD.dtype, softcap is not None, torch.get_num_threads()
-    )
     for tiles in _tiles(batch, few):
         # [tiles, R, KV, G, D] -> [tiles, KV, G * R, D]: one KV head's query heads are rows of one matrix
         query = query_THD.index_select(0, tiles.rows).view(-1, tiles.size, kv_heads, group, width)
         query = query.permute(0, 2, 3, 1, 4).reshape(-1, kv_heads, group * tiles.size, width)
         output = query.new_empty(*query.shape[:-1], value_width)
-        masks = _masks(batch, tiles, group, sliding_window, query.dtype)
-        for band, mask in zip(tiles.bands, masks, strict=True):
+        for band, mask in zip(tiles.bands, tiles.masks_of(group, sliding_window, query.dtype), strict=True):
             part = slice(band.first, band.last)
-            key, value = (
-                cached.index_select(0, band.slots)
-                .transpose(0, 1)
-                .unsqueeze(0)
-                .expand(band.last - band.first, -1, -1, -1)
-                for cached in (keys, values)
-            )
-            output[part] = _attend(query[part], key, value, mask, scale, softcap)
+            key, value = (_read(cached, band) for cached in (keys, values))
+            output[part] = _attend(query[part], key, value, mask, scale, softcap)[..., :value_width]
             if poisoned:
                 seen = (cache.bad.index_select(0, band.slots) & (mask == 0)).any(-1)  # [tiles, 1, G * R]
                 output[part].masked_fill_(seen.unsqueeze(-1), torch.nan)
@@ -88,6 +123,18 @@ def torch_attention(
         flat = output.reshape(-1, heads, value_width)
         result.index_copy_(0, tiles.filled_rows, flat.index_select(0, tiles.filled))
     return result
+
+
+def _read(cached: torch.Tensor, band: _Band) -> torch.Tensor:
+    """Keys or values [tiles, KV, L, D] of a band, the same for all its tiles."""
+    found = _widened(cached.index_select(0, band.slots)).transpose(0, 1)
+    return found.unsqueeze(0).expand(band.last - band.first, -1, -1, -1)
+
+
+def _widened(heads: torch.Tensor) -> torch.Tensor:
+    """Heads [..., D] with zeros up to a multiple of `WIDTH_STEP`: at other widths bits can depend on the company."""
+    short = -heads.shape[-1] % WIDTH_STEP
+    return F.pad(heads, (0, short)) if short else heads
 
 
 def _attend(
@@ -99,56 +146,17 @@ def _attend(
     return torch.softmax(scores.float() + mask, -1).to(value.dtype) @ value
 
 
-@cache
-def few_rows_agree(
-    kv_heads: int, group: int, width: int, value_width: int, dtype: torch.dtype, softcap: bool, threads: int
-) -> bool:
-    """Whether a probe with random numbers found the bits of a tile of TILE_ROWS in tiles of FEW_ROWS.
-
-    `threads` are those of the moment. Contexts beyond the first 512 keys are read 512 at a time, so those of the probe
-    end in every way there is.
-    """
-    generator = torch.Generator().manual_seed(0)
-
-    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """Of queries [2, KV, G, R, D]."""
-        mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf).repeat(group, 1)
-        output = _attend(query.flatten(2, 3), key, value, mask, width**-0.5, 30.0 if softcap else None)
-        return output.view(*query.shape[:-1], value_width)
-
-    for length in range(BAND, 6 * BAND, BAND):
-        query, key, value = (
-            torch.randn(*shape, generator=generator).to(dtype)
-            for shape in (
-                (2, kv_heads, group, TILE_ROWS, width),
-                (2, kv_heads, length, width),
-                (2, kv_heads, length, value_width),
-            )
-        )
-        hidden = torch.arange(length) > torch.arange(length - TILE_ROWS, length)[:, None]
-        whole = attend(query, key, value, hidden)
-        for start in range(0, TILE_ROWS, FEW_ROWS):
-            rows = slice(start, start + FEW_ROWS)
-            if not torch.equal(attend(query[..., rows, :], key, value, hidden[rows]), whole[..., rows, :]):
-                return False
-    return True
-
-
 def _tiles(batch: PagedBatch, few: bool) -> tuple[_Tiles, ...]:
-    """The tiles of a batch, `few` in two sizes; those of either size together."""
+    """The tiles of a batch, those of one size together; with `few` a sequence within FEW_ROWS has a small one."""
     kind = ("tiles", few)
     if kind not in batch.plans:
-        small = [sequence for sequence in batch.sequences if few and _few(sequence)]
-        large = [sequence for sequence in batch.sequences if not (few and _few(sequence))]
-        sizes = ((FEW_ROWS, small), (TILE_ROWS, large))
-        batch.plans[kind] = tuple(_Tiles.plan(batch, part, size) for size, part in sizes if part)
+        sized: dict[int, list[PagedSequence]] = {}
+        for sequence in batch.sequences:
+            small = few and sequence.start // FEW_ROWS == (sequence.start + sequence.length - 1) // FEW_ROWS
+            sized.setdefault(FEW_ROWS if small else TILE_ROWS, []).append(sequence)
+        batch.plans[kind] = tuple(_Tiles.plan(batch, part, size) for size, part in sized.items())
     tiles: tuple[_Tiles, ...] = batch.plans[kind]
     return tiles
-
-
-def _few(sequence: PagedSequence) -> bool:
-    """Whether all that is asked about lies in one tile of FEW_ROWS."""
-    return sequence.start // FEW_ROWS == (sequence.start + sequence.length - 1) // FEW_ROWS
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,7 @@ class _Tiles:
     filled: torch.Tensor  # places that hold a query
     filled_rows: torch.Tensor  # and the batch row of each
     bands: tuple[_Band, ...]
+    masks: dict[Any, list[torch.Tensor]] = field(default_factory=dict)
 
     @staticmethod
     def plan(batch: PagedBatch, sequences: Sequence[PagedSequence], size: int) -> _Tiles:
@@ -197,26 +206,21 @@ class _Tiles:
         filled = (flat >= 0).nonzero().squeeze(1)
         return _Tiles(size, flat.clamp(min=0).to(device), filled.to(device), flat[filled].to(device), tuple(bands))
 
+    def masks_of(self, group: int, window: int | None, dtype: torch.dtype) -> Iterable[torch.Tensor]:
+        """Additive masks [tiles, 1, G * size, L] of every band."""
+        if sum(band.positions.numel() * group * band.slots.shape[0] for band in self.bands) > KEPT_MASK_ELEMENTS:
+            return (_mask(band, group, window, dtype) for band in self.bands)
+        kind = (group, window, dtype)
+        if kind not in self.masks:
+            self.masks[kind] = [_mask(band, group, window, dtype) for band in self.bands]
+        return self.masks[kind]
+
 
 def _slots(sequence: PagedSequence, block_size: int) -> torch.Tensor:
     """Slots of positions 0 .. end of the sequence."""
     blocks = torch.as_tensor(sequence.blocks, dtype=torch.long)
     slots = (blocks[:, None] * block_size + torch.arange(block_size)).flatten()
     return slots[: sequence.start + sequence.length]
-
-
-def _masks(
-    batch: PagedBatch, tiles: _Tiles, group: int, window: int | None, dtype: torch.dtype
-) -> Iterable[torch.Tensor]:
-    """Additive masks [tiles, 1, G * size, L] of every band."""
-    bands = tiles.bands
-    if sum(band.positions.numel() * group * band.slots.shape[0] for band in bands) > KEPT_MASK_ELEMENTS:
-        return (_mask(band, group, window, dtype) for band in bands)
-    kind = ("masks", tiles.size, group, window, dtype)
-    if kind not in batch.plans:
-        batch.plans[kind] = [_mask(band, group, window, dtype) for band in bands]
-    masks: list[torch.Tensor] = batch.plans[kind]
-    return masks
 
 
 def _mask(band: _Band, group: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:

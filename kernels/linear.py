@@ -26,9 +26,9 @@ LARGER_TILES = (1024, 256, 64)
 SMALLER_TILES = (4, 8, 16, 24)
 LEAST_ROWS = SMALLER_TILES[0]
 """Row counts on CPU are padded to a multiple of this."""
-PROBED_ROWS = 64
+PROBED_ROWS = 32
 """Tiles are compared on at least so many random rows."""
-PROBED_VALUES = 1 << 24
+PROBED_VALUES = 1 << 23
 """Larger tiles with more results than this are not tried: a head's probe would take seconds."""
 MAX_WIDTH = 768
 """float32 matmuls of greater width are cut along it, here always in the same places: for up to 256 rows MKL cuts them
@@ -37,7 +37,7 @@ WIDTH_STEP = 16
 """At other widths a matmul can depend on where a row stands in its tile, so widths are padded with zeros."""
 
 
-def padded_rows(count: int, unit: int = LEAST_ROWS) -> int:
+def padded_rows(count: int, unit: int) -> int:
     """The least multiple of `unit` that holds `count` rows, and one."""
     return max(1, -(-count // unit)) * unit
 
@@ -47,27 +47,30 @@ def tiled_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.
 
     Shapes: input [N, D], weight [V, D], bias [V] -> [N, V].
     """
-    rows = input_ND.shape[0]
     if short := -weight_VD.shape[1] % WIDTH_STEP:
         input_ND, weight_VD = F.pad(input_ND, (0, short)), F.pad(weight_VD, (0, short))
-    outputs, width = weight_VD.shape
-    tiles = _cut(rows, _tiles(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads()))
-    if missing := sum(tiles) - rows:
-        input_ND = F.pad(input_ND, (0, 0, 0, missing))
-    output_NV = input_ND.new_empty(rows + missing, outputs)
-    for tile_TD, tile_TV in zip(torch.split(input_ND, tiles), torch.split(output_NV, tiles), strict=True):
-        _tile(tile_TD, weight_VD, bias_V, tile_TV)
-    return output_NV[:rows]
+    (rows, width), outputs = input_ND.shape, weight_VD.shape[0]
+    output_NV = input_ND.new_empty(rows, outputs)
+    start = 0
+    for tile in _cut(rows, _tiles(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads())):
+        part_TD, part_TV = input_ND[start : start + tile], output_NV[start : start + tile]
+        if missing := tile - len(part_TD):
+            whole_TV = output_NV.new_empty(tile, outputs)
+            _tile(F.pad(part_TD, (0, 0, 0, missing)), weight_VD, bias_V, whole_TV)
+            part_TV.copy_(whole_TV[:-missing])
+        else:
+            _tile(part_TD, weight_VD, bias_V, part_TV)
+        start += tile
+    return output_NV
 
 
 def _cut(rows: int, tiles: Sequence[int]) -> list[int]:
     """Tiles for so many rows: the largest that are full, and the smallest that holds what is left over."""
     cut: list[int] = []
-    while left := rows - sum(cut):
-        full = [tile for tile in tiles if ROW_TILE <= tile <= left]
-        cut.append(max(full) if full else min(tile for tile in tiles if tile >= left))
-        if cut[-1] > left:
-            break
+    while rows > 0:
+        full = [tile for tile in tiles if ROW_TILE <= tile <= rows]
+        cut.append(max(full) if full else min(tile for tile in tiles if tile >= rows))
+        rows -= cut[-1]
     return cut
 
 

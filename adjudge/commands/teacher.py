@@ -80,6 +80,7 @@ def teacher_file(
                 f"{row.place}: its prompt or its text is blank: write a first sentence and how it went on"
             )
     own = None if writer is None else resolve(writer)
+    bare = bare if gain else ()
     for name in (*also, *bare):
         resolve(name)
     if own and any(noise):
@@ -90,7 +91,7 @@ def teacher_file(
             [run.open(source)], (Engine(name, device=source.device, dtype=source.dtype) for name in also)
         )
         judges = (PointwiseJudge(engine, asked, journal=run.book) for engine in engines)
-        readers = (BareModel(name, source.device, source.dtype) for name in (bare if gain else ()))
+        readers = (BareModel(name, source.device, source.dtype) for name in bare)
         written = _written(rows, own, noise, writing, source, run.book) if own else Passed("read", before, [])
         together = several("together", written.kept, lambda one: one.place)
         texts = of_one_length(together.kept) if own else together.kept

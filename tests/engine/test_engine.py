@@ -96,11 +96,11 @@ def test_scores_are_bit_equal_however_the_batch_is_cut(model: str) -> None:
 
 @pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize("threads", [3, 5, 7])
-@pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2"])
-def test_scores_are_bit_equal_in_large_batches_on_many_threads(model: str, threads: int) -> None:
+def test_scores_are_bit_equal_in_large_batches_on_many_threads(threads: int) -> None:
+    model = "dummy:tiny-gemma2"  # its GELU shows in the scores of a tiny model, llama's SiLU seldom
     torch.set_num_threads(threads)
     source = random.Random(threads)
-    prompts = [[source.randrange(256) for _ in range(150)] for _ in range(10)]
+    prompts = [[first, *(source.randrange(256) for _ in range(148))] for first in range(10)]  # 1492 rows: uneven shares
     together = Engine(model, kv_cache_gb=0.05).score(prompts, DIGITS)
     alone = Engine(model, kv_cache_gb=0.05)
     assert [alone.score([prompt], DIGITS)[0] for prompt in prompts] == together

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
-from adjudge.kernels.activations import GELU_ALONE, GRAIN, STEP, even, in_even_shares, make_activations_invariant
+from adjudge.kernels.activations import GELU_ALONE, GRAIN, STEP, even_parts, in_even_shares, make_activations_invariant
 
 THREADS = (1, 2, 3, 5, 7, 8)
 
@@ -22,13 +22,16 @@ def threads_as_before() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("threads", THREADS)
-@pytest.mark.parametrize("count", [0, 1, 63, GRAIN, GRAIN + STEP, 96 * 1536, 3 * GRAIN + 64, 5 * GRAIN, 9 * GRAIN - 64])
-def test_shares_are_whole_steps_and_little_is_left_over(count: int, threads: int) -> None:
-    first = even(count, threads)
-    assert first % (STEP * (min(threads, -(-first // GRAIN)) or 1)) == 0
-    assert first <= GELU_ALONE or first % (STEP * threads) == 0
-    assert 0 <= count - first < 2 * threads * threads * STEP
+@pytest.mark.parametrize("threads", [*THREADS, 61, 300])
+@pytest.mark.parametrize(
+    "count", [0, STEP, GELU_ALONE + STEP, GRAIN, GRAIN + STEP, 96 * 1536, 3 * GRAIN + STEP, 9 * GRAIN - STEP, 1 << 22]
+)
+def test_shares_are_whole_steps_and_all_is_in_few_parts(count: int, threads: int) -> None:
+    parts = even_parts(count, threads)
+    assert sum(parts) == count and len(parts) <= 4
+    for part in parts:
+        assert part % (STEP * (min(threads, -(-part // GRAIN)) or 1)) == 0
+        assert part <= GELU_ALONE or part % (STEP * threads) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -37,13 +40,16 @@ def test_a_row_has_the_same_bits_alone_and_in_any_batch(name: str, dtype: torch.
     model = nn.Sequential(ACT2FN[name])
     assert make_activations_invariant(model) == 1
     assert make_activations_invariant(model) == 0  # once is enough
-    x = (3 * torch.randn(416, 1536, generator=torch.Generator().manual_seed(1))).to(dtype)
-    torch.set_num_threads(1)
-    alone = torch.cat([model(row[None]) for row in x])
-    for threads in THREADS:
-        torch.set_num_threads(threads)
-        for rows in (8, 32, 96, 160, 416):
-            assert torch.equal(model(x[:rows]), alone[:rows]), (threads, rows)
+    for width in (1536, 100, 37):
+        both = (3 * torch.randn(416, 2 * width, generator=torch.Generator().manual_seed(1))).to(dtype)
+        x = both[:, :width].contiguous()
+        torch.set_num_threads(1)
+        alone = torch.cat([model(row[None]) for row in x])
+        for threads in THREADS:
+            torch.set_num_threads(threads)
+            for rows in (1, 4, 32, 96, 160, 416):
+                assert torch.equal(model(x[:rows]), alone[:rows]), (width, threads, rows)
+                assert torch.equal(model(both[:rows].chunk(2, -1)[0]), alone[:rows])  # not contiguous
 
 
 def test_torch_itself_does_not() -> None:
@@ -57,11 +63,12 @@ def test_torch_itself_does_not() -> None:
     assert torch.equal(in_even_shares(F.silu, x), expected)
 
 
-def test_what_is_not_contiguous_keeps_its_shape_and_values() -> None:
-    x = torch.randn(2, 1536, 33).transpose(1, 2)
+@pytest.mark.parametrize("shape", [(0, 5), (1,), (2, 3, 7), (2, 33, 1536)])
+def test_shapes_and_values_are_those_of_the_activation(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(2)).transpose(0, -1)
     torch.set_num_threads(5)
-    assert in_even_shares(F.silu, x).shape == x.shape
-    assert torch.allclose(in_even_shares(F.silu, x), F.silu(x.double()).float(), atol=1e-6)
+    found = in_even_shares(F.silu, x)
+    assert found.shape == x.shape and torch.allclose(found, F.silu(x.double()).float(), atol=1e-6)
 
 
 def test_what_mixes_numbers_is_left_alone() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,39 +46,68 @@ def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(ho
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("how", [{}, {"sliding_window": 30, "softcap": 2.0}])
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
+    """The sizes of the tiles that attention has used, and the threads as before."""
+    found: set[int] = set()
+    plan, threads = attention_torch._tiles, torch.get_num_threads()
+
+    def noted(batch: PagedBatch, few: bool) -> Any:
+        tiles = plan(batch, few)
+        found.update(part.size for part in tiles)
+        return tiles
+
+    monkeypatch.setattr(attention_torch, "_tiles", noted)
+    yield found
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 4])
+@pytest.mark.parametrize("how", [{}, {"sliding_window": 30}, {"softcap": 2.0}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, (3, 1, 72, 72)])
 def test_tokens_read_one_by_one_have_the_bits_of_a_whole_prompt(
-    shape: tuple[int, int, int, int], dtype: torch.dtype, how: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int, int, int],
+    dtype: torch.dtype,
+    how: dict[str, float],
+    threads: int,
+    sizes: set[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    torch.set_num_threads(threads)
     lengths = (30, 140, 530)
     case = Case(lengths, *shape, dtype)
     expected = case.run(paged_attention, [[(s, 0, n) for s, n in enumerate(lengths)]], 16, **how)
     starts = [n - 11 for n in lengths]
     steps = [[(s, 0, n) for s, n in enumerate(starts)]]
     steps += [[(s, n + step, 1) for s, n in enumerate(starts)] for step in range(11)]
-    plans: list[bool] = []
-    plan = attention_torch._tiles
-    monkeypatch.setattr(attention_torch, "_tiles", lambda batch, few: plans.append(few) or plan(batch, few))
-    assert all(map(torch.equal, case.run(paged_attention, steps, 16, **how), expected))
-    agreed = all(plans)
-    monkeypatch.setattr(attention_torch, "few_rows_agree", lambda *shape: False)
-    assert all(map(torch.equal, case.run(paged_attention, steps, 16, **how), expected))
-    assert not plans[-1]
-    if not agreed:
-        pytest.skip("on this machine tiles of few rows have other bits, so they are not used")
+    alone = [[part] for step in steps for part in step]
+    for few in (attention_torch.few_rows_agree, lambda *shape: False):
+        monkeypatch.setattr(attention_torch, "few_rows_agree", few)
+        sizes.clear()
+        assert all(map(torch.equal, case.run(paged_attention, steps, 16, **how), expected))
+        assert all(map(torch.equal, case.run(paged_attention, alone, 16, **how), expected))
+        assert sizes <= {attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
+    assert sizes == {attention_torch.TILE_ROWS}
 
 
-@pytest.mark.parametrize("softcap", [False, True])
-def test_tiles_of_few_rows_with_other_bits_are_not_used(softcap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decode_reads_small_tiles_beside_the_large_ones_of_prompts(sizes: set[int]) -> None:
+    torch.set_num_threads(1)
+    if not attention_torch.few_rows_agree(2, 2, 16, torch.float32, 1):
+        pytest.skip("on this machine parts of tiles have other bits, so they are not used")
+    case = Case((40, 40), 4, 2, 16, 16, torch.float32)
+    case.run(paged_attention, [[(0, 0, 39), (1, 0, 30)], [(0, 39, 1), (1, 30, 10)]], 16)
+    assert sizes == {attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
+
+
+def test_parts_of_tiles_with_other_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = attention_torch._attend
 
     def careless(query: torch.Tensor, *rest: Any) -> torch.Tensor:
         return exact(query, *rest) * (1 + 1e-6 * (query.shape[2] == 3 * attention_torch.FEW_ROWS))
 
     monkeypatch.setattr(attention_torch, "_attend", careless)
-    assert not attention_torch.few_rows_agree.__wrapped__(2, 3, 8, 8, torch.float32, softcap, 1)
+    assert not attention_torch.few_rows_agree.__wrapped__(2, 3, 16, torch.float32, 1)
 
 
 @pytest.mark.parametrize("how", [{}, {"sliding_window": 30, "softcap": 2.0}])

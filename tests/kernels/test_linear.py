@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from adjudge.kernels import linear
-from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, SMALLER_TILES, make_batch_invariant, padded_rows, tiled_linear
+from adjudge.kernels.linear import ROW_TILE, SMALLER_TILES, make_batch_invariant, padded_rows, tiled_linear
 
 
 @pytest.mark.parametrize(("width", "outputs"), [(576, 192), (48, 130), (17, 3), (1537, 64)])
@@ -66,8 +66,7 @@ def test_what_is_left_over_goes_through_the_smallest_tile_that_holds_it() -> Non
         [], [4], [4], [16], [24], [32], [64, 32, 4]
     ]  # fmt: skip
     assert linear._cut(1124, (32,)) == [32] * 36  # nothing else agrees: padded
-    assert [padded_rows(n) for n in (0, 1, 4, 33)] == [LEAST_ROWS, LEAST_ROWS, 4, 36]
-    assert padded_rows(33, ROW_TILE) == 64
+    assert [padded_rows(n, 4) for n in (0, 1, 4, 33)] == [4, 4, 4, 36]
 
 
 def test_a_model_shares_its_weights_with_its_batch_invariant_layers() -> None:

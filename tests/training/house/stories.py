@@ -11,5 +11,7 @@ OWN = Path(__file__).parents[3] / "examples" / "house"
 
 
 def own_stories() -> tuple[Story, ...]:
-    """Each once: continued.jsonl has the same stories beside other continuations. Those of ordinary.jsonl are left out."""
-    return stories_of([TextFile(str(OWN / f"{name}.jsonl")) for name in ("everyday", "retold", "stories")]).texts
+    """All of them, each once: continued.jsonl has the same stories beside other continuations."""
+    return stories_of(
+        [TextFile(str(OWN / f"{name}.jsonl")) for name in ("everyday", "retold", "stories", "ordinary")]
+    ).texts

@@ -223,7 +223,8 @@ def test_without_a_writer_the_texts_that_were_scored_are_scored_anew_as_they_are
 
     with monkeypatch.context() as patch:  # the judge alone: no bare model is opened
         patch.setattr(command, "BareModel", lambda *_: pytest.fail("a bare model was opened"))
-        CliRunner().invoke(app, [*asked, "--overwrite"], catch_exceptions=False)
+        absent = [*asked, "--bare", "no-such-model", "--overwrite"]
+        assert CliRunner().invoke(app, absent, catch_exceptions=False).exit_code == 0
     assert [json.loads(line) for line in output.read_text().splitlines()] == found
 
     def gain(self: BareModel, parts: tuple[str, ...]) -> float:

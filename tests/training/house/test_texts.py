@@ -137,5 +137,5 @@ def test_sources_without_a_usable_text_are_refused(tmp_path: Path) -> None:
 
 def test_the_projects_own_stories_are_all_of_use() -> None:
     stories = own_stories()
-    assert len(stories) == 944 == len({story.sentences for story in stories})
+    assert len(stories) == 1504 == len({story.sentences for story in stories})
     assert all(story.prompt for story in stories)
