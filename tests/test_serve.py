@@ -12,6 +12,8 @@ from contextlib import contextmanager
 
 import httpx2
 
+from adjudge.commands.serve import greeting
+
 TINY = ("--model", "dummy:tiny-llama")
 COMMAND = (sys.executable, "-m", "adjudge", "serve")
 
@@ -55,6 +57,12 @@ def test_sigterm_lets_a_stream_end_and_exits_with_0() -> None:
         assert '"finish_reason":"length"' in rest[-2] and rest[-1] == "data: [DONE]"
         assert process.wait(60) == 0
         assert process.communicate() == ("", "")
+
+
+def test_the_default_model_says_that_it_is_no_judge() -> None:
+    assert "to judge, serve --model house" in greeting("smollm2-135m", None, "http://localhost:8000")
+    for model, adapter in (("smollm2-135m", "lora/"), ("house", None)):
+        assert "chance" not in greeting(model, adapter, "http://localhost:8000")
 
 
 def test_a_port_in_use_is_refused_before_the_model_is_loaded() -> None:

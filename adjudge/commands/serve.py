@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from adjudge import __version__
+from adjudge.engine.aliases import HOUSE, SMOLLM2
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 
@@ -59,11 +60,18 @@ def serve(
         gate = create_app(engine, limits, [judging(chosen)], __version__)
         where, bound = address_of(listener)
         url = f"http://[{where}]:{bound}" if ":" in where else f"http://{where}:{bound}"
-        line = f"adjudge: serving {model} on {url} (API at /schema)"
         try:
-            Server(gate, listener, lambda: print(line, flush=True)).run()
+            Server(gate, listener, lambda: print(greeting(model, adapter, url), flush=True)).run()
         finally:
             asyncio.run(engine.close(drain=False))
+
+
+def greeting(model: str, adapter: str | None, url: str) -> str:
+    """What a server says of itself when it listens, and of the bare default that it is no judge."""
+    line = f"adjudge: serving {model} on {url} (API at /schema)"
+    if model != SMOLLM2.name or adapter is not None:
+        return line
+    return f"{line}\nadjudge: {model} writes, but judges at chance: to judge, serve --model {HOUSE.name}"
 
 
 def _engine(model: str, replicas: int, how: dict[str, Any]) -> AsyncFace:
