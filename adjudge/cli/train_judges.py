@@ -116,8 +116,7 @@ def train_teacher(
     The more noise on its weights, the less its sentences know of each other. The texts on one sentence are cut to as
     many sentences as the shortest has. The teacher is no person: its score is that of a judge (--model; the mean of
     several with --also), standardised, and --gain times the share of the sentences' surprise that their context takes
-    away from a bare model (or several), standardised as well. A large model
-    at --url may teach alone, with --gain 0.
+    away from a bare model (or several), standardised as well. A large model at --url may teach alone, with --gain 0.
     `adjudge train house` learns such texts as far as its recipe says (`scored` under `[excerpts]`). What a row has in
     `scored` already is left out; without --writer, it is those texts that are scored anew, uncut.
     """
