@@ -26,9 +26,12 @@ from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
+from adjudge.training.writing.disturbances import parse_kinds
 
 HEADER = ("what", "kind", "texts", "lower", "lower_low", "lower_high", "score_before", "score_after", "abstained")
 ALL = "all"
+VERDICT = "verdict beside it"
+KINDS = (*DISTURBANCES, VERDICT, *HOSTILE)
 
 
 class Pairing(msgspec.Struct, frozen=True):
@@ -58,6 +61,7 @@ def bench_disturbances(
     adapter: Path | None = None,
     aspects: str = "hanna",
     text: str = "story",
+    kinds: str | None = None,
     limit: int | None = None,
     steps: int = 2,
     sentences: int = 12,
@@ -68,12 +72,14 @@ def bench_disturbances(
 ) -> None:
     """Judge up to `limit` stories as they are and changed, each change `steps` times, and print how each was taken.
 
-    A story is judged up to its `sentences`-th sentence. Raises AdjudgeError for what cannot be read.
+    A story is judged up to its `sentences`-th sentence. `kinds` names the changes after commas (default: all). Raises
+    AdjudgeError for what cannot be read, and for a change of an unknown kind.
     """
+    chosen = parse_kinds(kinds, KINDS)
     found = stories_of([TextFile(str(path), text)]).texts
     stories = Random(seed).sample(found, min(limit or len(found), len(found)))
     stories = [msgspec.structs.replace(one, sentences=one.sentences[:sentences]) for one in stories]
-    changed = list(changes(stories, steps, seed))
+    changed = list(changes(stories, steps, seed, chosen))
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     judge = PointwiseJudge(engine, aspects=parse_aspects(aspects))
     items = [Item(one.prompt, _text(one.sentences), f"{n}") for n, one in enumerate(stories)]
@@ -106,8 +112,11 @@ def bench_disturbances(
         print(f"table: {output}")
 
 
-def changes(stories: Sequence[Story], steps: int, seed: int) -> Iterator[Pairing]:
-    """Every story in each way made worse, with a verdict beside it, and replaced; a way may find nothing."""
+def changes(stories: Sequence[Story], steps: int, seed: int, kinds: Sequence[str] = KINDS) -> Iterator[Pairing]:
+    """Every story in each way made worse, with a verdict beside it, and replaced; a way may find nothing.
+
+    What a kind makes of a story does not depend on which others are asked for.
+    """
     if len(stories) < 2:
         raise AdjudgeError("give at least two stories: some are made worse with sentences of others")
     corpus = Corpus(stories)
@@ -116,17 +125,17 @@ def changes(stories: Sequence[Story], steps: int, seed: int) -> Iterator[Pairing
         return Random(f"{seed} {kind} {number}")
 
     for number, story in enumerate(stories):
-        for kind, disturbance in DISTURBANCES.items():
-            sentences: list[str] | None = list(story.sentences)
-            random = chance(kind, number)
-            for _ in range(steps):
-                sentences = disturbance.step(sentences or [], random, corpus, story) or sentences
-            if sentences is not None and tuple(sentences) != story.sentences:
-                yield Pairing("made worse", kind, number, _text(sentences))
-        beside = with_verdict(_text(story.sentences), chance("verdict", number))
-        yield Pairing("hostile", "verdict beside it", number, beside)
-        for kind, write in HOSTILE.items():
-            yield Pairing("hostile", kind, number, write(story, chance(kind, number), corpus))
+        for kind in kinds:
+            if kind in DISTURBANCES:
+                sentences, random = list(story.sentences), chance(kind, number)
+                for _ in range(steps):
+                    sentences = DISTURBANCES[kind].step(sentences, random, corpus, story) or sentences
+                if tuple(sentences) != story.sentences:
+                    yield Pairing("made worse", kind, number, _text(sentences))
+            elif kind == VERDICT:
+                yield Pairing("hostile", kind, number, with_verdict(_text(story.sentences), chance("verdict", number)))
+            else:
+                yield Pairing("hostile", kind, number, HOSTILE[kind](story, chance(kind, number), corpus))
 
 
 def outcomes_of(

@@ -384,6 +384,9 @@ def bench_disturbances(
     stories: Annotated[Path, typer.Argument(help="JSONL or CSV of stories, or a folder of .txt and .md files.")],
     text: Annotated[str, typer.Option(help="Column of the stories.")] = "story",
     aspects: Annotated[str, typer.Option(help="As in `adjudge judge --aspects`.")] = "hanna",
+    kinds: Annotated[
+        str | None, typer.Option(help="Changes to make, after commas, such as drift,order,praise (default: all).")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Stories to judge (default: all).", min=2)] = None,
     steps: Annotated[int, typer.Option(help="How many times each change is made.", min=1)] = 2,
     sentences: Annotated[int, typer.Option(help="Judge the first so many of a story.", min=3)] = 12,
@@ -408,6 +411,7 @@ def bench_disturbances(
         adapter=adapter,
         aspects=aspects,
         text=text,
+        kinds=kinds,
         limit=limit,
         steps=steps,
         sentences=sentences,

@@ -20,6 +20,16 @@ def test_every_story_is_changed_in_each_way_and_under_its_own_number() -> None:
     assert made == list(changes(stories, 2, 0)) != list(changes(stories, 2, 1))
 
 
+def test_a_kind_makes_the_same_of_a_story_whichever_others_are_asked_for() -> None:
+    stories = own_stories()[:5]
+    some = ("praise", "drift", "verdict beside it")
+    asked = list(changes(stories, 2, 0, some))
+    assert {one.kind for one in asked} == set(some)
+    assert {(o.kind, o.story): o.text for o in asked} == {
+        (o.kind, o.story): o.text for o in changes(stories, 2, 0) if o.kind in some
+    }
+
+
 def test_what_is_lower_is_counted_by_kind_and_over_all() -> None:
     changed = [Pairing("made worse", kind, story, "") for kind in ("order", "cut") for story in (0, 1)]
     before, after = [0.5, 0.5], [0.4, 0.6, 0.1, None]
@@ -46,6 +56,11 @@ def test_a_judge_is_measured_on_stories(tmp_path: Path, capsys: pytest.CaptureFi
     assert "forced ending" in printed and "praise" in printed and "2 stories, 2 steps, dummy:tiny-llama" in printed
     lines = output.read_text().splitlines()
     assert lines[0].startswith("what,kind,texts,lower") and any(line.startswith("made worse,all") for line in lines)
+
+
+def test_an_unknown_kind_is_refused_before_the_model_is_opened() -> None:
+    with pytest.raises(AdjudgeError, match='no disturbance is called "drfit": choose order, .*verdict beside it'):
+        bench_disturbances(OWN / "everyday.jsonl", model="no/such-model", text="text", kinds="drfit")
 
 
 def test_one_story_is_too_few() -> None:

@@ -93,14 +93,16 @@ def disturbed(kind: str, text: str, *, most: int = MOST, seed: int = 0) -> Distu
     return DISTURBANCES[kind](text, Random(f"{seed} {kind} {text}".encode("utf-8", "surrogatepass")), most)
 
 
-def parse_kinds(text: str | None) -> tuple[str, ...]:
-    """Names after commas, all for None; raises AdjudgeError for what is no kind."""
-    names = KINDS if text is None else tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+def parse_kinds(text: str | None, known: Sequence[str] = KINDS) -> tuple[str, ...]:
+    """Names after commas, all known ones for None; raises AdjudgeError for what is no kind."""
+    if text is None:
+        return tuple(known)
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
-        if name not in KINDS:
-            raise AdjudgeError(f'no disturbance is called "{name[:40]}": choose {", ".join(KINDS)}')
+        if name not in known:
+            raise AdjudgeError(f'no disturbance is called "{name[:40]}": choose {", ".join(known)}')
     if not names:
-        raise AdjudgeError(f"no kind of disturbance is named: choose {', '.join(KINDS)}")
+        raise AdjudgeError(f"no kind of disturbance is named: choose {', '.join(known)}")
     return names
 
 
