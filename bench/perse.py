@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
-from adjudge.rewards.wire import Row, json_line, read_rows
+from adjudge.rewards.wire import Row, read_rows
 
 PLOT = re.compile(r"\[The Start of Plot ([AB])\]\n(.*?)\n\[The End of Plot \1\]", re.DOTALL)
 CHOICE = re.compile(r'"Choice"\s*:\s*"Plot ([AB])"')
@@ -83,11 +83,6 @@ def ratings(rated: Iterable[Rated]) -> list[Rating]:
     return [Rating(*key, score) for key, score in given.items() if key not in asked]
 
 
-def write_rows(rows: Sequence[Rated | Chosen], path: Path) -> None:
-    """The rows as JSONL for `adjudge judge --judge personal`, with the people's word in `expected`."""
-    path.write_bytes(b"".join(json_line(_row(row)) for row in rows))
-
-
 def _rated(row: Row, number: int) -> Rated:
     try:
         *earlier, last = msgspec.convert(row.columns.get("examples"), list[Example])
@@ -116,13 +111,3 @@ def _chosen(row: Row, number: int, aspect: str) -> Chosen:
     ]
     pair = Pair(last.a, last.b, id=str(number), reviews=tuple(earlier))
     return Chosen(pair, str(row.columns.get("review_id", "")), aspect, last.preferred)
-
-
-def _row(row: Rated | Chosen) -> dict[str, Any]:
-    if isinstance(row, Rated):
-        item = row.item
-        shown = {"prompt": item.prompt, "response": item.response, "reviews": msgspec.to_builtins(item.reviews)}
-        return {"id": item.id, "reviewer": row.reviewer, "expected": row.score, **shown}
-    pair = row.pair
-    plots = {"prompt": pair.prompt, "story_a": pair.a, "story_b": pair.b, "reviews": msgspec.to_builtins(pair.reviews)}
-    return {"id": pair.id, "reviewer": row.reviewer, "aspect": row.aspect, "expected": row.preferred, **plots}

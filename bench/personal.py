@@ -8,13 +8,9 @@ from statistics import fmean
 from typing import Protocol
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
 from adjudge.bench.agreement.statistics import coefficients
 from adjudge.bench.perse import Chosen, Rated
-from adjudge.bench.visible import visible
 from adjudge.rewards.personal import PersonalJudge, last_reviews
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
@@ -116,25 +112,6 @@ def order_study(judge: PersonalJudge, rated: Sequence[Rated], shuffles: int = 3,
     return OrderStudy(fmean(spreads) if spreads else None, agreements)
 
 
-def agreement_table(agreements: Sequence[Agreement]) -> Table:
-    """One line for each rater."""
-    table = _table("score", "plots", "abstained", "Pearson", "Spearman", "Kendall")
-    for row in agreements:
-        numbers = map(_number, (row.pearson, row.spearman, row.kendall))
-        table.add_row(Text(visible(row.name)), str(row.count), str(row.abstained), *numbers)
-    return table
-
-
-def accuracy_table(accuracies: Sequence[Accuracy]) -> Table:
-    """One line for each chooser."""
-    names = list(dict.fromkeys(name for row in accuracies for name in row.aspects))
-    table = _table("choice", "pairs", "abstained", *names, "average")
-    for row in accuracies:
-        numbers = map(_number, (*(row.aspects.get(name) for name in names), row.average))
-        table.add_row(Text(visible(row.name)), str(row.count), str(row.abstained), *numbers)
-    return table
-
-
 def _accuracy(name: str, verdicts: Sequence[PairVerdict], chosen: Sequence[Chosen]) -> Accuracy:
     hits: dict[str, list[float]] = {row.aspect: [] for row in chosen}
     for row, verdict in zip(chosen, verdicts, strict=True):
@@ -145,15 +122,3 @@ def _accuracy(name: str, verdicts: Sequence[PairVerdict], chosen: Sequence[Chose
     count = sum(map(len, hits.values()))
     means = {aspect: fmean(values) if values else None for aspect, values in hits.items()}
     return Accuracy(name, count, len(chosen) - count, means)
-
-
-def _table(first: str, *columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column(first)
-    for column in columns:
-        table.add_column(Text(visible(column)), justify="right")
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

@@ -160,7 +160,8 @@ def list_models() -> list[ModelListing]:
         disk_size = manifest.size if manifest else None
         listings.append(ModelListing(alias.name, "alias", alias.about, alias.licence, alias.size, disk_size, path))
     for path, manifest in cached.values():
-        about = f"converted from {manifest.file}"
+        earlier = f"an earlier {manifest.name}, which nothing opens any more: delete it"
+        about = earlier if manifest.name in ALIASES else f"converted from {manifest.file}"
         listings.append(ModelListing(manifest.name, "gguf", about, manifest.licence, None, manifest.size, path))
     return listings
 

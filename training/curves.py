@@ -36,7 +36,7 @@ SFT_PANELS: dict[str, tuple[str, ...]] = {
 
 DIRECT_PANELS: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
-    "agreement with people": ("pearson", "spearman", "kendall"),
+    "agreement with the known scores": ("pearson", "spearman", "kendall", "order"),
     "mean absolute error": ("error",),
     "label mass": ("mass", "mass_least"),
     "norm of the gradient": ("grad_norm",),
@@ -105,11 +105,13 @@ def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
 
 def _draw(axes: Any, runs: Sequence[Lines], name: str, colour: str | None) -> None:
     """Draw a metric of both kinds of prompts; with a `colour` of its own it stands beside others, under its name."""
+    own = None if colour is None else name.rpartition("/")[2]
     for split, style in (("train", {"linewidth": 1.2}), ("held_out", {"marker": "o", "linestyle": "--"})):
         found = [points for lines in runs if (points := _points(lines, name, split))]
         if not found:
             continue
-        label = split.replace("_", " ") if colour is None else name.rpartition("/")[2] if split == "train" else None
+        label = split.replace("_", " ") if colour is None else own
+        own = None
         [line] = axes.plot(*zip(*_mean(found), strict=True), label=label, color=colour, markersize=4, **style)
         for points in found if len(found) > 1 else ():
             axes.plot(*zip(*points, strict=True), color=line.get_color(), alpha=0.3, linewidth=0.6, markersize=2)

@@ -22,6 +22,7 @@ from adjudge.cli.options import (
     Resume,
     TokenizerName,
     Url,
+    WriterModel,
     usual_model,
 )
 from adjudge.commands.source import Source
@@ -59,8 +60,8 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return typed
 
 
-def _engine(default: str) -> Group:
-    """The engine that a command asks (`Source`), of the model `default` unless the user names one."""
+def _engine(default: str, model_option: object) -> Group:
+    """The engine that a command asks (`Source`): of the model `default`, as `model_option` says, if none is named."""
 
     def make(
         model: JudgeModel = None,
@@ -81,6 +82,7 @@ def _engine(default: str) -> Group:
             replicas=replicas,
         )
 
+    make.__annotations__["model"] = model_option
     return Group(make)
 
 
@@ -105,10 +107,10 @@ def written(most: int, how_freely: float = 0.7) -> Group:
     return Group(make)
 
 
-Asked = Annotated[Source, _engine(DEFAULT_JUDGE)]
+Asked = Annotated[Source, _engine(DEFAULT_JUDGE, JudgeModel)]
 """The engine that a command asks to judge."""
 
-AskedToWrite = Annotated[Source, _engine(DEFAULT_MODEL)]
+AskedToWrite = Annotated[Source, _engine(DEFAULT_MODEL, WriterModel)]
 """The engine that a command asks to write."""
 
 EarlierRun = Annotated[Earlier, Group(_earlier)]

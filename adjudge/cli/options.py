@@ -20,9 +20,13 @@ Model = Annotated[
 JudgeModel = Annotated[
     str | None,
     typer.Option(
-        help=f"As in `adjudge models` (default: {DEFAULT_JUDGE} to judge, {DEFAULT_MODEL} to write or under --adapter;"
-        " with --url the server's only one)."
+        help=f"As in `adjudge models` (default: {DEFAULT_JUDGE}; under --adapter {DEFAULT_MODEL}; with --url the"
+        " server's only one)."
     ),
+]
+WriterModel = Annotated[
+    str | None,
+    typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
 ]
 Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
 Url = Annotated[str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")]

@@ -10,7 +10,8 @@ from adjudge.engine.sources import list_models
 
 def print_models() -> None:
     """Print the aliases and the converted files, and how else a model can be named."""
-    table = Table("model", "what", "licence", "download", "on disk", box=None, pad_edge=False, header_style="bold")
+    table = Table("model", "what", "licence", "download", box=None, pad_edge=False, header_style="bold")
+    table.add_column("on disk", overflow="fold")
     for model in list_models():
         kept = f"{_megabytes(model.disk_size)} in {model.path}" if model.path else "fetched on first use"
         table.add_row(model.name, model.about, model.licence or "", _megabytes(model.download_size), kept)

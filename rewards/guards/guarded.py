@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -47,8 +48,9 @@ class Guarded(Layer):
 
     Every call is a step, the first is 1, also where a trainer's adapter has to ask the reward inside several times; at
     the first and at every `every`-th after it the guards probe the reward with texts of their own, which costs as much
-    as scoring them (the standard guards: 336 texts on 12 prompts). The call returns after that: a trainer's deadline
-    for rewards must leave room for it.
+    as scoring them (the standard guards: 336 texts on 12 prompts). The call returns after that, or at a trainer's
+    deadline: the rewards, which are there first, are kept then, and the guards go on with what they knew. A
+    step whose rewards come too late is not probed; the next one is.
     `guards` are the standard ones by default. After each call `metrics` has the same names, and `on_metrics` is
     called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
     are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
@@ -100,7 +102,21 @@ class Guarded(Layer):
         self.failed = 0
         self.over: frozenset[tuple[str, str]] = frozenset()
         self.metrics: Metrics = {}
+        self._due = 0
+        self._probing = 0.0
         self._lock = Lock()
+
+    @property
+    def has_probes(self) -> bool:
+        """Whether the next step is one at which the guards probe, or they have missed the last such step."""
+        return self.step >= self._due
+
+    def probe(self) -> None:
+        """Have the guards put texts of their own to the reward."""
+        began, self._due = time.monotonic(), (self.step // self.every + 1) * self.every
+        for guard in self.guards:
+            self._attempt(guard, "probe", partial(guard.probe, _probed(self.reward, self.form)))
+        self._probing = time.monotonic() - began
 
     def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
         """The rewards as they are, once the guards have seen them."""
@@ -124,7 +140,8 @@ class Guarded(Layer):
         for one in tripped:
             if (one.guard, one.measure) not in before:
                 log.warning(one.finding)
-        self._emit(readings, time.monotonic() - began)
+        self._emit(readings, time.monotonic() - began + self._probing)
+        self._probing = 0.0
         for one in tripped:
             if one.guard in self.stop_on:
                 raise one
@@ -132,8 +149,6 @@ class Guarded(Layer):
     def _readings(self, guard: Guard, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
         """A guard's readings after this step; what goes wrong in it is logged and counted."""
         self._attempt(guard, "observe", lambda: guard.observe(groups, rewards))
-        if (self.step - 1) % self.every == 0:
-            self._attempt(guard, "probe", lambda: guard.probe(_probed(self.reward, self.form)))
         found = dict.fromkeys(guard.measures, UNKNOWN)
         self._attempt(guard, "read", lambda: found.update(_named(guard)))
         return found
@@ -150,7 +165,7 @@ class Guarded(Layer):
             self.failed += 1
             log.warning(
                 "step %d: the guard %s could not %s (%s: %s); rewards are not touched",
-                self.step, guard.name, doing, type(error).__name__, reason(error),
+                self.step + (doing == "probe"), guard.name, doing, type(error).__name__, reason(error),
             )  # fmt: skip
 
     def _emit(self, readings: dict[str, dict[str, float]], seconds: float) -> None:

@@ -16,7 +16,7 @@ class Layer(Reward):
     """The rewards of `reward`, and something done with all of a step's once they are there.
 
     A trainer's adapter that has to ask the reward inside several times in a step (some of its groups fail) finds it by
-    `layers_of`, and calls `after` once.
+    `layers_of`, and calls `after` once; before that `probe`, where it `has_probes` and there is time.
     """
 
     reward: Reward
@@ -26,13 +26,25 @@ class Layer(Reward):
         """Those of the reward inside."""
         return self.reward.engines
 
+    @property
+    def has_probes(self) -> bool:
+        """Whether there is something to ask the reward inside besides this step's groups."""
+        return False
+
+    def probe(self) -> None:
+        """Ask it."""
+        return
+
     @abstractmethod
     def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
-        """What becomes of a step's rewards, in order."""
+        """What becomes of a step's rewards, in order; nothing is asked for it, so that it takes no time."""
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
-        return self.after(groups, self.reward.score_groups(groups))
+        rewards = self.reward.score_groups(groups)
+        if self.has_probes:
+            self.probe()
+        return self.after(groups, rewards)
 
     def during_training(self, *, sleep: bool = True, policy: Any = None) -> Reward:
         """The same, with the reward inside on the policy's own device: layers stay outermost."""

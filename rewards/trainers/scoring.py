@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, Literal
 
@@ -13,7 +14,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull, RemoteError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import layers_of
+from adjudge.rewards.guards.guard import metrics_of
+from adjudge.rewards.guards.layer import Layer, layers_of
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.call import Answer, Call
 
@@ -53,7 +55,9 @@ class Scorer:
     warning, and the groups it fails on abstain with "cancelled"; with "stop" it ends the run. Mistakes, such as a
     missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains
     with "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
-    around the reward (`Layer`).
+    around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too late
+    does not reach them. What they ask for themselves comes after a step's rewards, and costs none where the deadline
+    passes meanwhile.
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
@@ -64,52 +68,62 @@ class Scorer:
         self.reward = reward
         self.deadline = deadline
         self.on_failure = on_failure
-        self._busy = Lock()
+        self._busy, self._layering = Lock(), Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_busy"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_busy", "_layering")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._busy = Lock()
+        self.__dict__.update(state, _busy=Lock(), _layering=Lock())
 
     def score(self, groups: Sequence[Group]) -> Scored:
         """The rewards of each group, in order; raises what ends the run, wherever it is."""
-        return self._scored(groups, lambda: self._layered(groups, self._inside(groups, apart=False)))
+        return self.layered(groups, self.score_inside(groups))
 
-    def score_inside(self, groups: Sequence[Group]) -> Scored:
-        """The same without the layers around the reward: of a part of a step's groups."""
-        return self._scored(groups, lambda: self._inside(groups, apart=False))
+    def score_inside(self, groups: Sequence[Group], probe: bool = True) -> Scored:
+        """The same without what layers make of them: of a part of a step's groups, where several processes share them.
 
-    def layered(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> Scored:
-        """What the layers make of all rewards of a step, which `score_inside` gave."""
-        return self._scored(groups, lambda: self._layered(groups, rewards))
+        One of the processes should `probe`: have the layers ask what they want to know for themselves.
+        """
+        began = time.monotonic()
+        before = _tokens(self.reward)
+        rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), probe))
+        after = _tokens(self.reward)
+        return Scored(
+            rewards, time.monotonic() - began, after[0] - before[0], after[1] - before[1], metrics_of(self.reward)
+        )
+
+    def layered(self, groups: Sequence[Group], scored: Scored) -> Scored:
+        """The same with what the layers make of all rewards of a step."""
+        rewards = _all_rewards(self._layered(groups, scored.rewards))
+        return msgspec.structs.replace(scored, rewards=rewards, metrics=scored.metrics | metrics_of(self.reward))
 
     def score_apart(self, groups: Sequence[Group]) -> list[Answer]:
         """As `score`, of groups that only happen to be asked for together: an error is that of its own group."""
-        return self._within(groups, lambda: self._layered(groups, self._inside(groups, apart=True))) if groups else []
+        return self._layered(groups, self._within(groups, lambda: self._inside(groups, apart=True)))
 
-    def _scored(self, groups: Sequence[Group], ask: Callable[[], list[Answer]]) -> Scored:
-        began = time.monotonic()
-        before = _tokens(self.reward)
-        rewards = _all_rewards(self._within(groups, ask)) if groups else []
-        after = _tokens(self.reward)
-        computed, saved = after[0] - before[0], after[1] - before[1]
-        return Scored(rewards, time.monotonic() - began, computed, saved, dict(getattr(self.reward, "metrics", {})))
+    def _within(self, groups: Sequence[Group], ask: Callable[[], list[Answer]], probe: bool = True) -> Sequence[Answer]:
+        """The answers, or abstentions where there is a deadline and it passes; what is left of it is for probes."""
+        ends = None if self.deadline is None else time.monotonic() + self.deadline
+        answers = self._by(ends, ask) if groups else []
+        if answers is None:
+            _log.warning('reward "%s" took longer than %g s: %d groups abstain', self.name, self.deadline, len(groups))
+            return [_abstaining(group, "timeout") for group in groups]
+        for layer in layers_of(self.reward)[1] if probe else ():
+            if layer.has_probes and self._by(ends, partial(_probed, layer)) is None:
+                _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
+        return answers
 
-    def _within(self, groups: Sequence[Group], ask: Callable[[], list[Answer]]) -> list[Answer]:
-        """The answers, or abstentions where there is a deadline and it passes."""
-        if self.deadline is None:
+    def _by(self, ends: float | None, ask: Callable[[], list[Answer]]) -> list[Answer] | None:
+        """What comes of it once nothing else is under way, None where it is not done by then."""
+        if ends is None:
             with self._busy:
                 return ask()
-        ends = time.monotonic() + self.deadline
-        if self._busy.acquire(timeout=self.deadline):
-            call = Call(ask, self._busy, self.name)
-            call.start()
-            if (answers := call.answers_by(ends)) is not None:
-                return answers
-        _log.warning('reward "%s" took longer than %g s: %d groups abstain', self.name, self.deadline, len(groups))
-        return [_abstaining(group, "timeout") for group in groups]
+        if not self._busy.acquire(timeout=max(0.0, ends - time.monotonic())):
+            return None
+        call = Call(ask, self._busy, self.name)
+        call.start()
+        return call.answers_by(ends)
 
     def _inside(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
         answers = self._answers(layers_of(self.reward)[0], groups, apart)
@@ -123,8 +137,9 @@ class Scorer:
         if not layers or not pairs:
             return list(answers)
         known, rewards = [group for group, _ in pairs], [reward for _, reward in pairs]
-        for layer in layers:
-            rewards = layer.after(known, rewards)
+        with self._layering:
+            for layer in layers:
+                rewards = layer.after(known, rewards)
         left = iter(checked(rewards, known, self.name))
         return [next(left) if isinstance(one, GroupReward) else one for one in answers]
 
@@ -217,6 +232,11 @@ def _all_rewards(answers: Sequence[Answer]) -> list[GroupReward]:
         if isinstance(answer, AdjudgeError):
             raise answer
     return [answer for answer in answers if isinstance(answer, GroupReward)]
+
+
+def _probed(layer: Layer) -> list[Answer]:
+    layer.probe()
+    return []
 
 
 def _abstaining(group: Group, why: Reason) -> GroupReward:

@@ -186,21 +186,13 @@ class TrlReward(_Trl):
         groups = self._groups(self._cut([sample for samples in slices for sample in samples], self._size(log_metric)))
         placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
         rewards = [placed[place] for place in range(len(groups))]
-        rank, count = place_among_processes()
+        rank, _ = place_among_processes()
         first = sum(map(len, slices[:rank]))
         local = slice(first, first + len(slices[rank]))
         scored = _together([scored for _, scored in done], rewards)
-        if count > 1 and layers_of(self.scorer.reward)[1]:
-            outcome = attempt(lambda: self.scorer.layered(groups, rewards) if rank == 0 else None)
-            layered = values_of(share(outcome))[0]
-            assert layered is not None
-            scored = Scored(
-                layered.rewards,
-                scored.seconds + layered.seconds,
-                scored.tokens_computed + layered.tokens_computed,
-                scored.tokens_saved + layered.tokens_saved,
-                scored.metrics | layered.metrics,
-            )
+        if layers_of(self.scorer.reward)[1]:
+            outcome = attempt(lambda: self.scorer.layered(groups, scored) if rank == 0 else None)
+            scored = values_of(share(outcome))[0] or scored
         return self._report(groups, scored, local, log_metric, log_extra)
 
     def _share_of_work(
@@ -211,8 +203,7 @@ class TrlReward(_Trl):
         groups = self._groups(self._cut(samples, size))
         rank, count = place_among_processes()
         places = shares(groups, count)[rank]
-        score = self.scorer.score if count == 1 else self.scorer.score_inside
-        return places, score([groups[place] for place in places])
+        return places, self.scorer.score_inside([groups[place] for place in places], probe=rank == 0)
 
 
 class AsyncTrlReward(_Trl):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from adjudge.bench.perse import Chosen, Rated, Rating, ratings, read_chosen, read_rated, write_rows
+from adjudge.bench.perse import Chosen, Rated, Rating, ratings, read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
-from adjudge.rewards.wire import read_rows, reviewed_item_of, reviewed_pair_of
+from adjudge.rewards.wire import read_rows
 
 DATA = Path(__file__).parents[2].parent / "shared/data/perse"
 
@@ -94,16 +94,6 @@ def test_a_name_that_tells_no_aspect_is_refused(tmp_path: Path) -> None:
     for name in ("PerDOC.X.jsonl", "pairs.jsonl"):
         with pytest.raises(AdjudgeError, match="does not name its aspect"):
             read_chosen(written(tmp_path / name, compared(("a", "b", "A"))))
-
-
-def test_written_rows_are_what_the_judge_reads(tmp_path: Path) -> None:
-    rated = read_rated(written(tmp_path / "m.jsonl", {"examples": [example(1, 3), example(2, 8)]}))
-    chosen = read_chosen(written(tmp_path / "PerDOC.E.jsonl", compared(("c", "d", "B"), ("a", "b", "A"))))
-    write_rows(rated, tmp_path / "items.jsonl")
-    write_rows(chosen, tmp_path / "pairs.jsonl")
-    [item], [pair] = (read_rows(tmp_path / name) for name in ("items.jsonl", "pairs.jsonl"))
-    assert reviewed_item_of(item, 1) == rated[0].item and item.columns["expected"] == 8
-    assert reviewed_pair_of(pair, 1) == chosen[0].pair and pair.columns["expected"] == "a"
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"PerSE's samples are not at {DATA}")

@@ -64,6 +64,15 @@ def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.svg", "empty.png"]
 
 
+def test_lines_of_one_panel_are_told_apart_though_only_held_out_prompts_have_them(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    measured = {"pearson": 0.4, "spearman": 0.5, "order": 0.8, "mass": 0.9, "mass_least": 0.8}
+    lines = [{"step": step, "split": "held_out", "loss": 1.0, **measured} for step in (0, 5)]
+    draw_curves([[{"step": 1, "split": "train", "loss": 2.0}, *lines]], tmp_path / "c.svg", "a run")
+    text = (tmp_path / "c.svg").read_text()
+    assert all(f"<!-- {name} -->" in text for name in ("spearman", "order", "mass_least", "train", "held out"))
+
+
 def test_without_matplotlib_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(AdjudgeError, match=r"curves need matplotlib: pip install 'adjudge\[report\]'"):

@@ -166,8 +166,8 @@ class SlotTask(Task[Example]):
         """Loss, mean absolute error, correlations with people's mean scores, and label mass.
 
         `order` is the share of the comparisons between texts learnt together that come out as people's scores do.
-        `entropy` is that of the likeliest labels over all slots, `entropy_people` of people's: a judge that gives the
-        commonest score alone has none.
+        `entropy` is that of the likeliest labels over all slots, `entropy_known` that of the known ones: a judge that
+        gives the commonest score alone has none.
         """
         slots = [slot for example in examples for slot in example.slots]
         given = [answer for row in answers for answer in row]
@@ -182,7 +182,7 @@ class SlotTask(Task[Example]):
             "mass": fmean(answer.mass for answer in given),
             "mass_least": min(answer.mass for answer in given),
             "entropy": _entropy([_best(answer.probabilities) for answer in given]),
-            "entropy_people": _entropy([_best(slot.target) for slot in slots]),
+            "entropy_known": _entropy([_best(slot.target) for slot in slots]),
         }
         aspects = dict.fromkeys(slot.aspect for slot in slots)
         for aspect in aspects if len(aspects) > 1 else ():

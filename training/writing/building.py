@@ -14,7 +14,6 @@ import msgspec
 
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Message, Prompt
-from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.rewards import template
 from adjudge.rewards.wire import Row
@@ -25,7 +24,6 @@ from adjudge.training.writing.genres import GENRES, Genre, genre_of
 from adjudge.training.writing.passages import Language, language_of
 from adjudge.training.writing.texts import Source
 
-SAMPLING = Sampling(max_tokens=768, temperature=0.7)
 QUALITY = Labels(("1", "2", "3", "4", "5"), terminator="]]")
 LEAST = 4.0
 """The quality from which on a text is kept, as published."""

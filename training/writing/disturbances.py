@@ -16,7 +16,6 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Prompt
-from adjudge.engine.sampling import Sampling
 from adjudge.rewards import template
 from adjudge.rewards.wire import Row
 from adjudge.training.stages import Passed, Texts, Unusable, passed
@@ -24,7 +23,6 @@ from adjudge.training.writing.passages import Language, Unit, language_of, passa
 from adjudge.training.writing.texts import Source
 
 FOLDER = Path(__file__).parent / "prompts"
-SAMPLING = Sampling(max_tokens=1024, temperature=0.7)
 MOST = 3
 """Passages that are dropped or repeated at most, as published."""
 UNDISTURBED = "none"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch.distributed
@@ -12,11 +14,13 @@ import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from tests.rewards.guards.made import CANARIES
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Trips, fails_on_second
@@ -45,6 +49,7 @@ def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
         "levelled": (level, {}),
         "levelled again": (level, {}),
         "watched": (watched, {}),
+        "late in one": (late(rank), {}),
     }
     return found
 
@@ -52,6 +57,22 @@ def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
 def levelled() -> TrlReward:
     """A reward without its length trend from the second call on."""
     function = for_trl(LengthFree(Relative(), warmup=0), 2)
+    assert isinstance(function, TrlReward)
+    return function
+
+
+class Never(Relative):
+    """Does not come back."""
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        Event().wait()
+        raise AssertionError("nobody sets it")
+
+
+def late(rank: int) -> TrlReward:
+    """A watched reward whose deadline passes in the first process."""
+    inside = Never() if rank == 0 else Relative()
+    function = for_trl(Guarded(inside, [LengthGuard()]), 2, deadline=0.5 if rank == 0 else 60)
     assert isinstance(function, TrlReward)
     return function
 

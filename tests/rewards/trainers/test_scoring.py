@@ -13,7 +13,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard
 from adjudge.rewards.guards.guarded import Guarded
-from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.guards.length_free import LengthFree, LengthState
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.scoring import Scorer, checked
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, fails_on_second
@@ -79,7 +79,7 @@ class Seen(Guard):
         self.steps.append([group.prompt for group in groups])
 
     def probe(self, reward: Reward) -> None:
-        self.probed.append(len(self.steps))
+        self.probed.append(len(self.steps) + 1)
 
     def readings(self) -> dict[str, float]:
         return {}
@@ -109,6 +109,60 @@ def test_the_history_of_a_length_free_reward_is_that_of_steps_though_groups_are_
     assert first[0].rewards == (10.0, 30.0) and first[2].rewards == (30.0, 10.0)  # no slope before the first step
     assert whole.reward.state.groups == 2  # type: ignore[attr-defined]
     assert whole.score(groups).rewards[0].rewards == pytest.approx((20.0, 20.0))
+
+
+def test_a_call_that_is_late_leaves_no_trace_in_what_a_layer_remembers() -> None:
+    reward = Waiting()
+    free = LengthFree(reward)
+    scorer = Scorer(free, 0.05)
+    assert scorer.score(GROUPS).rewards[0].abstained == ("timeout", "timeout")
+    reward.go.set()
+    assert scorer._busy.acquire(timeout=60)  # it has ended
+    scorer._busy.release()
+    assert free.state == LengthState()
+    scorer.deadline = 60
+    scorer.score(GROUPS)
+    assert free.state.groups == 2
+
+
+class SlowToProbe(Waiting):
+    """Answers at once, but for what guards ask."""
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        return super().score_groups(groups) if groups[0].prompt == "probe" else Relative().score_groups(groups)
+
+
+class Probing(Seen):
+    """Asks the reward."""
+
+    def probe(self, reward: Reward) -> None:
+        reward.score_groups([Group("probe", ["A"])])
+        super().probe(reward)
+
+
+def test_guards_that_ask_for_longer_than_there_is_time_cost_no_reward(caplog: pytest.LogCaptureFixture) -> None:
+    reward = SlowToProbe()
+    scorer = Scorer(Guarded(reward, [seen := Probing()], every=3), 0.3)
+    assert scorer.score(GROUPS).rewards == Relative().score_groups(GROUPS)
+    assert "probes take longer than is left of 0.3 s" in caplog.text and seen.steps == [["Tell one.", "Tell two."]]
+    reward.go.set()
+    assert scorer._busy.acquire(timeout=60)  # it has ended
+    scorer._busy.release()
+    scorer.deadline = 60
+    for _ in range(3):
+        scorer.score(GROUPS)
+    assert seen.probed == [2, 4] and len(seen.steps) == 4  # the first ended after its step
+
+
+def test_a_step_without_rewards_is_not_probed_but_the_next_one_is() -> None:
+    reward = Waiting()
+    scorer = Scorer(Guarded(reward, [seen := Seen()], every=10), 0.05)
+    assert scorer.score(GROUPS).rewards == [LATE, LATE] and seen.probed == []
+    reward.go.set()
+    scorer.deadline = 60
+    for _ in range(3):
+        scorer.score(GROUPS)
+    assert seen.probed == [2]
 
 
 def test_what_a_layer_makes_of_rewards_is_checked_too() -> None:

@@ -47,6 +47,12 @@ def came(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return in_two_processes(tmp_path_factory.mktemp("processes"))
 
 
+def groups_of_second() -> list[Group]:
+    """The groups that the second of the two processes scores."""
+    groups = [Group(prompt, STORIES[2 * n : 2 * n + 2]) for n, prompt in enumerate(PROMPTS[::2])]
+    return [groups[place] for place in shares(groups, 2)[1]]
+
+
 def alone(function: TrlReward | AsyncTrlReward) -> list[float | None]:
     assert isinstance(function, TrlReward)
     return function(PROMPTS, STORIES, notes=NOTES)
@@ -72,6 +78,19 @@ def test_guards_see_all_groups_and_ask_their_own_texts_once(came: list[dict[str,
     assert came[0]["watched"]["metrics"] == came[1]["watched"]["metrics"]
     probes = {canary.prompt for canary in CANARIES}
     assert probes <= set(came[0]["watched"]["asked"]) and not probes & set(came[1]["watched"]["asked"])
+
+
+def test_a_judge_that_is_late_in_one_process_costs_the_groups_it_had_and_the_guards_see_the_others(
+    came: list[dict[str, Any]],
+) -> None:
+    rewards = came[0]["late in one"]["rewards"] + came[1]["late in one"]["rewards"]
+    reasons = [why for one in came for why in one["late in one"]["extra"]["relative/abstained"]]
+    whole = alone(for_trl(Relative(), 2))
+    kept = {group.prompt for group in groups_of_second()}
+    assert 0 < len(kept) < 3
+    assert rewards == [value if prompt in kept else None for prompt, value in zip(PROMPTS, whole, strict=True)]
+    assert reasons == [None if prompt in kept else "timeout" for prompt in PROMPTS]
+    assert dict(came[0]["late in one"]["metrics"])["relative/guards/failed"] == 0.0
 
 
 def test_every_group_is_scored_once_and_the_work_is_shared(came: list[dict[str, Any]]) -> None:

@@ -7,14 +7,16 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.wire import Row
 from adjudge.training.attrition import Count
 from adjudge.training.stages import Scores, Texts
-from adjudge.training.writing.building import SAMPLING, SCHEMA, Building, Candidate, candidates_of
+from adjudge.training.writing.building import SCHEMA, Building, Candidate, candidates_of
 from adjudge.training.writing.genres import GENRES, genre_of
 from tests.training.writing.grading import GradingEngine, construction
 
+SAMPLING = Sampling(max_tokens=768, temperature=0.7)
 GOOD = "The rain fell on the roof.\n\nNobody came.\n\nThe lamp went out."
 BAD = "buy now buy now"
 CHINESE = "雨下了一整天。\n\n没有人来。\n\n灯灭了。"

@@ -8,12 +8,14 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.wire import Row
 from adjudge.training.stages import Texts
-from adjudge.training.writing.disturbances import KINDS, SAMPLING, disturb, disturbed, parse_kinds
+from adjudge.training.writing.disturbances import KINDS, disturb, disturbed, parse_kinds
 from tests.rewards.scripted import ScriptedEngine
 
+SAMPLING = Sampling(max_tokens=768, temperature=0.7)
 LINES = [f"Paragraph {number}, of a kind." for number in range(6)]
 TEXT = "\n\n".join(LINES)
 CHINESE = "下雨了。他走了。天晴了。"
