@@ -26,6 +26,13 @@ PASSING = ("timeout", "cancelled")
 """Ends that lie in the moment: such a text is written again by a later run."""
 
 
+class Opening(msgspec.Struct, frozen=True):
+    """What texts are asked for with: a prompt, and a system turn of the row's own, used where `Asked` has none."""
+
+    prompt: str
+    system: str | None = None
+
+
 class Text(msgspec.Struct, frozen=True):
     """The `sample`-th text that a policy wrote to the prompt in that `place`; without one, how it `ended` says why."""
 
@@ -63,36 +70,50 @@ class Writer:
         self._who = (resolve(policy.model).fingerprint, adapter, number_type)
 
     def write(
-        self, prompts: Sequence[str], samples: range, written: Callable[[int], None] = lambda count: None
+        self, openings: Sequence[Opening], samples: range, written: Callable[[int], None] = lambda count: None
     ) -> list[Text]:
         """The texts to all prompts, those of one prompt together; `written` is told how many more there are."""
-        wanted = [(place, sample) for place in range(len(prompts)) for sample in samples]
-        keys = {wish: self.key(prompts[wish[0]], wish[1]) for wish in wanted}
+        wanted = [(place, sample) for place in range(len(openings)) for sample in samples]
+        keys = {wish: self.key(openings[wish[0]], wish[1]) for wish in wanted}
         known = {key: msgspec.json.decode(raw, type=Kept) for key, raw in self.journal.get(keys.values()).items()}
         written(sum(key in known for key in keys.values()))
         missing = [wish for wish, key in keys.items() if key not in known]
-        for wish, completion in self._answers(prompts, missing):
+        for wish, completion in self._answers(openings, missing):
             text = known[keys[wish]] = _kept(completion)
             if text.ended not in PASSING:
                 self.journal.put(keys[wish], msgspec.json.encode(text))
             written(1)
         return [Text(*wish, **msgspec.structs.asdict(known[key])) for wish, key in keys.items()]
 
-    def key(self, prompt: str, sample: int) -> str:
+    def key(self, opening: Opening, sample: int) -> str:
         """The journal's key: everything that decides the text."""
-        return content_key(policy=self._who, writing=self.writing, prompt=well_formed(prompt), sample=sample)
+        prompt, system = well_formed(opening.prompt), self._system(opening)
+        own = {} if system == self.writing.asked.system else {"system": system}
+        return content_key(policy=self._who, writing=self.writing, prompt=prompt, sample=sample, **own)
 
     def _answers(
-        self, prompts: Sequence[str], missing: Sequence[tuple[int, int]]
+        self, openings: Sequence[Opening], missing: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[tuple[int, int], Completion]]:
         if not missing:
             return
         engine = self._opened()
-        asked = [_prompt(engine, prompts[place], self.writing.asked) for place, _ in missing]
-        seeds = [seed_of(self.writing.seed, _plain(prompts[place]), sample, 0) for place, sample in missing]
+        asked = [self._prompt(engine, openings[place]) for place, _ in missing]
+        seeds = [seed_of(self.writing.seed, _plain(openings[place].prompt), sample, 0) for place, sample in missing]
         for number, completion in engine.generate_iter(asked, self.writing.sampling, seeds=seeds):
             yield missing[number], completion
         engine.sleep()  # the next one's memory
+
+    def _prompt(self, engine: EngineFace, opening: Opening) -> Prompt:
+        if not self.writing.asked.chat:
+            return _plain(opening.prompt)
+        said = self._system(opening)
+        system = [] if said is None else [Message("system", _plain(said))]
+        return engine.chat([*system, Message("user", _plain(opening.prompt))])
+
+    def _system(self, opening: Opening) -> str | None:
+        """As in training: that of all prompts, or else the row's own; plain prompts have none."""
+        asked = self.writing.asked
+        return opening.system if asked.chat and asked.system is None else asked.system
 
     def _opened(self) -> Engine:
         from adjudge.engine.engine import Engine
@@ -104,13 +125,6 @@ def _kept(completion: Completion) -> Kept:
     whole = completion.finish_reason in ("stop", "length")
     text = well_formed(completion.text.strip()) if whole else None
     return Kept(text, completion.finish_reason, len(completion.token_ids))
-
-
-def _prompt(engine: EngineFace, prompt: str, asked: Asked) -> Prompt:
-    if not asked.chat:
-        return _plain(prompt)
-    system = [] if asked.system is None else [Message("system", _plain(asked.system))]
-    return engine.chat([*system, Message("user", _plain(prompt))])
 
 
 def _plain(text: str) -> Prompt:

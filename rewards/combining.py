@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OF_THE_TEXT = "words"
 """The measure that is no part's own, and so is not named after one."""
+TAKEN = (OF_THE_TEXT, "abstained")
+"""Names that trainers' logs and the journal of a run have for something else."""
 
 _log = logging.getLogger("adjudge")
 
@@ -130,6 +132,8 @@ def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
     for part in parts:
         if not part or "/" in part:
             raise AdjudgeError(f'a part is called "{part}": give it a name without a slash')
+        if part in TAKEN:
+            raise AdjudgeError(f'a part is called "{part}": that is something else in logs, rename it')
     return {part: reward_of(reward, part) for part, reward in parts.items()}
 
 

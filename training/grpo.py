@@ -102,7 +102,7 @@ def train_grpo(
             model=policy.model,
             processing_class=policy.tokenizer,
             reward_funcs=[_reward_function(watched, recipe, folder)],
-            args=_arguments(recipe, batch, steps, begun, held_out=bool(prompts.held_out)),
+            args=_arguments(recipe, batch, steps, begun, len(prompts.held_out)),
             train_dataset=_order(recipe, prompts, steps),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
@@ -126,7 +126,7 @@ class _Trainer(GRPOTrainer):
         """Write none: recipe.json says what was done, and a card would only name a folder of this machine."""
 
 
-def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, *, held_out: bool) -> Any:
+def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_out: int) -> Any:
     """The recipe in TRL's words."""
     generation, optimiser, log = recipe.generation, recipe.optimiser, recipe.logging
     return GRPOConfig(
@@ -152,7 +152,7 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, *, he
         max_steps=steps,
         per_device_train_batch_size=batch.micro,
         gradient_accumulation_steps=batch.accumulate,
-        per_device_eval_batch_size=generation.group * max(1, HELD_OUT_BATCH // generation.group),
+        per_device_eval_batch_size=held_out_batch(held_out, generation.group, begun.state.num_processes),
         num_iterations=optimiser.iterations,
         learning_rate=optimiser.lr,
         lr_scheduler_type="constant_with_warmup" if optimiser.schedule == "constant" else optimiser.schedule,
@@ -176,11 +176,25 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, *, he
         save_total_limit=log.keep,
         eval_strategy="steps" if held_out and log.evaluate_every else "no",
         eval_steps=log.evaluate_every or None,
-        eval_on_start=held_out and begun.checkpoint is None,
+        eval_on_start=bool(held_out) and begun.checkpoint is None,
         log_completions=log.completions,
         report_to=list(log.report_to) or "none",
         disable_tqdm=True,
     )
+
+
+def held_out_batch(prompts: int, group: int, processes: int) -> int:
+    """Completions to held-out prompts that a process writes at once: about `HELD_OUT_BATCH`, and all batches alike.
+
+    Trainers take the mean over batches, and fill the last one up with completions to prompts that were answered before;
+    with more processes than a group can be cut into, some prompts then still count twice.
+    """
+    fitting = [
+        size
+        for size in range(1, max(HELD_OUT_BATCH, group) + 1)
+        if size * processes % group == 0 and prompts * group % (size * processes) == 0
+    ]
+    return fitting[-1] if fitting else group
 
 
 def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState) -> Reward:

@@ -136,7 +136,7 @@ def _renamed(row: Row, columns: Mapping[str, str]) -> Row:
 
 
 def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
-    """A prompt as the trainer takes it; a row's own column `system` comes before the recipe's."""
+    """A prompt as the trainer takes it; the recipe's `system` comes before a row's own."""
     text = row.text("prompt", NEEDED_BY)
     if not data.chat:
         return text

@@ -78,7 +78,7 @@ class Recorded:
         table: dict[str, Sequence[Any]] = {}
 
         def note(column: str, values: list[Any]) -> None:
-            table[column.removeprefix(f"{self.__name__}/")] = values
+            table[column.removeprefix(f"{self.__name__}/")] = values[-len(texts) :]  # a new one has earlier rows, too
             log_extra(column, values)
 
         logs = {"trainer_state": trainer_state, "log_extra": note, "log_metric": log_metric}

@@ -63,7 +63,8 @@ class Begun(msgspec.Struct, frozen=True):
     def finished(self, step: int, metric: str) -> Run:
         """What it came to, once all processes are here; `metric` is what held-out rows are measured by."""
         self.state.wait_for_everyone()
-        lines = [line for line in read_metrics(self.folder.metrics) if line["split"] == "held_out"]
+        logged = read_metrics(self.folder.metrics) if self.folder.metrics.exists() else []
+        lines = [line for line in logged if line["split"] == "held_out"]
         held_out = [line.get(metric) for line in lines]
         before, after = (held_out[0], held_out[-1]) if len(held_out) > 1 else (None, None)
         return Run(self.folder, step, before, after, self.state.is_main_process)

@@ -195,7 +195,9 @@ def bench_policy(
         bool | None,
         typer.Option("--chat/--no-chat", help="Ask in the chat template (default: as in training, or yes)."),
     ] = None,
-    system: Annotated[str | None, typer.Option(help="A system message (default: as in training, or none).")] = None,
+    system: Annotated[
+        str | None, typer.Option(help="A system message (default: as in training, or the row's `system`, or none).")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first prompts.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws other texts.")] = 0,
     judge: Annotated[

@@ -17,7 +17,7 @@ from adjudge.bench.measurement import write_rows
 from adjudge.bench.policies import Policy, asked_of, base_of, policy_of
 from adjudge.bench.policy_bouts import Bout, Match, Referee, matches_of, subject_of
 from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
-from adjudge.bench.policy_texts import Text, Writer, Writing
+from adjudge.bench.policy_texts import Opening, Text, Writer, Writing
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import make_folder_of, open_output
 from adjudge.commands.resumable import Earlier, alone, check_earlier, keeping
@@ -64,6 +64,7 @@ def evaluate_policies(
     for row in rows:
         row.text("prompt", NEEDED_BY)
         row.optional_text("reference", NEEDED_BY)
+        row.optional_text("system", NEEDED_BY)
     policies = [policy_of(name) for name in dict.fromkeys(names)]
     first = base_of(policies, base)
     writing = Writing(asked_of([*policies, first], chat, system), sampling, seed)
@@ -98,15 +99,15 @@ def _write(
     dtype: str,
 ) -> dict[str, list[Text]]:
     """What each policy writes; the first writes twice as much, the second half for all to be held against."""
-    prompts = [row.columns["prompt"] for row in rows]
+    openings = [Opening(row.columns["prompt"], row.optional_text("system", NEEDED_BY)) for row in rows]
     wanted = {policy.name: range(samples if place else 2 * samples) for place, policy in enumerate(policies)}
-    with _bar("writing", len(prompts) * sum(map(len, wanted.values()))) as (progress, task):
+    with _bar("writing", len(openings) * sum(map(len, wanted.values()))) as (progress, task):
         written = {}
         for policy in policies:
             progress.update(task, description=f"writing: {Path(policy.name).name}")
             writer = Writer(policy, writing, book, device=device, dtype=dtype)
             written[policy.name] = writer.write(
-                prompts, wanted[policy.name], lambda count: progress.advance(task, count)
+                openings, wanted[policy.name], lambda count: progress.advance(task, count)
             )
     return written
 

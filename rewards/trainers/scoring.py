@@ -245,7 +245,7 @@ def _abstaining(group: Group, why: Reason) -> GroupReward:
 
 
 def _tokens(reward: Reward) -> tuple[int, int]:
-    """Tokens that the reward's engines have computed and saved so far."""
-    stats = [engine.stats for engine in reward.engines]
+    """Tokens that the reward's engines have computed and saved so far, each counted once though parts share it."""
+    stats = [engine.stats for engine in {id(engine): engine for engine in reward.engines}.values()]
     computed = sum(one.tokens_computed for one in stats)
     return computed, sum(one.prompt_tokens for one in stats) - computed

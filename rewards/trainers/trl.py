@@ -82,7 +82,8 @@ class _Trl:
         self.reference = reference
         self.__name__ = scorer.name  # how TRL's logs call it
         self.measures: dict[str, float] = {}
-        self._parts: tuple[str, ...] = ()
+        self._columns: tuple[str, ...] = ("abstained",)
+        self._rows = 0
         self._warned = False
 
     def _samples(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[Sample]:
@@ -128,22 +129,23 @@ class _Trl:
             for measure, value in self.measures.items():
                 log_metric(f"{name}/{measure}", value)
         if log_extra is not None:
-            for column, values in self._breakdown(scored.rewards).items():
-                log_extra(f"{name}/{column}", values[local])
+            for column, values in self._breakdown(scored.rewards, local).items():
+                log_extra(f"{name}/{column}", values)
         return [value for reward in scored.rewards for value in reward.settled][local]
 
-    def _breakdown(self, rewards: Sequence[GroupReward]) -> dict[str, list[Any]]:
-        """Each completion's parts and reason, for the table of completions: the same columns in every step.
+    def _breakdown(self, rewards: Sequence[GroupReward], local: slice) -> dict[str, list[Any]]:
+        """Parts and reason of this process's completions, for the table of completions: the same columns in every step.
 
-        A column that stays away for a step leaves the table with rows of an earlier one.
+        A column that stays away for a step leaves the table with rows of an earlier one. One that was not there before
+        (nothing but abstentions has no parts) begins with a None for every completion before, in the first process.
         """
-        found = [name for reward in rewards for name in reward.parts]
-        self._parts = tuple(dict.fromkeys((*self._parts, *found)))
-        table: dict[str, list[Any]] = {"abstained": [why for reward in rewards for why in reward.abstained]}
-        for name in self._parts:
-            table[name] = [
-                value for reward in rewards for value in reward.parts.get(name, (None,) * len(reward.rewards))
-            ]
+        before, rows = self._columns, self._rows if place_among_processes()[0] == 0 else 0
+        self._columns = tuple(dict.fromkeys((*before, *(name for reward in rewards for name in reward.parts))))
+        self._rows += sum(len(reward.rewards) for reward in rewards)
+        table = {"abstained": [why for reward in rewards for why in reward.abstained][local]}
+        for name in self._columns[1:]:
+            values = [value for reward in rewards for value in reward.parts.get(name, (None,) * len(reward.rewards))]
+            table[name] = [*([] if name in before else [None] * rows), *values[local]]
         return table
 
     def _warn_unless_alone(self, log_metric: LogMetric) -> None:

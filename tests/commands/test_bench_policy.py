@@ -76,6 +76,24 @@ def test_a_stopped_evaluation_goes_on_to_the_bytes_of_one_that_never_stopped(
     assert (tmp_path / "whole/out/wins.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_rows_own_system_turn_is_what_it_is_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    for system, *more in (
+        ("Be brief.",),
+        ("",),
+        ("", "--system", "Be brief."),
+        ("Be long.", "--no-chat"),
+        ("", "--no-chat"),
+    ):
+        monkeypatch.setattr(f"{__name__}.ROWS", [{"prompt": "one", "system": system}])
+        folder = tmp_path / str(len(written))
+        folder.mkdir()
+        run(OTHER, *options(folder, "--judge", "pointwise", *more))
+        written.append([text["text"] for text in lines(folder / "out/texts.jsonl")])
+    own, none, told, *plain = written
+    assert own == told != none and plain[0] == plain[1] != none
+
+
 def test_a_finished_one_opens_no_policy_again_and_takes_more_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

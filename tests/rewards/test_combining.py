@@ -163,6 +163,8 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
     [
         (lambda: WeightedSum({}), "no parts are given"),
         (lambda: WeightedSum({"a/b": number}), 'a part is called "a/b"'),
+        (lambda: Product({"words": number}), 'a part is called "words": that is something else in logs'),
+        (lambda: WeightedSum({"abstained": number}), 'a part is called "abstained"'),
         (lambda: WeightedSum({"a": number}, {"b": 1.0}), 'there is a weight for "b", but no such part: choose a'),
         (lambda: WeightedSum({"a": number}, {"a": math.nan}), 'the weight of "a" is nan'),
         (lambda: WeightedSum({"a": number}, {"a": 0.0}), "all weights are 0"),

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.wire import Row
-from adjudge.training.grpo import _record, train_grpo
+from adjudge.training.grpo import HELD_OUT_BATCH, _record, held_out_batch, train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.prompts import Prompts
 from adjudge.training.replay import replay_rewards
+from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import PROMPTS, Vowels, tiny_recipe
 
@@ -295,3 +297,52 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
     places = [(one.rewarded.step, one.rewarded.split, one.rewarded.place) for one in replayed]
     assert all(one.equal for one in replayed) and len(set(places)) == len(places)
     assert [place for step, _, place in places if step == 1] == [0, 1, 2, 3, 4, 5]
+
+
+class Nine(Vowels):
+    """1 for the prompt "nine", 0 for the others; the first call takes `seconds`."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def _group(self, group: Group) -> GroupReward:
+        time.sleep(self.seconds)
+        self.seconds = 0.0
+        values = (float(group.prompt.endswith("nine")),) * len(group.responses)
+        return GroupReward(values, (None,) * len(values), {"nine": values})
+
+
+NINE = ["a", "b", *(f"number {n}" for n in range(8)), "nine"]
+
+
+def test_what_held_out_prompts_come_to_is_their_mean_whatever_their_number(tmp_path: Path) -> None:
+    tables = {"data": {"prompts": NINE, "held_out": 9}, "optimiser": {"steps": 1}}
+    assert train_grpo(tiny_recipe(tmp_path, **tables), reward=Nine()).before == pytest.approx(1 / 9)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_batches_of_held_out_prompts_are_alike_and_of_whole_groups(processes: int) -> None:
+    for prompts in range(1, 40):
+        for group in (2, 4, 8, 12, 16, 32):
+            size = held_out_batch(prompts, group, processes)
+            if group % processes == 0:
+                assert prompts * group % (size * processes) == 0 and size <= max(HELD_OUT_BATCH, group)
+            assert size * processes % group == 0
+    assert held_out_batch(8, 8, 1) == 16 and held_out_batch(9, 8, 1) == 8 and held_out_batch(5, 8, 3) == 8
+
+
+def test_a_first_call_that_is_too_late_leaves_the_table_of_completions_whole(tmp_path: Path) -> None:
+    tables = {"data": {"prompts": NINE, "held_out": 9}, "optimiser": {"steps": 1}}
+    recipe = tiny_recipe(tmp_path, **tables, reward={"deadline": 0.5, "journal": True}, logging={"completions": True})
+    run = train_grpo(recipe, reward=Nine(seconds=1.0))
+    lines = [one for one in read_rewards(run.folder.rewards) if one.split == "held_out" and one.step == 0]
+    assert len(lines) == 18 and {line.abstained for line in lines} == {"timeout", None}
+    assert all((line.reward is None) == (line.parts.get("nine") is None) for line in lines)
+
+
+def test_a_run_that_ends_before_anything_is_logged_has_ended_well(tmp_path: Path) -> None:
+    recipe = tiny_recipe(tmp_path, optimiser={"steps": 2}, logging={"every": 10})
+    run = train_grpo(recipe, reward=Vowels())
+    assert run.folder.policy.is_dir() and (run.before, run.after) == (None, None)
+    assert train_grpo(recipe, reward=Vowels(), resume=True).step == 2

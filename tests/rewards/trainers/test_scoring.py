@@ -280,6 +280,21 @@ def test_options_are_checked() -> None:
         Scorer(Relative(), on_failure="fail")  # type: ignore[arg-type]
 
 
+def test_an_engine_that_several_parts_share_is_counted_once() -> None:
+    judged = Judged()
+
+    class Twice(Told):
+        engines = property(lambda self: judged.engines * 2)  # type: ignore[assignment]
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            return judged.score_groups(groups)
+
+    judged.score_groups(GROUPS[:1])
+    stats = judged.engines[0].stats
+    before = stats.tokens_computed
+    assert Scorer(Twice(len)).score(GROUPS).tokens_computed == judged.engines[0].stats.tokens_computed - before > 0
+
+
 def test_the_tokens_of_the_rewards_engine_are_counted_from_its_first_call_on() -> None:
     scorer = Scorer(Judged())
     first = scorer.score(GROUPS)

@@ -109,6 +109,21 @@ def test_every_process_logs_the_same_metrics_in_the_same_order(came: list[dict[s
     assert "judged/length_slope" in metrics
 
 
+def test_a_part_that_comes_late_stands_in_a_column_as_long_as_the_others() -> None:
+    nothing, table = Told(lambda response: None), dict[str, list[Any]]()
+    nothing.name = "relative"
+    function = for_trl(nothing, 2)
+
+    def log_extra(column: str, values: list[Any]) -> None:
+        table.setdefault(column, []).extend(values)
+
+    for reward in (nothing, Relative(), nothing):
+        function.scorer.reward = reward
+        function(PROMPTS, STORIES, log_extra=log_extra)
+    lengths = [float(len(story)) for story in STORIES]
+    assert table["relative/length"] == [None] * 6 + lengths + [None] * 6 and len(table["relative/abstained"]) == 18
+
+
 def test_the_breakdown_of_a_process_is_of_its_own_completions(came: list[dict[str, Any]]) -> None:
     lengths = [float(len(story)) for story in STORIES]
     assert came[0]["relative"]["extra"] == {"relative/abstained": [None] * 3, "relative/length": lengths[:3]}
