@@ -25,8 +25,12 @@ class Call:
 
     @property
     def cached_tokens(self) -> int:
-        """How many of `prompt_tokens` stood in the cache, or were promised to another request, when they were due."""
-        return max(0, self.prompt_tokens - sum(max(0, request.missed) for request in self.requests))
+        """How many of `prompt_tokens` stood in the cache, or were promised to another request, when they were due.
+
+        None of a request that was given up before it was due.
+        """
+        missed = sum(len(one.tokens) if one.missed < 0 else one.missed for one in self.requests)
+        return max(0, self.prompt_tokens - missed)
 
     def asks(self, tokens: Tokens) -> None:
         """Count a prompt that is to be computed."""

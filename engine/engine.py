@@ -25,6 +25,7 @@ from adjudge.engine.errors import AdjudgeError, NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
+from adjudge.engine.labels import LabelSet
 from adjudge.engine.lent import Lent
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
@@ -158,10 +159,12 @@ class Engine(EngineFace):
         self.runner.require_head()
         call = Call()
         readers: dict[Tokens, Reader] = {}
-        for place, (tokens, label_set) in enumerate(self.compiled(prompts, labels)):
+        compiled = self.compiled(prompts, labels)
+        self._check_readings(compiled)
+        for place, (tokens, label_set) in enumerate(compiled):
             job = ScoreJob(call, place, label_set, len(tokens))
             call.open += 1
-            if len(tokens) + label_set.depth > self.max_prompt_tokens:
+            if not self._fits(tokens, label_set):
                 call.answer(place, Score.abstained(label_set.labels, "too_long", len(tokens)))
                 continue
             call.asks(tokens)
@@ -170,6 +173,14 @@ class Engine(EngineFace):
                 readers.setdefault(path, Reader(path, keep=0)).reads.append((job, number))
         call.requests += _ordered(list(readers.values()))
         return call
+
+    def _fits(self, tokens: Tokens, label_set: LabelSet) -> bool:
+        return len(tokens) + label_set.depth <= self.max_prompt_tokens
+
+    def _check_readings(self, compiled: Sequence[tuple[Tokens, LabelSet]]) -> None:
+        """Refuse more readings than ever fit in the queue, before each of them gets a path of its own."""
+        fitting = {(tokens, id(one)): len(one.reads) for tokens, one in compiled if self._fits(tokens, one)}
+        self.scheduler.check_room(sum(fitting.values()))
 
     def generate_call(
         self,
@@ -184,7 +195,7 @@ class Engine(EngineFace):
         tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         if seeds is None:
             seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
-        end_ids, decode = self.runner.end_ids, self.tokenizer.decode
+        end_ids, decode = self.runner.end_ids, self.tokenizer.decode_on
         for writer in writers(call, tokens, sampling, seeds, end_ids, decode, self._grammars):
             writer.room = min(writer.room, self.max_prompt_tokens - writer.prompt_tokens)
             if writer.room < 1:

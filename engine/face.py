@@ -56,7 +56,7 @@ class EngineFace(ABC):
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.stats = Stats()
-        self._compile_labels = lru_cache(maxsize=1024)(partial(compile_labels, tokenizer=tokenizer))
+        self._compile_labels = lru_cache(maxsize=256)(partial(compile_labels, tokenizer=tokenizer))
         self._byte_table = cache(lambda: byte_table(tokenizer.inner, self.tokenizer.vocab_size))
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 
 from adjudge.engine.errors import PromptError
 from adjudge.engine.sampling import Sampling
+
+log = logging.getLogger("adjudge")
 
 FORMS = ("json_schema", "choices", "regex")
 
@@ -30,6 +33,8 @@ class Form:
     def take(self, token: int) -> bool:
         """Go on by a token; whether nothing may follow."""
         self._matcher.consume_token(token)
+        if self._matcher.is_error():
+            log.warning("a text ends before it has its form: %s", self._matcher.get_error().strip().splitlines()[0])
         return bool(self._matcher.is_stopped())
 
     @property
@@ -76,5 +81,6 @@ def _grammar(sampling: Sampling) -> str | None:
         except ValueError as error:
             raise PromptError(f"json_schema is no JSON schema ({error})") from error
     if sampling.choices is not None:
-        return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, sampling.choices)))
+        # One terminal, not a rule: of a rule's alternatives llguidance follows no more than 2,000.
+        return LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, sampling.choices)))
     return None if sampling.regex is None else LLMatcher.grammar_from_regex(sampling.regex)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -15,6 +15,12 @@ Encode = Callable[[str], Tokens]
 
 CONTEXT_CHARACTERS = 64
 """How much of the text before the answer slot decides the labels' tokens."""
+LONGEST = 64
+"""Tokens of one label at most; after each of them a distribution is read."""
+MOST = 4096
+"""Tokens of all labels of a set at most."""
+LETTERS = 16
+"""Characters of a token, generously, where a label is too long to count its tokens."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -102,10 +108,11 @@ class LabelSet(msgspec.Struct, frozen=True):
 def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokenizer) -> LabelSet:
     """Labels as they continue `suffix`, the text before the answer slot (its last characters decide).
 
-    Raises LabelError for no labels, an empty or doubled label, one value too many or too few, and two labels that
-    share a spelling.
+    Raises LabelError for no labels, an empty or doubled label, one value too many or too few, two labels that share a
+    spelling, one of more than `LONGEST` tokens, and more than `MOST` tokens in all.
     """
     check_labels(labels)
+    _check_size(labels, len(labels.labels))
     suffix = suffix[-CONTEXT_CHARACTERS:]
 
     def encode(text: str) -> Tokens:
@@ -117,8 +124,20 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
         for ids in _variants(label, suffix, base, encode, labels.variants):
             if (other := spellings.setdefault(ids, index)) != index:
                 raise LabelError(f'labels "{labels.labels[other]}" and "{label}" are the same tokens here: rename one')
+            if len(ids) > LONGEST:
+                raise LabelError(f'label "{label[:40]}" has {len(ids)} tokens: at most {LONGEST}')
+    _check_size(labels, sum(map(len, spellings)))
     ends = _terminated(labels, spellings, suffix, base, encode)
-    return _trie(labels, ends)
+    return _label_set(labels, ends)
+
+
+def _check_size(labels: Labels, tokens: int) -> None:
+    """Refuse at once what would take time and memory; `tokens` is what the labels come to at least."""
+    for label in labels.labels:
+        if len(label) > LONGEST * LETTERS:
+            raise LabelError(f'label "{label[:40]}" has {len(label)} characters: at most {LONGEST} tokens')
+    if tokens > MOST:
+        raise LabelError(f"{len(labels.labels)} labels come to {tokens} tokens or more: at most {MOST}, give fewer")
 
 
 def check_labels(labels: Labels) -> None:
@@ -153,40 +172,69 @@ def _variants(label: str, suffix: str, base: Tokens, encode: Encode, variants: b
     return found
 
 
+class _Trie:
+    """Token paths that share their beginnings: of each node the tokens that follow, with their place and their node."""
+
+    def __init__(self, paths: Iterable[Tokens]) -> None:
+        self.children: list[dict[int, tuple[int, int]]] = [{}]
+        for ids in paths:
+            node = 0
+            for token in ids:
+                following = self.children[node]
+                if token not in following:
+                    following[token] = len(following), len(self.children)
+                    self.children.append({})
+                node = following[token][1]
+
+    def find(self, ids: Tokens) -> int | None:
+        """The node at the end of a path, None where no path goes along it."""
+        node = 0
+        for token in ids:
+            if token not in self.children[node]:
+                return None
+            node = self.children[node][token][1]
+        return node
+
+
 def _terminated(
     labels: Labels, spellings: dict[Tokens, int], suffix: str, base: Tokens, encode: Encode
 ) -> dict[Tokens, tuple[int, bool]]:
     """Every spelling's full path, and whether it must stop there because another goes on from it."""
+    trie = _Trie(spellings)
     ends: dict[Tokens, tuple[int, bool]] = {}
     for ids, index in spellings.items():
-        goes_on = any(len(other) > len(ids) and other[: len(ids)] == ids for other in spellings)
+        goes_on = bool(trie.children[trie.find(ids) or 0])
         if goes_on and labels.terminator:
             label = labels.labels[index]
             whole = _continuation(label + labels.terminator, suffix, base, encode)
             ids = whole if whole[: len(ids)] == ids and len(whole) > len(ids) else ids + encode(labels.terminator)
-            goes_on = any(other[: len(ids)] == ids for other in spellings)
+            goes_on = trie.find(ids) is not None
         ends[ids] = (index, goes_on)
     return ends
 
 
-def _trie(labels: Labels, ends: dict[Tokens, tuple[int, bool]]) -> LabelSet:
-    children: dict[Tokens, list[int]] = {(): []}
+def _label_set(labels: Labels, ends: dict[Tokens, tuple[int, bool]]) -> LabelSet:
+    """What is read once for all labels that begin alike, and how each label is made of it."""
+    trie = _Trie(ends)
+    reads: dict[int, Read] = {}
+    steps: list[list[tuple[int, int]]] = []
+    places: dict[int, int] = {}
     for ids in ends:
+        node, taken = 0, []
         for depth, token in enumerate(ids):
-            following = children.setdefault(ids[:depth], [])
-            if token not in following:
-                following.append(token)
-    paths = {path: index for index, path in enumerate(children)}
+            following = trie.children[node]
+            if node not in reads:
+                places[node] = len(reads)
+                reads[node] = Read(ids[:depth], tuple(following))
+            place, after = following[token]
+            taken.append((places[node], place))
+            node = after
+        steps.append(taken)
     spellings = tuple(
-        Spelling(
-            label,
-            tuple((paths[ids[:depth]], children[ids[:depth]].index(token)) for depth, token in enumerate(ids)),
-            paths[ids] if stops else None,
-        )
-        for ids, (label, stops) in ends.items()
+        Spelling(label, tuple(taken), places.get(trie.find(ids) or 0) if stops else None)
+        for (ids, (label, stops)), taken in zip(ends.items(), steps, strict=True)
     )
-    reads = tuple(Read(path, tuple(tokens)) for path, tokens in children.items())
-    return LabelSet(labels.labels, labels.numbers, reads, spellings)
+    return LabelSet(labels.labels, labels.numbers, tuple(reads.values()), spellings)
 
 
 def _log_sum_exp(values: Sequence[float]) -> float:

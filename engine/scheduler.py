@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection
 
 from adjudge.engine.blocks import OutOfBlocks
-from adjudge.engine.errors import QueueFull
+from adjudge.engine.errors import AdjudgeError, QueueFull
 from adjudge.engine.radix import RadixCache
 from adjudge.engine.step import Request, Step
 
@@ -59,8 +59,9 @@ class Scheduler:
     def add(self, *requests: Request) -> None:
         """Queue requests, each of which must fit in the pool when nothing else is there.
 
-        Raises QueueFull, and queues none, when there would be more than `max_queue` waiting.
+        Raises QueueFull, and queues none, when there would be more than `max_queue` waiting, and as `check_room`.
         """
+        self.check_room(len(requests))
         waiting = len(self._waiting)
         if self.max_queue is not None and waiting + len(requests) > self.max_queue:
             raise QueueFull(
@@ -70,6 +71,14 @@ class Scheduler:
             request.arrival = next(self._arrivals)
             self._hurried |= request.deadline < math.inf
             self._wait(request)
+
+    def check_room(self, count: int) -> None:
+        """Raise AdjudgeError for more requests at once than an empty queue takes: waiting would not help."""
+        if self.max_queue is not None and count > self.max_queue:
+            raise AdjudgeError(
+                f"this call needs {count} places in a queue of {self.max_queue}: ask for less at once, or raise"
+                " max_queue"
+            )
 
     def schedule(self) -> Step:
         """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones."""

@@ -19,6 +19,9 @@ BLANKS = " \t\r\n\u2581"
 ELLIPSIS = "\n[...]\n"
 """Stands where the middle of a text was cut out."""
 
+KEPT = 16_384
+"""Characters of the longest text whose tokens are kept: longer ones are rarely asked for twice, and hold memory."""
+
 
 class Tokenizer:
     """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text."""
@@ -40,7 +43,12 @@ class Tokenizer:
         # Runs of spaces and newlines are added tokens of some vocabularies; they mean nothing but themselves.
         self._powerful = frozenset(token["id"] for token in added if token["special"] or token["content"].strip(BLANKS))
         self._bos = _leading_ids(tokenizer)
-        self.encode = lru_cache(maxsize=512)(self._encode)
+        self._kept = lru_cache(maxsize=512)(self._encode)
+        self._before = self.encode("a", False)[-1:] if _strips(plain["decoder"]) else ()
+
+    def encode(self, text: str, trusted: bool) -> Tokens:
+        """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`."""
+        return (self._kept if len(text) <= KEPT else self._encode)(text, trusted)
 
     def _encode(self, text: str, trusted: bool) -> Tokens:
         """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""
@@ -138,6 +146,12 @@ class Tokenizer:
         """The text of token ids, special tokens included."""
         return str(self.inner.decode(list(ids), skip_special_tokens=False))
 
+    def decode_on(self, ids: Sequence[int]) -> str:
+        """The text of token ids that go on from others: with the space that stands first in it, where one does."""
+        return (
+            self.decode([*self._before, *ids])[len(self.decode(self._before)) :] if self._before else self.decode(ids)
+        )
+
 
 def well_formed(text: str) -> str:
     """`text` with surrogate pairs joined and lone surrogates replaced by U+FFFD, so that it can be encoded at all."""
@@ -146,6 +160,12 @@ def well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def _strips(decoder: dict[str, Any] | None) -> bool:
+    """Whether a backend's decoder takes the first space of a text away, as sentencepiece's do."""
+    steps = (decoder or {}).get("decoders", [decoder or {}])
+    return any(step.get("type") in ("Strip", "Metaspace") for step in steps)
 
 
 def _leading_ids(tokenizer: Any) -> Tokens:

@@ -77,7 +77,7 @@ class Writer(Request):
         self.done = True
         ids = self.generated
         if self.text is None:
-            ended = ids and ids[-1] in self.end_ids and reason == "stop"
+            ended = ids and ids[-1] in self.end_ids and (reason == "stop" or not self.sampling.ignore_eos)
             self.text = self.decode(ids[:-1] if ended else ids)
         completion = Completion(
             self.prompt, self.sample, self.text, tuple(ids), reason, tuple(self.logprobs), self.prompt_tokens

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request
+from litestar.exceptions import InternalServerException
 
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.tokenizer import well_formed
@@ -30,6 +31,8 @@ class JsonRequest(Request[Any, Any, Any]):
                 body = await super().body()
         except TimeoutError as error:
             raise HttpError(408, f"the body did not arrive within {seconds:g} s") from error
+        except InternalServerException as error:  # litestar's word for it
+            raise HttpError(499, "the client has gone") from error
         if not body:
             raise HttpError(400, "the body is empty: send a JSON object")
         return body

@@ -75,5 +75,5 @@ async def classify(
             Classified(place, LABEL, [] if reward.value is None else [reward.value], reason=reward.reason)
             for place, reward in enumerate(found)
         ],
-        Usage.of(sum(reward.prompt_tokens for reward in found), computed),
+        Usage.of([(reward.prompt_tokens, reward.reason) for reward in found], computed),
     )

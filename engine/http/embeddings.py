@@ -62,7 +62,7 @@ async def embeddings(
             EmbeddingData(place, _written(embedding, data.encoding_format), embedding.reason)
             for place, embedding in enumerate(found)
         ],
-        Usage.of(sum(embedding.prompt_tokens for embedding in found), computed),
+        Usage.of([(embedding.prompt_tokens, embedding.reason) for embedding in found], computed),
     )
 
 

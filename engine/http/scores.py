@@ -118,7 +118,7 @@ async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: Name
         service.model,
         [_numbers(score, data.apply_softmax) for score in scores],
         scores,
-        Usage.of(sum(score.prompt_tokens for score in scores), computed),
+        Usage.of([(score.prompt_tokens, score.reason) for score in scores], computed),
     )
 
 

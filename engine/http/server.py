@@ -95,10 +95,22 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _patient(seconds: float) -> type[asyncio.Protocol]:
-    """uvicorn's protocol, which waits for a client to read for ever, with an end to its patience."""
+    """uvicorn's protocol, which waits for ever for a request to come and for a client to read, with an end to that."""
 
     class PatientProtocol(H11Protocol):
         _stalled: asyncio.TimerHandle | None = None
+        _silent: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._silent = self.loop.call_later(seconds, transport.abort)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:  # a request's head is here
+                self._hear()
+            elif self._silent is None:
+                self._silent = self.loop.call_later(seconds, self.transport.abort)
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -111,6 +123,12 @@ def _patient(seconds: float) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             self._forget()
+            self._hear()
+
+        def _hear(self) -> None:
+            if self._silent is not None:
+                self._silent.cancel()
+                self._silent = None
 
         def _forget(self) -> None:
             if self._stalled is not None:

@@ -23,8 +23,7 @@ class Spelling:
 
     def raw(self, token: int) -> bytes:
         """The bytes of a token, part of a character or not."""
-        text = self.text(token)
-        return text.encode() if "\ufffd" not in text else self._spelled(token)
+        return self._spelled(token) or self.text(token).encode()
 
     def name(self, token: int) -> str:
         """The text of a token, or `bytes:` and what they are: the name of a token among others."""
@@ -33,10 +32,10 @@ class Spelling:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw) if raw else text
 
     def _text(self, token: int) -> str:
-        return self._tokenizer.decode([token])
+        return self._tokenizer.decode_on([token])
 
     def _spelled(self, token: int) -> bytes:
-        if self._table is None:
+        if self._table is None or token + 1 >= len(self._table.starts):  # a padded head is wider than the vocabulary
             return b""
         start, end = self._table.starts[token : token + 2].tolist()
         return self._table.data[start:end].numpy().tobytes()

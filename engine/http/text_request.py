@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -100,13 +101,19 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: CachedTokens
 
     @staticmethod
-    def of(prompt_tokens: int, computed: int, completion_tokens: int = 0) -> Usage:
-        """`computed` are those of the prompts' tokens that were not in the cache."""
-        cached = CachedTokens(max(0, prompt_tokens - computed))
+    def of(prompts: Iterable[tuple[int, str | None]], computed: int, completion_tokens: int = 0) -> Usage:
+        """Of each prompt its tokens, and why there is no answer; `computed` are those that were not in the cache.
+
+        A prompt that is "too_long" is not read at all: none of it was computed, and none was cached.
+        """
+        known = list(prompts)
+        prompt_tokens = sum(tokens for tokens, _ in known)
+        read = sum(tokens for tokens, reason in known if reason != "too_long")
+        cached = CachedTokens(max(0, read - computed))
         return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, cached)
 
     @staticmethod
     def of_texts(completions: list[Completion], computed: int) -> Usage:
         """That of a request's completions."""
-        prompts = {completion.prompt: completion.prompt_tokens for completion in completions}
-        return Usage.of(sum(prompts.values()), computed, sum(len(completion.token_ids) for completion in completions))
+        prompts = {one.prompt: (one.prompt_tokens, one.finish_reason) for one in completions}
+        return Usage.of(prompts.values(), computed, sum(len(one.token_ids) for one in completions))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -266,11 +267,29 @@ def test_a_call_of_lower_priority_number_comes_first() -> None:
 
 
 def test_a_full_queue_is_an_error_and_takes_nothing() -> None:
-    engine = Engine(TINY, kv_cache_gb=0.05, max_queue=3)
-    with pytest.raises(QueueFull, match="4 more would make it over 3"):
-        engine.score([[n, 1] for n in range(4)], DIGITS)
-    assert not engine.scheduler.has_work()
+    engine = Engine(TINY, kv_cache_gb=0.05, max_queue=3, max_batch_tokens=2)
+    waiting = engine.score_iter([[n, 1] for n in range(3)], DIGITS)
+    next(waiting)
+    with pytest.raises(QueueFull, match="2 requests wait and 2 more would make it over 3: try again later"):
+        engine.score([[n, 1] for n in (7, 8)], DIGITS)
+    assert len(list(waiting)) == 2 and not engine.scheduler.has_work()
     assert len(engine.score([[n, 1] for n in range(3)], DIGITS)) == 3
+
+
+def test_a_call_that_no_queue_takes_is_told_so_at_once() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_queue=3)
+    calls: list[Callable[[], Any]] = [
+        lambda: engine.score([[n, 1] for n in range(4)], DIGITS),
+        lambda: engine.score([[1], [2]], ["1", "10"]),  # two readings each
+        lambda: engine.generate([[1]], n=4, max_tokens=1),
+        lambda: engine.embed([[n] for n in range(4)]),
+    ]
+    for call in calls:
+        with pytest.raises(AdjudgeError, match="needs 4 places in a queue of 3: ask for less") as error:
+            call()
+        assert not isinstance(error.value, QueueFull)
+    assert not engine.scheduler.has_work() and not engine.stats.prompts
+    assert len(engine.score([[1], [1], [1]], ["1", "10"])) == 3  # the same is read once
 
 
 # ---- choosing a token

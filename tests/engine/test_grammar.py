@@ -83,3 +83,16 @@ def test_a_form_that_no_text_has_ends_it_cut_short(engine: Engine) -> None:
     assert text.finish_reason == "length"
     [good] = engine.generate(["x"], regex="ab?", max_tokens=5, seed=1)
     assert good.finish_reason == "stop" and re.fullmatch("ab?", good.text)
+
+
+def test_there_may_be_thousands_of_choices(engine: Engine) -> None:
+    for choices in ([f"{n:04d}" for n in range(5000)], ["", "a"], ["1", "10"], ['q"\\', "a\nb", "\U0001f600\0é"]):
+        for completion in engine.generate(["x"], n=4, max_tokens=40, temperature=1.0, seed=0, choices=choices):
+            assert completion.text in choices and completion.finish_reason == "stop"
+
+
+def test_a_form_that_proves_impossible_ends_the_text_without_a_sign_of_the_models_own(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    [completion] = engine.generate(["x"], max_tokens=20, temperature=0.0, json_schema={"$ref": "#"})
+    assert (completion.text, completion.finish_reason) == ("", "length")

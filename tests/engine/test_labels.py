@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -91,3 +92,38 @@ def test_no_probability_at_all_is_low_mass() -> None:
     assert Score.of(("1", "2"), [-math.inf, -math.inf], None, 3).reason == "low_mass"
     half = Score.of(("1", "2"), [-math.inf, -1.0], None, 3)
     assert half.probabilities == (0.0, 1.0) and half.entropy == 0.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["ab" * 6000], "has 12000 characters: at most 64 tokens"),
+        (["x" * 900], "has [0-9]+ tokens: at most 64"),
+        ([f"l{n}" for n in range(200_000)], "200000 labels come to 200000 tokens or more: at most 4096"),
+        ([f"label {n}" for n in range(4000)], "4000 labels come to [0-9]+ tokens or more: at most 4096"),
+    ],
+)
+def test_labels_that_would_take_time_or_memory_are_refused(real: Tokenizer, labels: list[str], message: str) -> None:
+    with pytest.raises(LabelError, match=message):
+        compile_labels(Labels(tuple(labels)), "Answer:", True, real)
+
+
+def test_every_label_has_the_product_of_its_tokens_along_the_trie(real: Tokenizer) -> None:
+    draw = random.Random(5)
+    for _ in range(200):
+        parts = ["1", "0", "Yes", " no", "\n", "a"]
+        drawn = dict.fromkeys("".join(draw.choices(parts, k=draw.randint(1, 4))) for _ in range(draw.randint(1, 8)))
+        try:
+            compiled = compile_labels(Labels(tuple(drawn)), "Answer:", True, real)
+        except LabelError:
+            continue
+        paths = [
+            tuple(compiled.reads[read].token_ids[place] for read, place in spelling.steps)
+            for spelling in compiled.spellings
+        ]
+        for path, spelling in zip(paths, compiled.spellings, strict=True):
+            assert [compiled.reads[read].path for read, _ in spelling.steps] == [path[:n] for n in range(len(path))]
+            longer = {other[len(path)] for other in paths if len(other) > len(path) and other[: len(path)] == path}
+            stops = () if spelling.stop is None else compiled.reads[spelling.stop]
+            assert (set(stops.token_ids), stops.path) == (longer, path) if stops else not longer
+        assert compiled.reads[0].path == () and len({read.path for read in compiled.reads}) == len(compiled.reads)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from adjudge.engine.errors import ModelUnsupported, PromptError
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sources import open_tokenizer, resolve
-from adjudge.engine.tokenizer import Tokenizer, well_formed
+from adjudge.engine.tokenizer import KEPT, Tokenizer, well_formed
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +152,43 @@ def test_a_plain_string_begins_as_the_model_expects_and_is_untrusted(tiny: Token
 def test_a_slow_tokenizer_is_refused() -> None:
     with pytest.raises(ModelUnsupported, match="tokenizer.json"):
         Tokenizer(object())
+
+
+def test_what_goes_on_from_other_tokens_keeps_the_space_that_sentencepiece_decoders_strip() -> None:
+    sentencepiece = Tokenizer(sentencepiece_tokenizer())
+    hello, there, rest = (sentencepiece.inner.convert_tokens_to_ids(piece) for piece in ("▁Hello", "▁there", "there"))
+    assert sentencepiece.decode([hello, there]) == "Hello there" and sentencepiece.decode([there]) == "there"
+    assert sentencepiece.decode_on([there]) == " there" != sentencepiece.decode_on([rest]) == "there"
+    assert sentencepiece.decode_on([]) == ""
+
+
+def test_byte_level_tokenizers_decode_alike_wherever_it_begins(real: Tokenizer) -> None:
+    for text in ("a story", " two words", "\n", "é 🙂", ""):
+        assert real.decode_on(real.encode(text, False)) == real.decode(real.encode(text, False)) == text
+
+
+def test_tokens_of_long_texts_are_not_kept(tiny: Tokenizer) -> None:
+    before = tiny._kept.cache_info().currsize
+    assert tiny.encode("a" * (KEPT + 1), False) == tiny.encode("a" * (KEPT + 1), False)
+    assert tiny._kept.cache_info().currsize == before
+
+
+def sentencepiece_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer laid out as Llama 2's: a space before every text, which its decoder takes away again."""
+    pieces = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        "a",
+        "▁Hello",
+        "▁there",
+        "there",
+    ]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    backend = BackendTokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    backend.decoder = decoders.Sequence(steps)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", bos_token="<s>", eos_token="</s>")

@@ -6,7 +6,11 @@ import asyncio
 import collections
 import contextlib
 import json
+import re
+import socket
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -72,6 +76,38 @@ def test_a_body_that_does_not_come_is_given_up(engine: AsyncEngine) -> None:
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
+def test_a_request_that_does_not_come_is_given_up(engine: AsyncEngine) -> None:
+    with served(engine, Limits(stall_timeout=0.2)) as site:
+        address = site.url.removeprefix("http://").split(":")
+        for sent in (b"", b"POST /v1/comp", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nGET /he"):
+            with socket.create_connection((address[0], int(address[1])), PATIENCE) as connection:
+                connection.sendall(sent)
+                answer = b""
+                with contextlib.suppress(ConnectionResetError):
+                    while part := connection.recv(1000):
+                        answer += part
+                assert answer.startswith(b"HTTP/1.1 200" if b"health" in sent else b"")
+        assert site.post(TEXT, SHORT).status_code == 200
+
+
+def test_a_client_that_goes_while_it_sends_is_no_error_of_the_server(
+    engine: AsyncEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(engine) as site:
+        with raw_request(site.url, TEXT, b"{", length=9):
+            pass
+        found, until = "", time.monotonic() + PATIENCE
+        while not (found := status_of(site, TEXT)) and time.monotonic() < until:
+            time.sleep(0.01)
+    assert found == "499" and "a request failed" not in caplog.text
+
+
+def status_of(site: Served, route: str) -> str:
+    """The status that the server counts for a route, if it counts any."""
+    line = re.search(rf'adjudge_http_requests_total{{route="{route}",status="(\d+)"}}', site.get("/metrics").text)
+    return line[1] if line else ""
+
+
 def test_requests_too_many_are_told_to_come_again(engine: AsyncEngine) -> None:
     with served(engine, Limits(max_concurrency=1)) as site:
         with long_stream(site):
@@ -85,14 +121,22 @@ def test_requests_too_many_are_told_to_come_again(engine: AsyncEngine) -> None:
 
 
 def test_a_full_queue_is_told_and_takes_nothing() -> None:
-    engine = AsyncEngine(Engine(MODEL, max_queue=2))
-    with served(engine) as site:
-        for body in ({**SHORT, "n": 3}, {**SHORT, "n": 3, "stream": True}):
-            response = site.post(TEXT, body)
-            assert response.status_code == 429 and error_of(response)["code"] == "queue_full"
-            assert int(response.headers["retry-after"]) >= 1
-        assert site.post("/v1/score", {"items": ["a", "b", "c"], "labels": ["1"]}).status_code == 429
+    engine = AsyncEngine(Engine(MODEL, max_queue=2, max_batch_tokens=1))
+    with served(engine) as site, ThreadPoolExecutor() as pool:
+        with long_stream(site):  # which takes the one token of every step
+            asked = [pool.submit(site.post, TEXT, SHORT) for _ in range(2)]
+            while engine.worker.between_steps(lambda inner: len(inner.scheduler._waiting)).result(PATIENCE) < 2:
+                time.sleep(0.01)
+            for body in ({**SHORT, "n": 2}, {**SHORT, "n": 2, "stream": True}):
+                response = site.post(TEXT, body)
+                assert response.status_code == 429 and error_of(response)["code"] == "queue_full"
+                assert int(response.headers["retry-after"]) >= 1
+            assert site.post("/v1/score", {"items": ["a", "b"], "labels": ["1"]}).status_code == 429
+        assert [one.result().status_code for one in asked] == [200, 200]
         assert site.post(TEXT, {**SHORT, "n": 2}).status_code == 200
+        for path, body in ((TEXT, {**SHORT, "n": 3}), ("/v1/score", {"items": ["a", "b"], "labels": ["1", "10"]})):
+            response = site.post(path, body)  # which no waiting would help
+            assert response.status_code == 400 and "places in a queue of 2" in error_of(response)["message"]
     engine.worker.close(drain=False)
 
 

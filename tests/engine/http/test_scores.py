@@ -112,3 +112,17 @@ def test_each_mistake_names_its_field(site: Served, change: dict[str, Any], para
     response = site.post("/v1/score", {name: value for name, value in body.items() if value is not None})
     error = error_of(response)
     assert 400 <= response.status_code < 500 and error["param"] == param and message in error["message"]
+
+
+def test_what_nobody_read_is_not_said_to_have_been_cached(site: Served) -> None:
+    longest = site.engine.face.max_prompt_tokens
+    items = ["never seen before", "y" * (longest + 1)]
+    usage = scored(site, items=items, labels=["a", "b"])["usage"]
+    assert (
+        usage["prompt_tokens"] == len(items[0]) + len(items[1]) and usage["prompt_tokens_details"]["cached_tokens"] == 0
+    )
+    late = scored(site, items=["never seen either"], labels=["a", "b"], timeout=1e-9)
+    assert late["results"][0]["reason"] == "timeout" and late["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    for body in ({"prompt": ["Quite new", "z" * longest]}, {"prompt": "nor was this", "timeout": 1e-9}):
+        usage = site.post("/v1/completions", {**body, "max_tokens": 4}).json()["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] == 0
