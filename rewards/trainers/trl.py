@@ -142,7 +142,7 @@ class _Trl:
         before, rows = self._columns, self._rows if place_among_processes()[0] == 0 else 0
         self._columns = tuple(dict.fromkeys((*before, *(name for reward in rewards for name in reward.parts))))
         self._rows += sum(len(reward.rewards) for reward in rewards)
-        table = {"abstained": [why for reward in rewards for why in reward.abstained][local]}
+        table: dict[str, list[Any]] = {"abstained": [why for reward in rewards for why in reward.abstained][local]}
         for name in self._columns[1:]:
             values = [value for reward in rewards for value in reward.parts.get(name, (None,) * len(reward.rewards))]
             table[name] = [*([] if name in before else [None] * rows), *values[local]]

@@ -119,10 +119,12 @@ def read_house_recipe(
     recipe, folder = read_recipe(path, HouseRecipe), path.parent.resolve()
     sources = []
     for one in recipe.sources:
-        if data is not None and not Path(one.path).exists():
-            one = msgspec.structs.replace(one, path=beside(data.absolute(), os.path.relpath(one.path, folder)))
+        named = one.path
+        if data is not None and not Path(named).exists():
+            one = msgspec.structs.replace(one, path=beside(data.absolute(), os.path.relpath(named, folder)))
         if not Path(one.path).exists():
-            raise AdjudgeError(f"the source {one.path} is not there: mend its path, or name its folder with --data")
+            mend = "mend its path, or name its folder with --data" if data is None else f"nor is {one.path}"
+            raise AdjudgeError(f"the source {named} is not there: {mend}")
         sources.append(one)
     changes: dict[str, Any] = {"seed": seed, "output": None if output is None else str(output.absolute())}
     given = {name: value for name, value in changes.items() if value is not None}
