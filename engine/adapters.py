@@ -99,29 +99,37 @@ def attach(model: Any, adapter: Adapter) -> Any:
     reward, width = adapter.reward_weight, model.config.get_text_config().hidden_size
     if reward is not None and reward.shape != (1, width):
         shape = tuple(reward.shape)
-        raise ModelUnsupported(
-            f"the adapter in {folder} does not fit this model (its head is {shape}, not (1, {width}))"
-        )
+        raise _misfit(adapter, model, f"its head is {shape}, not (1, {width})")
     try:
         with quiet():
             peft = PeftModel(model, copy.deepcopy(adapter.config), autocast_adapter_dtype=False)
     except ValueError as error:
-        raise ModelUnsupported(f"the adapter in {folder} does not fit this model ({reason(error)})") from error
+        raise _misfit(adapter, model, reason(error)) from error
     try:
         with quiet():
             loaded: Any = set_peft_model_state_dict(peft, adapter.weights)
         if strange := [*loaded.unexpected_keys, *(key for key in loaded.missing_keys if "lora_" in key)]:
-            raise ModelUnsupported(f"the adapter in {folder} does not fit this model (at {strange[0]})")
+            raise _misfit(adapter, model, f"at {strange[0]}")
         if model.get_output_embeddings() is not head:
             raise ModelUnsupported(f"the adapter in {folder} changes the language-model head: {MERGE}")
     except RuntimeError as error:
         peft.unload()
-        raise ModelUnsupported(f"the adapter in {folder} does not fit this model ({reason(error)})") from error
+        raise _misfit(adapter, model, reason(error)) from error
     except BaseException:
         peft.unload()
         raise
     peft.to(model.dtype).eval().requires_grad_(False)
     return peft
+
+
+def _misfit(adapter: Adapter, model: Any, why: str) -> ModelUnsupported:
+    """That the adapter is one for another model, with the names of both as far as they are known."""
+    base, name = adapter.config.base_model_name_or_path, getattr(model.config, "_name_or_path", "")
+    trained, this = f", trained over {base}," if base else "", f", {name}" if name else ""
+    return ModelUnsupported(
+        f"the adapter in {adapter.folder}{trained} does not fit this model{this} ({why}): open it over the one it was"
+        " trained over"
+    )
 
 
 def _take_reward_head(config: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

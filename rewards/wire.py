@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -28,6 +29,10 @@ ITEM_COLUMNS = ("id", "prompt", "response", "reference", "rubric", "checklist", 
 GROUP_COLUMNS = ("id", "prompt", "responses", "reference")
 
 
+BREAK = re.compile(r"<br ?/?>|<newline>")
+"""How public files write the end of a line."""
+
+
 class Row(msgspec.Struct, frozen=True):
     """A line of input: where it stands, for error messages, and its columns."""
 
@@ -46,6 +51,11 @@ class Row(msgspec.Struct, frozen=True):
     def optional_text(self, name: str, needed_by: str) -> str | None:
         """The same for a column that may be absent, null or an empty cell."""
         return self.text(name, needed_by) if self.columns.get(name) not in (None, "") else None
+
+
+def lines_of(text: str) -> str:
+    """A text whose lines end where a public file says that they do."""
+    return BREAK.sub("\n", text)
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +14,7 @@ from adjudge.bench.howtobench import TABLE_4, items_of
 from adjudge.bench.perse import read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import Row, writing_of
+from adjudge.rewards.wire import Row, lines_of, writing_of
 
 HANNA_CRITERIA = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
 
@@ -34,9 +33,6 @@ STORYER_ASPECTS = (
 """By their numbers, from 1; ours are the names, after what raters wrote about each. The fourth is the judge's aspect of
 that name, and the third."""
 
-BREAK = re.compile(r"<br ?/?>|<newline>")
-"""How files write the end of a line."""
-
 
 def hanna_table(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     """HANNA's annotations: a row for each rater of a story."""
@@ -52,7 +48,7 @@ def hanna_table(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
                         f'{row.place}: story {name[:40]} has another "{column}" than in {first.place}:'
                         " number the stories anew"
                     )
-        prompt, story = (BREAK.sub("\n", first.text(column, "HANNA")) for column in ("Prompt", "Story"))
+        prompt, story = (lines_of(first.text(column, "HANNA")) for column in ("Prompt", "Story"))
         scores = {
             criterion: tuple(number_of(row, criterion.capitalize()) for row in rated) for criterion in HANNA_CRITERIA
         }
@@ -112,7 +108,7 @@ def storyer(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
                     f"{row.place}: a comment is on aspect {aspect:g}: StoryER has 1 to 10, and -1 for none"
                 )
             given.setdefault(STORYER_ASPECTS[int(aspect) - 1], []).append(score)
-        prompt, story = (BREAK.sub("\n", row.text(name, "StoryER")) for name in ("prompt", "story"))
+        prompt, story = (lines_of(row.text(name, "StoryER")) for name in ("prompt", "story"))
         if given:
             scores = {name: tuple(values) for name, values in given.items()}
             yield RatedText(Item(prompt, story, _id(row, number)), scores, prompt, row.place)

@@ -179,8 +179,7 @@ class ClusterEngine(EngineFace):
             changes["weights"] = str(Path(weights).expanduser().absolute())
         if not isinstance(adapter, EllipsisType):
             changes["adapter"] = None if adapter is None else str(Path(adapter).expanduser().absolute())
-        folders = changes.get("weights"), changes.get("adapter", ...)
-        self._heads = self.dispatcher.change("update_weights", *folders, **changes)
+        self._heads = self.dispatcher.change("update_weights", **changes)
         if weights is not None:
             self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
 

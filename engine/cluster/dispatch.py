@@ -38,17 +38,19 @@ class Dispatcher:
         self._fleet = Fleet(actors)
         self._counters: dict[Lane, Stats] = {}
         self._orders: set[asyncio.Task[Any]] = set()
+        self._others: set[asyncio.Task[Any]] = set()
         self._changing = asyncio.Lock()
         self._alone = asyncio.Lock()
         self._closed = False
         self._closing = threading.Lock()
+        self._ended = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="adjudge-dispatcher", daemon=True)
         self._thread.start()
 
     def open(self) -> list[Opened]:
         """Wait until every replica has its engine; raises what keeps one from it."""
-        return self._do(self._fleet.open()).result()
+        return self._do(self._until_closed("opening", self._fleet.open())).result()
 
     def start(self, order: Order, deliver: Callable[[Event | None], None]) -> Future[None]:
         """Begin an order; cancelling the future ends it. `deliver` is called in the dispatcher's thread."""
@@ -56,17 +58,25 @@ class Dispatcher:
         order.deadline = None if order.timeout is None else self._loop.time() + order.timeout
         return self._do(self._run(order))
 
-    def change(self, method: str, *arguments: Any, **changes: Any) -> Any:
-        """`Fleet.change`, which wants no order under way."""
-        return self._do(self._change(method, *arguments, **changes)).result()
+    def change(self, what: str, **changes: Any) -> Any:
+        """`Fleet.change`, which wants no order under way; `what` it is called in errors."""
+        return self._do(self._until_closed(what, self._change(what, **changes))).result()
 
     def close(self, drain: bool) -> None:
-        """Take no more orders, let those under way end (or, without `drain`, end them with an error), and stop."""
+        """Take no more orders, let those under way end (or, without `drain`, end them with an error), and stop.
+
+        Returns when all have ended, whoever closes it first; a later call without `drain` ends them at once.
+        """
         with self._closing:
-            if self._closed:
-                return
-            self._closed = True
+            first, self._closed = not self._closed, True
+            if not first and not drain and not self._ended.is_set():
+                self._loop.call_soon_threadsafe(self._cancel)
+        if not first:
+            self._ended.wait()
+            return
         asyncio.run_coroutine_threadsafe(self._finish(drain), self._loop).result()
+        with self._closing:
+            self._ended.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -79,28 +89,43 @@ class Dispatcher:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _finish(self, drain: bool) -> None:
-        orders = list(self._orders)
         if not drain:
-            for task in orders:
-                task.cancel()
-        await asyncio.gather(*orders, return_exceptions=True)
+            self._cancel()
+        await asyncio.gather(*self._orders, *self._others, return_exceptions=True)
         await self._fleet.close()
 
-    async def _change(self, method: str, *arguments: Any, **changes: Any) -> Any:
-        if not all(task.cancelling() for task in self._orders):
-            raise AdjudgeError(f"{method} while a call is under way would change it half-way: let it end first")
-        await asyncio.gather(*self._orders, return_exceptions=True)
-        async with self._changing:
-            return await self._fleet.change(method, *arguments, **changes)
+    def _cancel(self) -> None:
+        for task in (*self._orders, *self._others):
+            task.cancel()
+
+    async def _until_closed(self, what: str, work: Coroutine[Any, Any, Result]) -> Result:
+        """Work that is no order's, which must not be waited for when nothing goes on here any more."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._others.add(task)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            raise AdjudgeError(f"the cluster was closed before {what} was done") from None
+        finally:
+            self._others.discard(task)
+
+    async def _change(self, what: str, **changes: Any) -> Any:
+        orders = list(self._orders)
+        if not all(task.cancelling() for task in orders):
+            raise AdjudgeError(f"{what} while a call is under way would change it half-way: let it end first")
+        async with self._changing:  # which later orders wait for
+            await asyncio.gather(*orders, return_exceptions=True)
+            return await self._fleet.change(**changes)
 
     async def _run(self, order: Order) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._orders.add(task)
         try:
-            async with self._changing:
-                pass
-            await self._serve(order, order.queries)
+            if await self._acquired(self._changing, order, order.queries):
+                self._changing.release()
+                await self._serve(order, order.queries)
         except asyncio.CancelledError:
             order.deliver(AdjudgeError("the cluster was closed before this call was answered"))
             raise
@@ -165,9 +190,13 @@ class Dispatcher:
         if clear := [query for query in queries if query.losses < TRIES - 1]:
             await self._serve(order, clear)
         for query in (query for query in queries if query.losses >= TRIES - 1):
-            async with self._alone:
+            if not await self._acquired(self._alone, order, [query]):
+                continue
+            try:
                 while query.open and query.losses < TRIES:
                     await self._serve(order, [query], last=True)
+            finally:
+                self._alone.release()
             if query.open:
                 log.warning(
                     "prompt %d of a call (%d tokens) was given up: %d replicas were lost while they computed it",
@@ -176,6 +205,16 @@ class Dispatcher:
                     query.losses,
                 )
                 order.give_up(query, "cancelled")
+
+    async def _acquired(self, lock: asyncio.Lock, order: Order, queries: Sequence[Query]) -> bool:
+        """Wait for a lock while the order has time; False, and the queries are given up, where that is too short."""
+        try:
+            async with asyncio.timeout_at(order.deadline):
+                return await lock.acquire()
+        except TimeoutError:
+            for query in queries:
+                order.give_up(query, "timeout")
+            return False
 
     def _stream(self, order: Order, actor: Any, queries: list[Query]) -> AsyncIterator[Any]:
         prompts = [query.tokens for query in queries]

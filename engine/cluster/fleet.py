@@ -7,11 +7,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from adjudge.engine.cluster.replica import Opened, State
+from adjudge.engine.cluster.replica import NotOpen, Opened, State
 from adjudge.engine.cluster.routing import Lane, Router
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.sources import print_status
@@ -32,6 +31,7 @@ class Fleet:
         self.actors = actors
         self.router = Router()
         self._state = State()
+        self._changing = asyncio.Lock()  # held while the replicas with a lane are brought into another state
         self._gone = 0
         self._some = asyncio.Event()  # a lane is open, or none will ever be
         self._reviving: set[asyncio.Task[None]] = set()
@@ -73,27 +73,33 @@ class Fleet:
         self._reviving.add(task)
         task.add_done_callback(self._reviving.discard)
 
-    async def change(self, method: str, *arguments: Any, **changes: Any) -> Any:
-        """Call a method of every replica; `changes` are to the state in which those come back that are lost.
+    async def change(self, **changes: Any) -> Any:
+        """Change the state (`State`) of every replica; those that are lost come back in the new one.
 
         Returns what one of them returned. Raises what all of them raise; one that fails alone is started again.
         """
-        await self.wait()
-        lanes = list(self.router.lanes)
-        calls = [getattr(self.actors[lane.replica], method).remote(*arguments) for lane in lanes]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        if all(isinstance(result, RayError) for result in results):
-            raise getattr(results[0], "cause", None) or AdjudgeError(
-                f"every replica was lost in {method}: call it again"
-            )
-        self._state = msgspec.structs.replace(self._state, **changes)
-        for lane, result in zip(lanes, results, strict=True):
-            lane.forget()
-            if isinstance(result, RayTaskError):
-                ray.kill(self.actors[lane.replica], no_restart=False)
-            if isinstance(result, RayError):
-                self.lose(lane, result)
-        return next(result for result in results if not isinstance(result, RayError))
+        while True:
+            await self.wait()
+            async with self._changing:
+                if not (lanes := list(self.router.lanes)):
+                    continue
+                state = self._state.changed(**changes)
+                calls = [self.actors[lane.replica].become.remote(state) for lane in lanes]
+                results = await asyncio.gather(*calls, return_exceptions=True)
+                kept = [result for result in results if not isinstance(result, RayError)]
+                refusals = [error for error in map(_refusal, results) if error is not None]
+                if kept:
+                    self._state = state
+                for lane, result in zip(lanes, results, strict=True):
+                    lane.forget()
+                    if _refusal(result) is not None and kept:
+                        ray.kill(self.actors[lane.replica], no_restart=False)
+                    if isinstance(result, RayError) and (kept or _refusal(result) is None):
+                        self.lose(lane, result)
+                if kept:
+                    return kept[0]
+                if refusals:
+                    raise refusals[0]
 
     async def close(self) -> None:
         """Bring no more replicas back."""
@@ -107,13 +113,13 @@ class Fleet:
         while True:
             state = self._state
             opened: Opened = await actor.open.options(max_task_retries=-1).remote(state)
-            if state is self._state:
-                break
-            ray.kill(actor, no_restart=False)  # the weights changed while it opened
-        if not any(lane.replica == replica for lane in self.router.lanes):
-            self.router.lanes.append(Lane(replica, opened.cache_tokens))
-            self._some.set()
-        return opened
+            async with self._changing:
+                if state is not self._state:  # which changed while it opened
+                    continue
+                if not any(lane.replica == replica for lane in self.router.lanes):
+                    self.router.lanes.append(Lane(replica, opened.cache_tokens))
+                    self._some.set()
+                return opened
 
     async def _revive(self, replica: int) -> None:
         while True:
@@ -128,3 +134,9 @@ class Fleet:
                 if self._gone == len(self.actors):
                     self._some.set()
                 return
+
+
+def _refusal(result: Any) -> BaseException | None:
+    """What a replica raised that is there, if it did; one that is not has not refused."""
+    refused = isinstance(result, RayTaskError) and not isinstance(result.cause, NotOpen)
+    return result.cause if refused else None

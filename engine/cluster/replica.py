@@ -11,6 +11,7 @@ import msgspec
 
 from adjudge.engine.async_engine import Answers, AsyncEngine
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import Stats
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.radix import Tokens
@@ -43,11 +44,24 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What has become of the weights since the start; a replica that was lost comes back in this state."""
+    """What has become of the weights since the start; a replica that was lost comes back in this state.
+
+    The counters tell folders apart that are written anew under the same name.
+    """
 
     weights: str | None = None
     adapter: str | EllipsisType | None = ...
     asleep: bool = False
+    weights_taken: int = 0
+    adapters_taken: int = 0
+
+    def changed(self, **changes: Any) -> State:
+        """The state after a change of some fields."""
+        taken = {
+            "weights_taken": self.weights_taken + ("weights" in changes),
+            "adapters_taken": self.adapters_taken + ("adapter" in changes),
+        }
+        return msgspec.structs.replace(self, **changes, **taken)
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -58,19 +72,22 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Replica:
-    """Answers what it is sent, all under way in one batch. Every method but `open` raises NotOpen before `open`."""
+    """Answers what it is sent, all under way in one batch. Every method but `open` raises NotOpen before it."""
 
     def __init__(self, model: str, options: dict[str, Any]) -> None:
         self._model = model
         self._options = options
         self._engine: AsyncEngine | None = None
-        self._opening = asyncio.Lock()
+        self._state = State()
+        self._changing = asyncio.Lock()
 
     async def open(self, state: State) -> Opened:
         """Open the engine, unless it is open, and bring it into `state`."""
-        async with self._opening:
+        async with self._changing:
             if self._engine is None:
                 self._engine = AsyncEngine(await asyncio.to_thread(self.load, state))
+                self._state = state
+            await self._become(state)
         engine = self._opened.engine
         return Opened(
             fingerprint=engine.fingerprint,
@@ -91,18 +108,26 @@ class Replica:
             engine.sleep()
         return engine
 
-    async def update_weights(self, weights: str | None, adapter: str | EllipsisType | None) -> Heads:
-        """`Engine.update_weights` from folders."""
-        await self._opened.update_weights(weights, adapter=adapter)
-        return Heads(self._opened.engine.adapter, self._opened.engine.reward_head)
+    async def become(self, state: State) -> Heads:
+        """Bring the engine from its state into another, by `Engine.wake`, `update_weights` and `sleep`."""
+        async with self._changing:
+            await self._become(state)
+            return Heads(self._opened.engine.adapter, self._opened.engine.reward_head)
 
-    async def sleep(self) -> None:
-        """`Engine.sleep`."""
-        await self._opened.sleep()
-
-    async def wake(self) -> None:
-        """`Engine.wake`."""
-        await self._opened.wake()
+    async def _become(self, state: State) -> None:
+        engine, before = self._opened, self._state
+        if before.weights_taken > state.weights_taken or before.adapters_taken > state.adapters_taken:
+            raise AdjudgeError("this replica has taken what the others have not: start it again")
+        if before.asleep and not state.asleep:
+            await engine.wake()
+            self._state = msgspec.structs.replace(self._state, asleep=False)
+        weights = None if state.weights_taken == before.weights_taken else state.weights
+        adapter = ... if state.adapters_taken == before.adapters_taken else state.adapter
+        if weights is not None or not isinstance(adapter, EllipsisType):
+            await engine.update_weights(weights, adapter=adapter)
+        if state.asleep and not before.asleep:
+            await engine.sleep()
+        self._state = state
 
     async def score(
         self, prompts: Sequence[Tokens], labels: Sequence[LabelSet], priority: int, timeout: float | None

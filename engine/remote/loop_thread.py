@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from threading import Thread
@@ -12,12 +13,14 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines until it is closed; the thread does not keep the process alive."""
+    """Runs coroutines until it is closed or dropped; the thread does not keep the process alive."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread = Thread(target=_run, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
+        self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
+        self._stop.atexit = False
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine; cancelling the future cancels it."""
@@ -33,9 +36,14 @@ class LoopThread:
 
     def close(self) -> None:
         """Stop; what is under way never ends."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._stop()
         self._thread.join()
-        self._loop.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """The thread, which does not hold the object it belongs to: one that is dropped ends it, too."""
+    loop.run_forever()
+    loop.close()
 
 
 async def _cancel_others() -> None:

@@ -88,9 +88,10 @@ def drift(sentences: Sentences, random: Random, corpus: Corpus, story: Story) ->
     if len(sentences) < 3:
         return None
     start = random.randint(1, len(sentences) - 2)
-    other = corpus.text(random, story).sentences
-    begin = random.randrange(max(1, len(other) - len(sentences) + start))
-    return sentences[:start] + list(other[begin : begin + len(sentences) - start])
+    gone = len(sentences) - start
+    other = corpus.text(random, story, gone).sentences
+    begin = random.randint(0, max(0, len(other) - gone))
+    return sentences[:start] + list(other[begin : begin + gone])
 
 
 def cut(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:

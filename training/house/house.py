@@ -46,9 +46,9 @@ def train_house(
     for name, count in stories.short.items():
         status(f"{count} texts of {name} left out: too short to be made worse by degrees")
     aspects = aspects_of(recipe.asked)
-    sides = split(stories.texts, recipe.excerpts.held_out, recipe.seed)
+    sides = split(stories.texts, recipe.excerpts.held_out)
     if not all(sides[: 1 + bool(recipe.excerpts.held_out)]):
-        raise AdjudgeError("[excerpts] held_out leaves a side without texts: change it, or give another seed")
+        raise AdjudgeError("[excerpts] held_out leaves a side without texts: change it")
     train, held_out = (
         rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
         for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)

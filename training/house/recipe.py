@@ -51,12 +51,12 @@ class TextSource(TextFile, frozen=True, forbid_unknown_fields=True):
 class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is cut from the texts, and what becomes of it.
 
-    `count` excerpts of `shortest` to `longest` sentences; `long` is the share of them that run on for up to `long_to`.
-    Each becomes two versions, one worse than the other: `pairs` is the share that are shown to the pairwise judge,
-    `hostile` the share whose worse version is a text that only tries to buy a score. In the place of a share `scored`
-    of the others come texts on one prompt with a teacher's scores, as far as the sources have any. They are asked
-    about `asked` aspects. A step down is drawn as often again for each time that `often` names it. `held_out` is the
-    share of the prompts that are kept from training.
+    `count` excerpts of `shortest` to `longest` sentences; `long` is the share of longer ones, of up to `long_to`, from
+    texts that have as many. Each becomes two versions, one worse than the other: `pairs` is the share that are shown to
+    the pairwise judge, `hostile` the share whose worse version is a text that only tries to buy a score. In the place
+    of a share `scored` of the others come texts on one prompt with a teacher's scores, as far as the sources have any.
+    They are asked about `asked` aspects. A step down is drawn as often again for each time that `often` names it.
+    `held_out` is the share of the prompts that are kept from training.
     """
 
     count: Whole = 800

@@ -96,11 +96,14 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
     return Rows(tuple(single), tuple(pairs), dict(maker.done))
 
 
-def split(stories: Sequence[Story], share: float, seed: int) -> tuple[list[Story], list[Story]]:
-    """Stories to train on, and those of the held-out prompts; a story without a prompt goes by its first sentence."""
+def split(stories: Sequence[Story], share: float) -> tuple[list[Story], list[Story]]:
+    """Stories to train on, and those of the held-out prompts; a story without a prompt goes by its first sentence.
+
+    Whatever the seed: a run that goes on from another holds out the same prompts, or some of them.
+    """
     sides: tuple[list[Story], list[Story]] = ([], [])
     for story in stories:
-        sides[place_of(story.prompt or story.sentences[0], seed) < share].append(story)
+        sides[place_of(story.prompt or story.sentences[0], 0) < share].append(story)
     return sides
 
 
@@ -109,6 +112,7 @@ class _Maker:
 
     def __init__(self, stories: Sequence[Story], how: Excerpts, aspects: Sequence[str]) -> None:
         self.stories, self.how, self.aspects = stories, how, aspects
+        self.long = [story for story in stories if len(story.sentences) > how.longest + 1]
         self.with_scores = [story for story in stories if story.beside.scored] if how.scored else []
         self.corpus = Corpus(stories)
         self.done: Counter[str] = Counter()
@@ -149,21 +153,22 @@ class _Maker:
 
     def _two(self, random: Random) -> tuple[_Text, _Text]:
         """Two versions of a story, the better one first: made worse here, or told so by whoever wrote it."""
-        story = random.choice(self.stories)
+        long = bool(self.long) and random.random() < self.how.long
+        story = random.choice(self.long if long else self.stories)
         worse = story.beside.worse
         if not worse or random.random() >= TOLD_WORSE:
-            return self._versions(self._excerpt(story, random), random)
+            return self._versions(self._excerpt(story, long, random), random)
         name = random.choice(list(worse))
         whole = dict.fromkeys(self.aspects, 1.0)
         left = {aspect: (1 - DISTURBANCES[name].cost(aspect)) ** TOLD_STEPS for aspect in self.aspects}
         better = _Text(story.prompt, joined(story.sentences, story.gaps), whole, True)
         return better, self._said(f"{name}, told so", _Text(story.prompt, worse[name], left, True))
 
-    def _excerpt(self, story: Story, random: Random) -> tuple[Story, bool]:
+    def _excerpt(self, story: Story, long: bool, random: Random) -> tuple[Story, bool]:
         """Some sentences of it that follow each other, and whether they go to its end."""
         how = self.how
-        most = how.long_to if random.random() < how.long else how.longest
-        size = min(random.randint(how.shortest, most) + 1, len(story.sentences))
+        least, most = (how.longest + 1, max(how.long_to, how.longest + 1)) if long else (how.shortest, how.longest)
+        size = min(random.randint(least, most) + 1, len(story.sentences))
         from_start = random.random() < 0.4
         start = 0 if from_start else random.randint(0, len(story.sentences) - size)
         parts, gaps = story.sentences[start : start + size], story.gaps[start : start + size]

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.wire import Row, read_rows
+from adjudge.rewards.wire import Row, lines_of, read_rows
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.writing.passages import sentences
 
@@ -98,13 +98,16 @@ class Corpus:
         """Some sentence of another text."""
         return random.choice(self.text(random, but).sentences)
 
-    def text(self, random: Random, but: Story | None = None) -> Story:
-        """Some other text, of another prompt where there are several."""
+    def text(self, random: Random, but: Story | None = None, longest: int = 1) -> Story:
+        """Some other text, of another prompt where there are several, and of `longest` sentences where some are."""
+        other = None
         for _ in range(20):
             text = random.choice(self.texts)
             if but is None or (text.number != but.number and (text.prompt != but.prompt or not but.prompt)):
-                return text
-        return text
+                if len(text.sentences) >= longest:
+                    return text
+                other = other or text
+        return other or text
 
     def babble(self, sentence: str, random: Random, memory: int) -> str:
         """A sentence that begins as this one does and goes on by chance, each word after the `memory` before it."""
@@ -147,7 +150,7 @@ def stories_of(sources: Sequence[TextFile]) -> Stories:
 
 def story_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The sentences of the story in a text, which may have more than that, and the gap before each."""
-    found = sentences(_TURN.split(text, maxsplit=1)[0])
+    found = sentences(_TURN.split(lines_of(text), maxsplit=1)[0])
     kept = [place for place, part in enumerate(found.parts) if _told(part, place)]
     return tuple(found.parts[place] for place in kept), tuple(found.gaps[place] for place in kept)
 

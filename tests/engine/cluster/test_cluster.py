@@ -24,7 +24,7 @@ from adjudge.engine.call import Call
 from adjudge.engine.cluster.async_cluster import AsyncClusterEngine
 from adjudge.engine.cluster.replica import Replica, State
 from adjudge.engine.completion import Completion
-from adjudge.engine.errors import PromptError, QueueFull
+from adjudge.engine.errors import PromptError
 from adjudge.engine.worker import Piece
 from tests.engine.reward_models import save_reward_model
 
@@ -132,7 +132,7 @@ def test_a_reward_model_can_be_a_replica_and_hands_out_its_head(tmp_path: Path) 
         messages = [message async for message in replica.embed([(65, 66)], 0, None)]
         [[(_, embedding)], _] = messages
         assert opened.heads.reward_head.read(embedding) == one.reward([[65, 66]])[0]
-        heads = await replica.update_weights(str(tmp_path / "second"), ...)
+        heads = await replica.become(State().changed(weights=str(tmp_path / "second")))
         one.update_weights(tmp_path / "second")
         assert heads.reward_head == one.reward_head != opened.heads.reward_head
         await replica._opened.close()
@@ -295,7 +295,7 @@ def test_a_text_that_kills_replicas_is_given_up_and_its_neighbours_are_answered(
         assert scores == one.score(PROMPTS[:7], ["1", "2"])
         assert (last.reason, last.logprobs) == ("cancelled", None)
         assert "given up" in caplog.text
-        with pytest.raises(QueueFull):
+        with pytest.raises(AdjudgeError, match="places in a queue of 30"):
             fragile.score([f"Prompt {n}." for n in range(80)], ["1", "2"])
         fragile.dispatcher.open()
         texts = fragile.generate_iter(PROMPTS[:4], max_tokens=1900, ignore_eos=True)

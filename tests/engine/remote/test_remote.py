@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import gc
 import importlib
 import math
 import sys
@@ -15,6 +17,7 @@ from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.labels import LabelSet, Read, Spelling
+from adjudge.engine.remote.loop_thread import LoopThread
 from adjudge.engine.remote.protocols import Reading, bounded
 from adjudge.engine.remote.questions import ReadJob
 from adjudge.rewards.aspects import HANNA
@@ -415,3 +418,15 @@ def test_a_text_is_that_of_its_tokens_whatever_the_server_puts_before_it(
     how: dict[str, Any] = {"max_tokens": 24, "temperature": 0.0} | options
     texts = [text.text for text in engine.generate(PROMPTS, **how)]
     assert [text.text for text in remote.generate(PROMPTS, **how)] == texts and any(texts)
+
+
+def test_a_loop_that_nobody_holds_any_more_ends_with_its_thread() -> None:
+    dropped, closed = LoopThread("dropped"), LoopThread("closed")
+    assert dropped.run(asyncio.sleep(0, "done")) == "done"
+    threads = [dropped._thread, closed._thread]
+    closed.close()
+    del dropped
+    gc.collect()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()

@@ -43,6 +43,17 @@ def test_steps_can_be_repeated_on_what_they_left(name: str) -> None:
         assert sentences
 
 
+def test_a_story_that_drifts_off_stays_as_long_as_it_was() -> None:
+    short = [Story(n, f"p{n}", tuple(f"Short {m} of {n}." for m in range(4)), (" ",) * 4) for n in range(10)]
+    long = [Story(n, f"q{n}", tuple(f"Long {m} of {n}." for m in range(15)), (" ",) * 15) for n in range(10, 30)]
+    corpus, lasts = Corpus([*short, *long]), set()
+    for seed in range(200):
+        drifted = DISTURBANCES["drift"].step(list(long[0].sentences), Random(seed), corpus, long[0])
+        assert drifted is not None and len(drifted) == 15
+        lasts.add(drifted[-1].split()[1])
+    assert "14" in lasts  # the other story may be told to its end
+
+
 def test_a_step_never_takes_back_another() -> None:
     for name in ("people", "contradiction"):
         for number, story in enumerate(STORIES):

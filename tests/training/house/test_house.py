@@ -78,6 +78,9 @@ def test_the_examples_are_recipes(path: Path) -> None:
     assert found.output.endswith(f"out/{path.stem}") and set(found.excerpts.often) <= set(DISTURBANCES)
     ours = [one for one in found.sources if "/house/" in one.path]
     assert ours and stories_of(ours).texts
+    if found.policy.adapter is not None:
+        before = Path(found.policy.adapter)
+        assert before.name == "policy" and (RECIPES / f"{before.parent.name}.toml").is_file()
 
 
 def test_so_is_that_of_the_small_writer() -> None:

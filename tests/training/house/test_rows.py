@@ -152,7 +152,17 @@ def test_a_text_is_not_called_worse_than_itself() -> None:
 
 
 def test_no_prompt_is_on_both_sides() -> None:
-    train, held_out = split(STORIES, 0.2, 0)
+    train, held_out = split(STORIES, 0.2)
     assert train and held_out and not {one.prompt for one in train} & {one.prompt for one in held_out}
     assert len(train) + len(held_out) == len(STORIES)
-    assert [one.prompt for one in split(STORIES, 0.2, 1)[1]] != [one.prompt for one in held_out]
+    assert {one.prompt for one in split(STORIES, 0.1)[1]} <= {one.prompt for one in held_out}
+
+
+def test_the_share_of_long_excerpts_is_of_texts_that_are_long_enough() -> None:
+    short = [Story(n, f"p{n}", tuple(f"Number {m} of {n} sat down." for m in range(5)), (" ",) * 5) for n in range(30)]
+    long = [Story(n, f"q{n}", tuple(f"Number {m} of {n} stood up." for m in range(30)), (" ",) * 30) for n in (30, 31)]
+    how = Excerpts(pairs=0, hostile=0, shortest=3, longest=4, long=0.5, long_to=12)
+    rows = rows_of([*short, *long], 400, how, ASPECTS, "0").single
+    better = [row.columns["response"].lower() for row in rows[::2]]
+    assert 150 < sum("stood up" in text and text.count("number") > 4 for text in better) < 250
+    assert max(text.count("number") for text in better) <= 13

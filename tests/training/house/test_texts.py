@@ -139,3 +139,12 @@ def test_the_projects_own_stories_are_all_of_use() -> None:
     stories = own_stories()
     assert len(stories) == 1504 == len({story.sentences for story in stories})
     assert all(story.prompt for story in stories)
+
+
+def test_the_signs_for_a_new_line_of_public_files_are_no_part_of_a_story() -> None:
+    assert story_of("It rained all day.<br><br>She ran. <br />He sat. <newline> Then it ended.")[0] == (
+        "It rained all day.",
+        "She ran.",
+        "He sat.",
+        "Then it ended.",
+    )

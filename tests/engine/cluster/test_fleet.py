@@ -1,0 +1,230 @@
+"""The fleet's life cycle, with processes that are lost, late or unavailable at the worst moments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import EllipsisType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="needs the extra cluster")
+
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+
+from adjudge.engine.cluster import dispatch, fleet
+from adjudge.engine.cluster.dispatch import Dispatcher
+from adjudge.engine.cluster.fleet import Fleet
+from adjudge.engine.cluster.order import Order
+from adjudge.engine.cluster.replica import Heads, Opened, Replica, State
+from adjudge.engine.errors import AdjudgeError
+
+
+class Weights:
+    """As much of an engine as has weights."""
+
+    adapter = reward_head = None
+
+    def __init__(self, weights: str | None) -> None:
+        self.weights, self.asleep, self.engine = weights, False, self
+
+    async def update_weights(self, weights: str | None, *, adapter: str | EllipsisType | None) -> None:
+        if weights == "none there":
+            raise AdjudgeError("holds no weights")
+        self.weights = weights or self.weights
+
+    async def sleep(self) -> None:
+        self.asleep = True
+
+    async def wake(self) -> None:
+        self.asleep = False
+
+
+class Process(Replica):
+    """A replica that takes `loading` seconds to open and `changing` to become another."""
+
+    def __init__(self, loading: float, changing: float) -> None:
+        super().__init__("", {})
+        self.loading, self.changing, self.loads = loading, changing, 0
+
+    async def open(self, state: State) -> Opened:
+        async with self._changing:
+            if self._engine is None:
+                self.loads += 1
+                await asyncio.sleep(self.loading)
+                self._engine, self._state = Weights(state.weights), state  # type: ignore[assignment]
+                if state.asleep:
+                    await self._engine.sleep()
+            await self._become(state)
+        return Opened("", "", Heads(None, None), 1, 100, frozenset(), 1)
+
+    async def become(self, state: State) -> Heads:
+        await asyncio.sleep(self.changing)
+        return await super().become(state)
+
+
+class Method:
+    """A method of an actor, as Ray's handles have it."""
+
+    def __init__(self, call: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+        self.call = call
+
+    def options(self, **_: Any) -> Method:
+        return self
+
+    def remote(self, *arguments: Any) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self._raised(*arguments))
+
+    async def _raised(self, *arguments: Any) -> Any:
+        try:
+            return await self.call(*arguments)
+        except (RayActorError, ActorUnavailableError):
+            raise
+        except Exception as error:
+            raise RayTaskError("method", "", error) from None
+
+
+class Actor:
+    """An actor whose process can die, and is there again at once, without its engine."""
+
+    def __init__(self, loading: float = 0.05, changing: float = 0.01) -> None:
+        self.times, self.kills = (loading, changing), 0
+        self.process = Process(*self.times)
+        self.open, self.become = Method(self._open), Method(self._become)
+
+    def die(self) -> None:
+        loads = self.process.loads
+        self.process = Process(*self.times)
+        self.process.loads = loads
+
+    async def _open(self, state: State) -> Opened:
+        return await self.process.open(state)
+
+    async def _become(self, state: State) -> Heads:
+        return await self.process.become(state)
+
+    @property
+    def weights(self) -> Any:
+        return getattr(self.process._engine, "weights", None)
+
+
+@pytest.fixture(autouse=True)
+def killing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(actor: Actor, no_restart: bool) -> None:
+        actor.kills += 1
+        actor.die()
+
+    monkeypatch.setattr(fleet.ray, "kill", kill)
+
+
+async def opened(*actors: Actor) -> Fleet:
+    found = Fleet(actors)
+    await found.open()
+    return found
+
+
+def lose(one: Fleet, replica: int) -> None:
+    """Lose a replica as the dispatcher notices it."""
+    actor: Any = one.actors[replica]
+    actor.die()
+    one.lose(next(lane for lane in one.router.lanes if lane.replica == replica), RayActorError())
+
+
+async def all_there(one: Fleet) -> list[Any]:
+    """The weights of every replica, once each has its lane."""
+    async with asyncio.timeout(20):
+        while len(one.router.lanes) < len(one.actors):
+            await asyncio.sleep(0.01)
+    return [actor.weights for actor in one.actors]
+
+
+def test_a_replica_that_comes_back_during_an_update_has_the_new_weights() -> None:
+    async def run() -> None:
+        one = await opened(Actor(changing=0.2), Actor(changing=0.2))
+        lose(one, 1)  # back in 0.05 s, in the midst of the update
+        await one.change(weights="new")
+        assert await all_there(one) == ["new", "new"]
+
+    asyncio.run(run())
+
+
+def test_a_replica_comes_back_though_updates_are_faster_than_it_loads() -> None:
+    async def run() -> None:
+        first, second = Actor(), Actor(loading=0.1)
+        one = await opened(first, second)
+        lose(one, 1)
+        for step in range(20):
+            await asyncio.sleep(0.03)
+            await one.change(weights=f"step {step}")
+        assert await all_there(one) == ["step 19"] * 2
+        assert second.process.loads == 2 and not second.kills
+
+    asyncio.run(run())
+
+
+def test_replicas_that_were_lost_while_nobody_asked_are_waited_for() -> None:
+    async def run() -> None:
+        one = await opened(Actor(), Actor())
+        for actor in one.actors:
+            actor.die()
+        await one.change(weights="new")
+        assert await all_there(one) == ["new", "new"]
+
+    asyncio.run(run())
+
+
+def test_a_replica_that_was_unavailable_for_a_moment_is_brought_up_to_date() -> None:
+    async def run() -> None:
+        first, second = Actor(), Actor()
+        one = await opened(first, second)
+        become = second.become.call
+
+        async def unavailable(state: State) -> Heads:
+            second.become.call = become
+            raise ActorUnavailableError("", None)
+
+        second.become.call = unavailable
+        await one.change(weights="new")
+        assert await all_there(one) == ["new", "new"] and not second.kills
+
+    asyncio.run(run())
+
+
+def test_what_all_refuse_changes_nothing_and_what_one_refuses_starts_it_again() -> None:
+    async def run() -> None:
+        first, second = Actor(), Actor()
+        one = await opened(first, second)
+        with pytest.raises(AdjudgeError, match="holds no weights"):
+            await one.change(weights="none there")
+        await one.change(asleep=True)
+        assert all(actor.process._engine.asleep for actor in (first, second))
+        second.process._engine.wake = None  # type: ignore[union-attr,assignment]
+        await one.change(asleep=False)
+        assert await all_there(one) == [None, None]
+        assert (first.kills, second.kills, second.process.loads) == (0, 1, 2)
+        assert not second.process._engine.asleep  # type: ignore[union-attr]
+
+    asyncio.run(run())
+
+
+def test_closing_ends_a_change_that_does_not_end() -> None:
+    found = Dispatcher([Actor(changing=1000.0)])
+    found.open()
+    changing = found._do(found._until_closed("update_weights", found._change("update_weights", weights="new")))
+    found.close(drain=False)
+    with pytest.raises(AdjudgeError, match="closed before update_weights was done"):
+        changing.result(20)
+    found.close(drain=True)
+
+
+def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
+    found = Dispatcher([Actor(changing=2.0)])
+    found.open()
+    changing = found._do(found._until_closed("wake", found._change("wake", asleep=False)))
+    found._do(asyncio.sleep(0.1)).result(20)
+    order = Order([dispatch.Query(0, (1,), None, {0})], timeout=0.1)
+    events: list[Any] = []
+    found.start(order, events.append).result(20)
+    assert not changing.done() and events[0][1].reason == "timeout" and events[-1] is None
+    found.close(drain=False)
