@@ -1,6 +1,7 @@
 # make demo    judge the example pairs and write a report: the first result
 # make check   lint and tests
 # make bench   measure on this machine
+# make house   measure the house judge on public data sets: make house DATA=FOLDER
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 DEMO := out/demo
 
-.PHONY: demo check lint test bench env clean
+.PHONY: demo check lint test bench house env clean
 
 demo: $(VENV)/.core
 	@mkdir -p $(DEMO)
@@ -30,6 +31,23 @@ test: $(VENV)/.dev
 
 bench: $(VENV)/.core
 	$(BIN)/adjudge bench $(ARGS)
+
+# What README and card say of the house judge, where FOLDER holds the files named below.
+TABLE := out/house-table
+AGREES := $(BIN)/adjudge bench agreement --judge pointwise --resume
+
+house: $(VENV)/.core
+	@test -n "$(DATA)" || { echo "say where the data sets are: make house DATA=FOLDER" >&2; exit 1; }
+	@mkdir -p $(TABLE)
+	$(AGREES) $(DATA)/openmeva_roc/stories.jsonl --aspects coherence -o $(TABLE)/openmeva
+	$(AGREES) $(DATA)/openmeva_roc/stories.jsonl -o $(TABLE)/openmeva-six
+	$(AGREES) $(DATA)/hanna/stories.jsonl -o $(TABLE)/hanna
+	$(AGREES) $(DATA)/storyer/ratings.jsonl --limit 60 -o $(TABLE)/storyer
+	$(AGREES) $(DATA)/autoj_pairs/pairs.jsonl --limit 40 -o $(TABLE)/autoj
+	$(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl --limit 30 --seed 1 -o $(TABLE)/disturbances.csv
+	$(BIN)/adjudge judge examples/pairs.jsonl -o $(TABLE)/pairs.jsonl --resume
+	$(BIN)/adjudge judge examples/pairs.jsonl --judge pairwise -o $(TABLE)/pairwise.jsonl --resume
+	$(BIN)/adjudge judge examples/pairs-unseen.jsonl -o $(TABLE)/unseen.jsonl --resume
 
 env: $(VENV)/.dev
 
