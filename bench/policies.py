@@ -71,7 +71,7 @@ def asked_of(policies: Sequence[Policy], chat: bool | None, system: str | None) 
             "the runs asked their policies in different ways (chat, system): give --chat or --no-chat, and --system"
         )
     before = trained[0] if trained else Asked()
-    return Asked(before.chat if chat is None else chat, before.system if system is None else system or None)
+    return Asked(before.chat if chat is None else chat, before.system if system is None else system)
 
 
 def _of_folder(name: str, folder: Path) -> Policy:

@@ -88,7 +88,7 @@ class Writer:
     def key(self, opening: Opening, sample: int) -> str:
         """The journal's key: everything that decides the text."""
         prompt, system = well_formed(opening.prompt), self._system(opening)
-        own = {} if system == self.writing.asked.system else {"system": system}
+        own = {} if system == self.writing.asked.system else {"system": well_formed(system or "")}
         return content_key(policy=self._who, writing=self.writing, prompt=prompt, sample=sample, **own)
 
     def _answers(
@@ -107,7 +107,7 @@ class Writer:
         if not self.writing.asked.chat:
             return _plain(opening.prompt)
         said = self._system(opening)
-        system = [] if said is None else [Message("system", _plain(said))]
+        system = [Message("system", _plain(said))] if said else []
         return engine.chat([*system, Message("user", _plain(opening.prompt))])
 
     def _system(self, opening: Opening) -> str | None:

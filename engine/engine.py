@@ -58,7 +58,8 @@ class Engine(EngineFace):
     and what it is, and sleeping gives back the cache alone. `device` and `dtype` "auto" mean CUDA if there is one,
     float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU),
     `kv_cache_gb` the cache (4 GiB on CPU, most of the memory that is free on a GPU when it opens or wakes), `max_queue`
-    how many requests may wait (default: any number); a call that would exceed it raises QueueFull. `seed` draws the
+    how many requests may wait (default: any number); a call that would exceed it raises QueueFull, one that
+    always would CallTooLarge. `seed` draws the
     seeds of texts that are given none (None: other ones in each run). `cuda_graphs` records decode steps on a GPU once
     for each size, and plays them from then on: the fewer tokens a step has, the more of its time are launches; it wants
     attention by our Triton kernel. `torch_compile` fuses what lies between attention and dense layers, which takes a
@@ -178,9 +179,15 @@ class Engine(EngineFace):
         return len(tokens) + label_set.depth <= self.max_prompt_tokens
 
     def _check_readings(self, compiled: Sequence[tuple[Tokens, LabelSet]]) -> None:
-        """Refuse more readings than ever fit in the queue, before each of them gets a path of its own."""
-        fitting = {(tokens, id(one)): len(one.reads) for tokens, one in compiled if self._fits(tokens, one)}
-        self.scheduler.check_room(sum(fitting.values()))
+        """Refuse more readings than ever fit in the queue, before each of them gets a path of its own.
+
+        Label sets of one prompt may share some, so that it has at least as many as its largest set.
+        """
+        least: dict[Tokens, int] = {}
+        for tokens, label_set in compiled:
+            if self._fits(tokens, label_set):
+                least[tokens] = max(least.get(tokens, 0), len(label_set.reads))
+        self.scheduler.check_room(sum(least.values()))
 
     def generate_call(
         self,

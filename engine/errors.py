@@ -31,6 +31,10 @@ class QueueFull(AdjudgeError):
     """More requests than the engine was told to keep waiting; none of the call's was taken."""
 
 
+class CallTooLarge(AdjudgeError):
+    """A call that the engine's queue would not take even if it were empty: coming again would not help."""
+
+
 class NotServing(AdjudgeError):
     """The engine takes no calls now: it is being closed, or asleep."""
 

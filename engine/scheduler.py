@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection
 
 from adjudge.engine.blocks import OutOfBlocks
-from adjudge.engine.errors import AdjudgeError, QueueFull
+from adjudge.engine.errors import CallTooLarge, QueueFull
 from adjudge.engine.radix import RadixCache
 from adjudge.engine.step import Request, Step
 
@@ -73,9 +73,9 @@ class Scheduler:
             self._wait(request)
 
     def check_room(self, count: int) -> None:
-        """Raise AdjudgeError for more requests at once than an empty queue takes: waiting would not help."""
+        """Raise CallTooLarge for more requests at once than an empty queue takes."""
         if self.max_queue is not None and count > self.max_queue:
-            raise AdjudgeError(
+            raise CallTooLarge(
                 f"this call needs {count} places in a queue of {self.max_queue}: ask for less at once, or raise"
                 " max_queue"
             )

@@ -1,17 +1,34 @@
-"""The example pairs: that nothing but the stories tells which is meant to be better."""
-
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_ten_lines_of_the_readme_are_the_example_and_run(smollm2: str, tmp_path: Path) -> None:
+    script = ROOT / "examples" / "compare.py"
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert script.read_text().endswith(f'"""\n\n{blocks[0]}')
+    written = tmp_path / "readme.py"
+    written.write_text("".join(blocks) + "print(len(texts), len(scores))\n")
+    result = subprocess.run([sys.executable, written], cwd=tmp_path, capture_output=True, text=True, check=True)
+    first, *aspects, last, grade, samples = result.stdout.splitlines()
+    assert samples == "4 4"
+    assert re.fullmatch(r"0\.\d\d of 1 {'scene': \d\.\d, 'end': \d\.\d}", grade)
+    assert re.fullmatch(r"a is better with probability 0\.\d{3}", first)
+    assert len(aspects) == 6 and aspects[0].startswith("relevance  a ")
+    asked, computed = map(int, re.findall(r"\d+", last))
+    assert asked > 2 * computed
 
 
 def test_unseen_pairs_share_no_prompt_with_the_others_and_length_says_nothing() -> None:
     unseen, known = (
-        [json.loads(line) for line in (EXAMPLES / name).read_text().splitlines()]
+        [json.loads(line) for line in (ROOT / "examples" / name).read_text().splitlines()]
         for name in ("pairs-unseen.jsonl", "pairs.jsonl")
     )
     assert len(unseen) == len({row["id"] for row in unseen}) == len({row["prompt"] for row in unseen}) == 40

@@ -21,7 +21,8 @@ def serve(
         str, typer.Option(help="What /v1/judge looks at where a request does not say; as in adjudge judge.")
     ] = "hanna",
     max_queue: Annotated[
-        int, typer.Option(help="Prompts that may wait, of one request or all; above it, 429.", min=1)
+        int,
+        typer.Option(help="Prompts that may wait: 429 for what comes above it, 400 for more at once.", min=1),
     ] = 10_000,
     max_concurrency: Annotated[int, typer.Option(help="Requests at once; above it, 429.", min=1)] = 1024,
     max_body_mb: Annotated[float, typer.Option(help="Megabytes of one request; above it, 413.", min=0.001)] = 10.0,

@@ -43,14 +43,13 @@ class Dispatcher:
         self._alone = asyncio.Lock()
         self._closed = False
         self._closing = threading.Lock()
-        self._ended = threading.Event()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="adjudge-dispatcher", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="adjudge-dispatcher", daemon=True)
         self._thread.start()
 
     def open(self) -> list[Opened]:
         """Wait until every replica has its engine; raises what keeps one from it."""
-        return self._do(self._until_closed("opening", self._fleet.open())).result()
+        return self._do(self._until_closed("opening", self._fleet.open)).result()
 
     def start(self, order: Order, deliver: Callable[[Event | None], None]) -> Future[None]:
         """Begin an order; cancelling the future ends it. `deliver` is called in the dispatcher's thread."""
@@ -60,7 +59,7 @@ class Dispatcher:
 
     def change(self, what: str, **changes: Any) -> Any:
         """`Fleet.change`, which wants no order under way; `what` it is called in errors."""
-        return self._do(self._until_closed(what, self._change(what, **changes))).result()
+        return self._do(self._until_closed(what, partial(self._change, what, **changes))).result()
 
     def close(self, drain: bool) -> None:
         """Take no more orders, let those under way end (or, without `drain`, end them with an error), and stop.
@@ -69,17 +68,16 @@ class Dispatcher:
         """
         with self._closing:
             first, self._closed = not self._closed, True
-            if not first and not drain and not self._ended.is_set():
+            if first:
+                asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
+            if not drain and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._cancel)
-        if not first:
-            self._ended.wait()
-            return
-        asyncio.run_coroutine_threadsafe(self._finish(drain), self._loop).result()
-        with self._closing:
-            self._ended.set()
-        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+
+    def _run_loop(self) -> None:
+        self._loop.run_forever()
+        with self._closing:
+            self._loop.close()
 
     def _do(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         with self._closing:
@@ -88,23 +86,24 @@ class Dispatcher:
                 raise AdjudgeError("the cluster is closed and takes no more calls: open another")
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _finish(self, drain: bool) -> None:
-        if not drain:
-            self._cancel()
-        await asyncio.gather(*self._orders, *self._others, return_exceptions=True)
-        await self._fleet.close()
+    async def _finish(self) -> None:
+        try:
+            await asyncio.gather(*self._orders, *self._others, return_exceptions=True)
+            await self._fleet.close()
+        finally:
+            self._loop.stop()
 
     def _cancel(self) -> None:
         for task in (*self._orders, *self._others):
             task.cancel()
 
-    async def _until_closed(self, what: str, work: Coroutine[Any, Any, Result]) -> Result:
+    async def _until_closed(self, what: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Work that is no order's, which must not be waited for when nothing goes on here any more."""
         task = asyncio.current_task()
         assert task is not None
         self._others.add(task)
         try:
-            return await work
+            return await work()
         except asyncio.CancelledError:
             raise AdjudgeError(f"the cluster was closed before {what} was done") from None
         finally:

@@ -10,9 +10,9 @@ class Limits(msgspec.Struct, frozen=True):
 
     More than `max_concurrency` requests at once are turned away, and so is one request for more than `max_answers`
     scores or texts. `request_timeout` is the longest that a request may ask for and what it gets if it asks for
-    nothing; what is not done by then is answered with the reason "timeout". A client that does not send its body, or
-    does not read its answer, for `stall_timeout` is dropped. `drain_timeout` is what requests under way have left when
-    the server is told to stop.
+    nothing; what is not done by then is answered with the reason "timeout". A client that sends no request, or not its
+    body, or does not read its answer, for `stall_timeout` is dropped. `drain_timeout` is what requests under way have
+    left when the server is told to stop.
     """
 
     api_key: str | None = None

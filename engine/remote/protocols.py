@@ -117,7 +117,7 @@ class Protocol(ABC):
         what is written, if the prompt ends in U+FFFD or inside a character, and anyone can end a text so.
         """
         known = [token for token in token_ids if token < self.tokenizer.vocab_size]
-        text = self.tokenizer.decode(known)
+        text = self.tokenizer.decode_on(known)
         if end != "stop" or not known:
             return text
         places = [place for stop in sampling.stop if (place := text.find(stop)) >= 0]
@@ -125,7 +125,7 @@ class Protocol(ABC):
             places = []  # it ended before a stop string came; what its end token is called does not count
         if places:
             return text[: min(places)]
-        return self.tokenizer.decode(known[:-1]) if self.tokenizer.is_special(known[-1]) else text
+        return self.tokenizer.decode_on(known[:-1]) if self.tokenizer.is_special(known[-1]) else text
 
     def check(self, sampling: Sampling, seeded: bool) -> None:
         """Raise RemoteError for what this kind of server would ignore."""

@@ -49,8 +49,9 @@ class Guarded(Layer):
     Every call is a step, the first is 1, also where a trainer's adapter has to ask the reward inside several times; at
     the first and at every `every`-th after it the guards probe the reward with texts of their own, which costs as much
     as scoring them (the standard guards: 336 texts on 12 prompts). The call returns after that, or at a trainer's
-    deadline: the rewards, which are there first, are kept then, and the guards go on with what they knew. A
-    step whose rewards come too late is not probed; the next one is.
+    deadline: the rewards, which are there first, are kept then, and the guards go on with what they knew, while the
+    next step waits for what is still being asked: leave room for it. A step without time for it is not probed; the next
+    one is.
     `guards` are the standard ones by default. After each call `metrics` has the same names, and `on_metrics` is
     called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
     are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
@@ -112,8 +113,11 @@ class Guarded(Layer):
         return self.step >= self._due
 
     def probe(self) -> None:
-        """Have the guards put texts of their own to the reward."""
-        began, self._due = time.monotonic(), (self.step // self.every + 1) * self.every
+        """Have the guards put texts of their own to the reward; once a step, whoever asks for it."""
+        with self._lock:
+            if not self.has_probes:
+                return
+            began, self._due = time.monotonic(), (self.step // self.every + 1) * self.every
         for guard in self.guards:
             self._attempt(guard, "probe", partial(guard.probe, _probed(self.reward, self.form)))
         self._probing = time.monotonic() - began

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull, RemoteError, reason
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import metrics_of
@@ -56,8 +56,8 @@ class Scorer:
     missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains
     with "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
     around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too late
-    does not reach them. What they ask for themselves comes after a step's rewards, and costs none where the deadline
-    passes meanwhile.
+    does not reach them. What they ask for themselves comes after a step's rewards, in the time that is left; where it
+    takes longer, those rewards are kept, and the next call waits for it as for any other.
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
@@ -100,7 +100,7 @@ class Scorer:
 
     def score_apart(self, groups: Sequence[Group]) -> list[Answer]:
         """As `score`, of groups that only happen to be asked for together: an error is that of its own group."""
-        return self._layered(groups, self._within(groups, lambda: self._inside(groups, apart=True)))
+        return self._layered(groups, self._within(groups, lambda: self._inside(groups, apart=True))) if groups else []
 
     def _within(self, groups: Sequence[Group], ask: Callable[[], list[Answer]], probe: bool = True) -> Sequence[Answer]:
         """The answers, or abstentions where there is a deadline and it passes; what is left of it is for probes."""
@@ -119,7 +119,8 @@ class Scorer:
         if ends is None:
             with self._busy:
                 return ask()
-        if not self._busy.acquire(timeout=max(0.0, ends - time.monotonic())):
+        left = ends - time.monotonic()
+        if left <= 0 or not self._busy.acquire(timeout=left):
             return None
         call = Call(ask, self._busy, self.name)
         call.start()
@@ -148,7 +149,7 @@ class Scorer:
         try:
             return list(checked(inside.score_groups(groups), groups, self.name))
         except Exception as error:
-            ending = self._ending(error)
+            ending = None if isinstance(error, CallTooLarge) and len(groups) > 1 else self._ending(error)
             if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
                 return [ending] * len(groups)  # no group of its own is to blame
             if len(groups) == 1:

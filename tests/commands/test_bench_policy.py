@@ -84,14 +84,16 @@ def test_a_rows_own_system_turn_is_what_it_is_in_training(tmp_path: Path, monkey
         ("", "--system", "Be brief."),
         ("Be long.", "--no-chat"),
         ("", "--no-chat"),
+        ("Be \ud800.",),
+        ("Be brief.", "--system", ""),
     ):
         monkeypatch.setattr(f"{__name__}.ROWS", [{"prompt": "one", "system": system}])
         folder = tmp_path / str(len(written))
         folder.mkdir()
         run(OTHER, *options(folder, "--judge", "pointwise", *more))
         written.append([text["text"] for text in lines(folder / "out/texts.jsonl")])
-    own, none, told, *plain = written
-    assert own == told != none and plain[0] == plain[1] != none
+    own, none, told, *plain, broken, off = written
+    assert own == told != none == off and plain[0] == plain[1] != none != broken
 
 
 def test_a_finished_one_opens_no_policy_again_and_takes_more_checkpoints(

@@ -14,7 +14,7 @@ import torch
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, LabelError, NotServing, PromptError, QueueFull
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.worker import Piece
 from adjudge.engine.writing import Writer
@@ -140,11 +140,11 @@ def test_mistakes_reach_the_call_that_made_them(plain: Engine) -> None:
                 (PromptError, engine.generate([[99999]])),
                 (PromptError, engine.generate(["Once"], max_tokens=0)),
                 (LabelError, engine.score(["Once"], ["1", "1"])),
-                (QueueFull, engine.score(random_prompts(9), LABELS)),
+                (CallTooLarge, engine.score(random_prompts(9), LABELS)),
             ):
                 with pytest.raises(error):
                     await call
-            with pytest.raises(QueueFull):
+            with pytest.raises(CallTooLarge):
                 await asyncio.to_thread(engine.face.score, random_prompts(9), LABELS)
             assert await good == plain.score(["Once"], LABELS)
 

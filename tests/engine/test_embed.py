@@ -17,7 +17,7 @@ from adjudge.engine import trie
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, ModelUnsupported, PromptError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, ModelUnsupported, PromptError
 from adjudge.engine.http.borrowed import BorrowedEngine
 from tests.engine.reference import open_reference
 from tests.engine.test_engine import DIGITS, random_prompts
@@ -153,7 +153,7 @@ def test_a_model_that_yields_nan_marks_its_rows_and_no_others() -> None:
 
 def test_mistakes_are_named_before_anything_is_computed() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05, max_queue=1)
-    for prompts, error in (([[65], []], PromptError), ([[65], [99999]], PromptError), ([[65], [66]], AdjudgeError)):
+    for prompts, error in (([[65], []], PromptError), ([[65], [99999]], PromptError), ([[65], [66]], CallTooLarge)):
         with pytest.raises(error):
             engine.embed(prompts)
     assert engine.stats.steps == 0 and not engine.scheduler.has_work()

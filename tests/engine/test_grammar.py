@@ -96,3 +96,4 @@ def test_a_form_that_proves_impossible_ends_the_text_without_a_sign_of_the_model
 ) -> None:
     [completion] = engine.generate(["x"], max_tokens=20, temperature=0.0, json_schema={"$ref": "#"})
     assert (completion.text, completion.finish_reason) == ("", "length")
+    assert "a text ends before it has its form" in caplog.text

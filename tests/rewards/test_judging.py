@@ -173,9 +173,9 @@ def test_a_client_that_goes_takes_its_judge_with_it(site: Served) -> None:
     assert stats.prompts - asked == 4  # nobody else goes on asking
 
 
-def test_a_full_queue_is_told() -> None:
+def test_more_than_the_queue_ever_takes_is_told() -> None:
     engine = AsyncEngine(Engine(MODEL, max_queue=3))
     with served(engine, routes=[judging([WIT])]) as site:
         response = site.post("/v1/judge", {"pairs": [PAIR]})
-        assert response.status_code == 429 and error_of(response)["code"] == "queue_full"
+        assert response.status_code == 400 and "needs 4 places in a queue of 3" in error_of(response)["message"]
     engine.worker.close(drain=False)

@@ -98,16 +98,14 @@ class Corpus:
         """Some sentence of another text."""
         return random.choice(self.text(random, but).sentences)
 
-    def text(self, random: Random, but: Story | None = None, longest: int = 1) -> Story:
-        """Some other text, of another prompt where there are several, and of `longest` sentences where some are."""
-        other = None
+    def text(self, random: Random, but: Story | None = None, least: int = 1) -> Story:
+        """Some other text, of another prompt where there are several, of `least` sentences or more where some are."""
+        enough = self.texts if least == 1 else [one for one in self.texts if len(one.sentences) >= least] or self.texts
         for _ in range(20):
-            text = random.choice(self.texts)
+            text = random.choice(enough)
             if but is None or (text.number != but.number and (text.prompt != but.prompt or not but.prompt)):
-                if len(text.sentences) >= longest:
-                    return text
-                other = other or text
-        return other or text
+                break
+        return text
 
     def babble(self, sentence: str, random: Random, memory: int) -> str:
         """A sentence that begins as this one does and goes on by chance, each word after the `memory` before it."""

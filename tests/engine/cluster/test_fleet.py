@@ -211,7 +211,7 @@ def test_what_all_refuse_changes_nothing_and_what_one_refuses_starts_it_again() 
 def test_closing_ends_a_change_that_does_not_end() -> None:
     found = Dispatcher([Actor(changing=1000.0)])
     found.open()
-    changing = found._do(found._until_closed("update_weights", found._change("update_weights", weights="new")))
+    changing = found._do(found._until_closed("update_weights", lambda: found._change("update_weights", weights="new")))
     found.close(drain=False)
     with pytest.raises(AdjudgeError, match="closed before update_weights was done"):
         changing.result(20)
@@ -221,7 +221,7 @@ def test_closing_ends_a_change_that_does_not_end() -> None:
 def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
     found = Dispatcher([Actor(changing=2.0)])
     found.open()
-    changing = found._do(found._until_closed("wake", found._change("wake", asleep=False)))
+    changing = found._do(found._until_closed("wake", lambda: found._change("wake", asleep=False)))
     found._do(asyncio.sleep(0.1)).result(20)
     order = Order([dispatch.Query(0, (1,), None, {0})], timeout=0.1)
     events: list[Any] = []

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
 import pytest
 
-from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, RemoteError
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard
@@ -152,6 +153,34 @@ def test_guards_that_ask_for_longer_than_there_is_time_cost_no_reward(caplog: py
     for _ in range(3):
         scorer.score(GROUPS)
     assert seen.probed == [2, 4] and len(seen.steps) == 4  # the first ended after its step
+
+
+def test_calls_that_overlap_probe_once_and_no_groups_probe_nothing() -> None:
+    guarded = Guarded(Relative(), [seen := Seen()], every=100)
+    scorer = Scorer(guarded)
+    assert scorer.score_apart([]) == [] and seen.probed == []
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(scorer.score, [GROUPS] * 32))
+    assert len(seen.probed) == 1 and len(seen.steps) == 32
+    guarded.probe()
+    assert len(seen.probed) == 1  # it is not time
+
+
+def test_more_groups_than_a_queue_takes_are_asked_for_one_by_one() -> None:
+    class Queued(Relative):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            if len(groups) > 1:
+                raise CallTooLarge("this call needs 2 places in a queue of 1")
+            return super().score_groups(groups)
+
+    assert Scorer(Queued()).score(GROUPS).rewards == Relative().score_groups(GROUPS)
+
+    class TooLarge(Relative):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            raise CallTooLarge("this call needs 2 places in a queue of 1")
+
+    with pytest.raises(CallTooLarge):
+        Scorer(TooLarge(), on_failure="abstain").score(GROUPS)
 
 
 def test_a_step_without_rewards_is_not_probed_but_the_next_one_is() -> None:
