@@ -33,14 +33,15 @@ class Form:
     def take(self, token: int) -> bool:
         """Go on by a token; whether nothing may follow."""
         self._matcher.consume_token(token)
-        if self._matcher.is_error():
-            log.warning("a text ends before it has its form: %s", self._matcher.get_error().strip().splitlines()[0])
         return bool(self._matcher.is_stopped())
 
     @property
     def complete(self) -> bool:
         """Whether the text has its form; one that cannot come to it any more has not."""
-        return not self._matcher.is_error() and bool(self._matcher.is_accepting())
+        if self._matcher.is_error():
+            log.warning("a text ends before it has its form: %s", self._matcher.get_error().strip().splitlines()[0])
+            return False
+        return bool(self._matcher.is_accepting())
 
 
 class Grammars:

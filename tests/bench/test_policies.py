@@ -75,7 +75,7 @@ def test_policies_are_asked_as_in_training_unless_that_differs_or_the_user_says_
     chatty = policy_of(str(run_folder(tmp_path / "chatty", data={"prompts": ["p"]})))
     assert asked_of([plain, policy_of("dummy:tiny-llama")], None, None) == Asked(chat=False, system="Be brief.")
     assert asked_of([plain], True, None) == Asked(chat=True, system="Be brief.")
-    assert asked_of([plain], None, "") == Asked(chat=False, system=None)
+    assert asked_of([plain], None, "") == Asked(chat=False, system="")
     assert asked_of([], None, None) == Asked()
     assert asked_of([plain, chatty], True, "Hm.") == Asked(chat=True, system="Hm.")
     with pytest.raises(AdjudgeError, match="asked their policies in different ways"):

@@ -38,6 +38,10 @@ TEXT = "/v1/completions"
 SHORT: dict[str, Any] = {"prompt": "a", "max_tokens": 1}
 
 
+SPELT = {"max_tokens": 20, "allowed_token_ids": [97]}
+"""A text whose every token is a whole character, so that each step has something to say."""
+
+
 @contextlib.contextmanager
 def long_stream(site: Served, **options: object) -> Iterator[Iterator[str]]:
     """The lines of a stream that has begun."""
@@ -200,7 +204,7 @@ def test_a_client_that_does_not_read_is_dropped(engine: AsyncEngine) -> None:
 
 
 def test_a_drain_lets_what_is_under_way_end_and_takes_no_more(engine: AsyncEngine) -> None:
-    with served(engine) as site, held(engine) as let_go, long_stream(site, max_tokens=20) as lines:
+    with served(engine) as site, held(engine) as let_go, long_stream(site, **SPELT) as lines:
         site.server.drain()
         response = site.post(TEXT, SHORT)
         assert response.status_code == 503 and error_of(response)["code"] == "draining"
