@@ -41,7 +41,7 @@ class Dispatcher:
         self._others: set[asyncio.Task[Any]] = set()
         self._changing = asyncio.Lock()
         self._alone = asyncio.Lock()
-        self._closed = False
+        self._closed = self._cut = False
         self._closing = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="adjudge-dispatcher", daemon=True)
@@ -87,6 +87,8 @@ class Dispatcher:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _finish(self) -> None:
+        if self._cut:  # before what was begun just then was known
+            self._cancel()
         try:
             await asyncio.gather(*self._orders, *self._others, return_exceptions=True)
             await self._fleet.close()
@@ -94,6 +96,7 @@ class Dispatcher:
             self._loop.stop()
 
     def _cancel(self) -> None:
+        self._cut = True
         for task in (*self._orders, *self._others):
             task.cancel()
 

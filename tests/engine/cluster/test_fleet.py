@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from types import EllipsisType
 from typing import Any
@@ -208,9 +209,11 @@ def test_what_all_refuse_changes_nothing_and_what_one_refuses_starts_it_again() 
     asyncio.run(run())
 
 
-def test_closing_ends_a_change_that_does_not_end() -> None:
+@pytest.mark.parametrize("busy", [0.0, 0.2])
+def test_closing_ends_a_change_that_does_not_end(busy: float) -> None:
     found = Dispatcher([Actor(changing=1000.0)])
     found.open()
+    found._loop.call_soon_threadsafe(time.sleep, busy)  # both then come to the loop at once
     changing = found._do(found._until_closed("update_weights", lambda: found._change("update_weights", weights="new")))
     found.close(drain=False)
     with pytest.raises(AdjudgeError, match="closed before update_weights was done"):
