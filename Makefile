@@ -35,16 +35,19 @@ bench: $(VENV)/.core
 # What README and card say of the house judge, where FOLDER holds the files named below.
 TABLE := out/house-table
 AGREES := $(BIN)/adjudge bench agreement --judge pointwise --resume
+WORSE = $(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl
 
 house: $(VENV)/.core
 	@test -n "$(DATA)" || { echo "say where the data sets are: make house DATA=FOLDER" >&2; exit 1; }
 	@mkdir -p $(TABLE)
 	$(AGREES) $(DATA)/openmeva_roc/stories.jsonl --aspects coherence -o $(TABLE)/openmeva
+	$(AGREES) $(DATA)/openmeva_roc/stories.jsonl --aspects coherence --limit 80 -o $(TABLE)/openmeva-80
 	$(AGREES) $(DATA)/openmeva_roc/stories.jsonl -o $(TABLE)/openmeva-six
 	$(AGREES) $(DATA)/hanna/stories.jsonl -o $(TABLE)/hanna
 	$(AGREES) $(DATA)/storyer/ratings.jsonl --limit 60 -o $(TABLE)/storyer
 	$(AGREES) $(DATA)/autoj_pairs/pairs.jsonl --limit 40 -o $(TABLE)/autoj
-	$(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl --limit 30 --seed 1 -o $(TABLE)/disturbances.csv
+	$(WORSE) --limit 12 -o $(TABLE)/worse.csv
+	$(WORSE) --kinds drift,order --limit 48 --seed 1 -o $(TABLE)/worst.csv
 	$(BIN)/adjudge judge examples/pairs.jsonl -o $(TABLE)/pairs.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs.jsonl --judge pairwise -o $(TABLE)/pairwise.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs-unseen.jsonl -o $(TABLE)/unseen.jsonl --resume

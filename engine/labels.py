@@ -15,12 +15,11 @@ Encode = Callable[[str], Tokens]
 
 CONTEXT_CHARACTERS = 64
 """How much of the text before the answer slot decides the labels' tokens."""
-LONGEST = 64
-"""Tokens of one label at most; after each of them a distribution is read."""
-MOST = 4096
-"""Tokens of all labels of a set at most."""
-LETTERS = 16
-"""Characters of a token, generously, where a label is too long to count its tokens."""
+MOST_TOKENS = 4096
+"""Tokens that all labels of a set may come to: after each of them a distribution is read."""
+MOST_TOKENS_EACH = 64
+MOST_CHARACTERS_EACH = 1024
+"""Of a label; one of more characters is refused before its tokens are counted."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -109,7 +108,7 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
     """Labels as they continue `suffix`, the text before the answer slot (its last characters decide).
 
     Raises LabelError for no labels, an empty or doubled label, one value too many or too few, two labels that share a
-    spelling, one of more than `LONGEST` tokens, and more than `MOST` tokens in all.
+    spelling, one of more than `MOST_TOKENS_EACH` tokens, and more than `MOST_TOKENS` in all.
     """
     check_labels(labels)
     _check_size(labels, len(labels.labels))
@@ -124,8 +123,8 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
         for ids in _variants(label, suffix, base, encode, labels.variants):
             if (other := spellings.setdefault(ids, index)) != index:
                 raise LabelError(f'labels "{labels.labels[other]}" and "{label}" are the same tokens here: rename one')
-            if len(ids) > LONGEST:
-                raise LabelError(f'label "{label[:40]}" has {len(ids)} tokens: at most {LONGEST}')
+            if len(ids) > MOST_TOKENS_EACH:
+                raise LabelError(f'label "{label[:40]}" has {len(ids)} tokens: at most {MOST_TOKENS_EACH}')
     _check_size(labels, sum(map(len, spellings)))
     ends = _terminated(labels, spellings, suffix, base, encode)
     return _label_set(labels, ends)
@@ -134,10 +133,12 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
 def _check_size(labels: Labels, tokens: int) -> None:
     """Refuse at once what would take time and memory; `tokens` is what the labels come to at least."""
     for label in labels.labels:
-        if len(label) > LONGEST * LETTERS:
-            raise LabelError(f'label "{label[:40]}" has {len(label)} characters: at most {LONGEST} tokens')
-    if tokens > MOST:
-        raise LabelError(f"{len(labels.labels)} labels come to {tokens} tokens or more: at most {MOST}, give fewer")
+        if len(label) > MOST_CHARACTERS_EACH:
+            raise LabelError(f'label "{label[:40]}" has {len(label)} characters: at most {MOST_CHARACTERS_EACH}')
+    if tokens > MOST_TOKENS:
+        raise LabelError(
+            f"{len(labels.labels)} labels come to {tokens} tokens or more: at most {MOST_TOKENS}, give fewer"
+        )
 
 
 def check_labels(labels: Labels) -> None:

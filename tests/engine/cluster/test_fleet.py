@@ -222,10 +222,9 @@ def test_closing_ends_a_change_that_does_not_end(busy: float) -> None:
 
 
 def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
-    found = Dispatcher([Actor(changing=2.0)])
+    found = Dispatcher([Actor(changing=1000.0)])
     found.open()
     changing = found._do(found._until_closed("wake", lambda: found._change("wake", asleep=False)))
-    found._do(asyncio.sleep(0.1)).result(20)
     order = Order([dispatch.Query(0, (1,), None, {0})], timeout=0.1)
     events: list[Any] = []
     found.start(order, events.append).result(20)

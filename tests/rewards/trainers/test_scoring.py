@@ -143,9 +143,9 @@ class Probing(Seen):
 
 def test_guards_that_ask_for_longer_than_there_is_time_cost_no_reward(caplog: pytest.LogCaptureFixture) -> None:
     reward = SlowToProbe()
-    scorer = Scorer(Guarded(reward, [seen := Probing()], every=3), 0.3)
+    scorer = Scorer(Guarded(reward, [seen := Probing()], every=3), 2.0)
     assert scorer.score(GROUPS).rewards == Relative().score_groups(GROUPS)
-    assert "probes take longer than is left of 0.3 s" in caplog.text and seen.steps == [["Tell one.", "Tell two."]]
+    assert "probes take longer than is left of 2 s" in caplog.text and seen.steps == [["Tell one.", "Tell two."]]
     reward.go.set()
     assert scorer._busy.acquire(timeout=60)  # it has ended
     scorer._busy.release()
