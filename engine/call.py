@@ -29,8 +29,7 @@ class Call:
 
         None of a request that was given up before it was due.
         """
-        missed = sum(len(one.tokens) if one.missed < 0 else one.missed for one in self.requests)
-        return max(0, self.prompt_tokens - missed)
+        return max(0, self.prompt_tokens - sum(one.missed_of_prompt for one in self.requests))
 
     def asks(self, tokens: Tokens) -> None:
         """Count a prompt that is to be computed."""

@@ -90,7 +90,7 @@ class Engine(EngineFace):
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
         if max_batch_tokens < 1:
             raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
-        super().__init__(Tokenizer(opened.tokenizer))
+        super().__init__(Tokenizer(opened.tokenizer, opened.model.get_input_embeddings().num_embeddings))
         self.name, self.fingerprint = name, fingerprint
         self._base = Base(name, fingerprint)
         self.dtype = str(opened.model.dtype).removeprefix("torch.")

@@ -36,7 +36,7 @@ class CallTooLarge(AdjudgeError):
 
 
 class NotServing(AdjudgeError):
-    """The engine takes no calls now: it is being closed, or asleep."""
+    """The engine takes no calls now: it is being closed, asleep, or has lost all its replicas."""
 
 
 class RemoteError(AdjudgeError):

@@ -41,6 +41,12 @@ class Node:
         """Tokens still to compute."""
         return len(self.tokens) - self.computed
 
+    @property
+    def reached(self) -> int:
+        """The position up to which nothing is missing on the way to its end."""
+        path = self.path()
+        return next((node.start + node.computed for node in path if node.missing), self.end)
+
     def path(self) -> list[Node]:
         """Nodes from the root's child down to this one."""
         nodes: list[Node] = []

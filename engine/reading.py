@@ -46,6 +46,12 @@ class Reader(Request):
 
     reads: list[tuple[ScoreJob, int]] = field(default_factory=list)
 
+    @property
+    def missed_of_prompt(self) -> int:
+        """The tokens of a label that stand behind the prompt are none of it."""
+        label = len(self.tokens) - max(job.prompt_tokens for job, _ in self.reads)
+        return max(0, super().missed_of_prompt - label)
+
     def give_up(self) -> None:
         """Answer that the deadline has passed."""
         for job, _ in self.reads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
+from adjudge.engine.errors import NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.worker import Event, Piece, Ticket, Worker
+
+ENDED = "whoever asked has gone: this engine takes no more calls of theirs"
 
 
 class SharedEngine(EngineFace):
@@ -24,6 +28,22 @@ class SharedEngine(EngineFace):
         super().__init__(engine.tokenizer)
         self.name, self.dtype, self.stats = engine.name, engine.dtype, engine.stats
         self._worker = worker
+        self._under_way: dict[Ticket, SimpleQueue[Event]] = {}
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def apart(self) -> SharedEngine:
+        """The same engine for somebody else, whose calls can be ended apart from those made here."""
+        return SharedEngine(self._worker)
+
+    def end(self) -> None:
+        """Cancel the calls made here, and refuse further ones with NotServing; any thread may call this."""
+        with self._lock:
+            self._ended = True
+            under_way = dict(self._under_way)
+        for ticket, events in under_way.items():
+            self._worker.cancel(ticket)
+            events.put(NotServing(ENDED))
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override]
@@ -80,7 +100,11 @@ class SharedEngine(EngineFace):
         events: SimpleQueue[Event] = SimpleQueue()
         ticket = Ticket(call, events.put)
         missing = call.open + len(call.answers)
-        self._worker.start(ticket, priority, timeout)
+        with self._lock:
+            if self._ended:
+                raise NotServing(ENDED)
+            self._under_way[ticket] = events
+            self._worker.start(ticket, priority, timeout)
         try:
             for _ in range(missing):
                 event = events.get()
@@ -90,3 +114,5 @@ class SharedEngine(EngineFace):
                 yield event
         finally:
             self._worker.cancel(ticket)
+            with self._lock:
+                del self._under_way[ticket]

@@ -34,6 +34,11 @@ class Request:
     arrival: int = -1
 
     @property
+    def missed_of_prompt(self) -> int:
+        """How many tokens of a prompt it has to compute: all of them until it is admitted."""
+        return len(self.tokens) if self.missed < 0 else self.missed
+
+    @property
     def most(self) -> int:
         """How many tokens it may come to have."""
         return len(self.tokens)

@@ -24,9 +24,12 @@ KEPT = 16_384
 
 
 class Tokenizer:
-    """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text."""
+    """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text.
 
-    def __init__(self, tokenizer: Any) -> None:
+    `rows` is how many tokens the model has embeddings of, where that is known: some tokenizers know more.
+    """
+
+    def __init__(self, tokenizer: Any, rows: int | None = None) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, BackendTokenizer):
             raise ModelUnsupported(
@@ -36,7 +39,7 @@ class Tokenizer:
         added = plain["added_tokens"]
         plain.update(added_tokens=[], truncation=None, padding=None)
         self.inner = tokenizer
-        self.vocab_size = len(tokenizer)
+        self.vocab_size = len(tokenizer) if rows is None else min(rows, len(tokenizer))
         self._trusted = BackendTokenizer.from_str(backend.to_str())
         self._trusted.no_truncation()
         self._plain = BackendTokenizer.from_str(json.dumps(plain))
@@ -86,10 +89,11 @@ class Tokenizer:
             ids = tuple(token for segment in prompt.segments for token in self.segment(segment))
         else:
             ids = tuple(int(token) for token in prompt)
-            if bad := [token for token in ids if not 0 <= token < self.vocab_size]:
-                raise PromptError(f"token id {bad[0]} is outside the vocabulary of {self.vocab_size}")
         if not ids:
             raise PromptError("the prompt is empty: give at least one token")
+        if min(ids) < 0 or max(ids) >= self.vocab_size:
+            bad = next(token for token in ids if not 0 <= token < self.vocab_size)
+            raise PromptError(f"token id {bad} is outside the vocabulary of {self.vocab_size}")
         return ids
 
     def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:

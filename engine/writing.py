@@ -64,11 +64,12 @@ class Writer(Request):
         self.next_token = token
         if token in self.end_ids and not self.sampling.ignore_eos:
             return self.finish("stop" if self.form is None or self.form.complete else "length")
-        if self.form and self.form.take(token):
-            return self.finish("stop" if self.form.complete else "length")
+        formed = self.form is not None and self.form.take(token)
         if self.sampling.stop and (place := self._stop()) is not None:
             self.text = self.decode(self.generated)[:place]
             return self.finish("stop")
+        if self.form and formed:
+            return self.finish("stop" if self.form.complete else "length")
         if len(self.logprobs) >= self.room:
             self.finish("length")
 

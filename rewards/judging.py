@@ -22,8 +22,9 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, PERSE, Aspect, aspects_of
 from adjudge.rewards.comparing import Orders
-from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, named, prepare, takers, usual
+from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, named, of_pairs, prepare, takers, usual
 from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.queries import response_of
 from adjudge.rewards.template import Layout
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import Row, encodable, verdict_record
@@ -128,17 +129,22 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
     """Either `groups`, or what OpenRLHF posts to its `remote_rm_url`.
 
     OpenRLHF sends `query`, prompt and response in one text, `prompts`, and `labels`, which must hold the reference
-    texts. They are judged as they come, chat markers of the policy's template included.
+    texts. They are judged as they come, chat markers of the policy's template included, but for the markers that the
+    URL names as `?ends=<|im_end|>` (and `&ends=` again for another), which are taken off the ends of responses.
+    With `orders` both texts are shown together; without, that is so but for the house judge, which reads one at a time.
     """
 
-    orders: Orders = "both"
+    orders: Orders | None = None
     groups: list[Group] | None = None
     query: list[str] | None = None
     prompts: list[str] | None = None
     labels: list[str | None] | None = None
 
-    def read(self) -> list[Pair]:
-        """Each completion as story a, its reference as story b; raises a 400 that names the place of a mistake."""
+    def read(self, ends: Sequence[str] = ()) -> list[Pair]:
+        """Each completion as story a, its reference as story b; raises a 400 that names the place of a mistake.
+
+        `ends` are taken off the ends of responses that come with their prompts.
+        """
         if (self.groups is None) == (self.query is None):
             raise HttpError(400, "give either groups, or query with prompts and labels", param="groups")
         if self.groups is not None:
@@ -153,13 +159,14 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
                 raise HttpError(400, f"{name} has {len(texts)} texts for {len(queries)} in query", param=name)
         found: list[Pair] = []
         for place, (query, prompt, label) in enumerate(zip(queries, prompts, labels, strict=True)):
-            if not query.startswith(prompt):
+            response = response_of(query, prompt, ends)
+            if response is None:
                 field = f"query[{place}]"
-                raise HttpError(400, f"{field} does not begin with prompts[{place}]", param=field)
+                raise HttpError(400, f"{field} does not hold prompts[{place}]", param=field)
             if not label:
                 field = f"labels[{place}]"
                 raise HttpError(400, f"{field} is empty: a completion is compared with its reference", param=field)
-            found.append(Pair(query[len(prompt) :], label, prompt))
+            found.append(Pair(response, label, prompt))
         return found
 
 
@@ -209,8 +216,8 @@ class _JudgeThreads:
             judge = open_judge(engine, None)
         except AdjudgeError as error:
             raise HttpError(400, str(error)) from error
-        each = len(judge.questions) if isinstance(judge, PairwiseJudge) else 1
-        service.check_count(len(subjects) * each, field)
+        asked: Sequence[Any] = judge.questions if isinstance(judge, PairwiseJudge) else getattr(judge, "aspects", ())
+        service.check_count(len(subjects) * max(1, len(asked)), field)
         work = asyncio.get_running_loop().run_in_executor(self._pool, judge.judge, subjects)
         return await service.unless_gone(request, work)
 
@@ -264,15 +271,18 @@ async def rewards(
     service: NamedDependency[Service],
     threads: NamedDependency[_JudgeThreads],
     fill: FromQuery[float | None] = None,
+    ends: FromQuery[list[str] | None] = None,
 ) -> RewardResponse:
     """Reward completions by how they compare with a reference."""
     if fill is not None and not math.isfinite(fill):
         raise HttpError(400, f"fill is {fill}: give a finite number", param="fill")
     service.check_model(data.model)
-    pairs, field = data.read(), "groups" if data.groups is not None else "query"
+    pairs, field = data.read(ends or ()), "groups" if data.groups is not None else "query"
     if not pairs:
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
-    compare = prepare("pairwise", {"aspects": threads.aspects(data.aspects), "orders": data.orders})
+    options = {} if data.orders is None else {"orders": data.orders}
+    name = of_pairs(usual(service.engine.face.name, options))
+    compare = prepare(name, {"aspects": threads.aspects(data.aspects), **options})
     verdicts = await threads.verdicts(service, request, data, compare, pairs, field)
     values = [fill if verdict.preference is None else verdict.preference for verdict in verdicts]
     logs = {

@@ -27,9 +27,9 @@ class TournamentReward(Reward):
 
     `over` "group" (default) is a response's strength, in log-odds with mean zero over the different texts, "reference"
     the probability that it is better than the reference (from `reference`, or the group's own). Texts that are all the
-    same have strength 0; a lone response without a reference has nobody to be compared with, and abstains
-    ("unsupported"), and so does one whose comparisons all abstained, for their reason. `judge` is one of pairs, open or
-    a specification, or a reward model; `options` are those of `Tournament`.
+    same have strength 0, and so has a lone response, as the only one that passed a gate: it is paid more than what the
+    gate shut out, if that is below 0. One whose comparisons all abstained abstains, for their reason. `judge` is one of
+    pairs, open or a specification, or a reward model; `options` are those of `Tournament`.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class TournamentReward(Reward):
         if verdict is None or isinstance(verdict, str):
             return together([ResponseReward(None, verdict or "unsupported", measures=one) for one in words])
         values = verdict.strengths if self.over == "group" else verdict.preferences or (None,) * len(group.responses)
-        if self.over == "group" and not verdict.outcomes and len(group.responses) > 1:
-            values = (0.0,) * len(group.responses)  # one text, several times
+        if self.over == "group" and not verdict.outcomes:
+            values = (0.0,) * len(group.responses)  # one text, once or several times
         return together(
             [
                 ResponseReward(

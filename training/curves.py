@@ -23,7 +23,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "share that abstained": ("abstained",),
     "share of groups without a difference": ("frac_reward_zero_std",),
 }
-"""What is drawn: a title, and the metric by its name or the end of its name; parts of the reward have a panel too."""
+"""What is drawn: a title, and the metric by its name, behind that of a reward or not; parts of it have a panel too."""
 
 SFT_PANELS: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
@@ -57,7 +57,10 @@ PREFERENCE_PANELS: dict[str, tuple[str, ...]] = {
 OTHERS = {"mean_token_accuracy": SFT_PANELS, "mass_least": DIRECT_PANELS, "margin": PREFERENCE_PANELS}
 """What is drawn of runs that are no GRPO, by a metric that only they have."""
 
-PART = re.compile(r"[^/]+/mean/(?!words$)[^/]+")
+PART = re.compile(
+    r"[^/]+/mean/((?!words$)[^/]+|reward/(?!(words|mass|bias|truncated|error|readable|non_finite)$)[^/]+)"
+)
+"""A part of a reward, of one behind gates as well, which is their part "reward"; other means say how it was judged."""
 
 
 def can_draw() -> bool:
@@ -129,7 +132,7 @@ def _mean(runs: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]
 
 
 def _named(named: Sequence[str], endings: Sequence[str]) -> list[str]:
-    return [name for name in named if any(name == end or name.endswith(f"/{end}") for end in endings)]
+    return [name for name in named if any(re.fullmatch(f"([^/]+/)?{re.escape(end)}", name) for end in endings)]
 
 
 def _names(runs: Sequence[Lines]) -> list[str]:

@@ -23,7 +23,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import OpenModel, resolve
 from adjudge.rewards.colocated import Colocated
-from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.kinds import FILES
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
@@ -88,6 +89,8 @@ def train_grpo(
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     if begun.resumed and recipe.reward.length_free is not None:
         remember(levelled, read_rewards(folder.rewards))
+    if isinstance(watched, Guarded):
+        watched.step = -(-begun.step // recipe.optimiser.iterations)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         prompts = within(prompts, recipe.data, policy.tokenizer)
@@ -108,18 +111,18 @@ def train_grpo(
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *callbacks],
         )
-        trainer.levelled = levelled
+        trainer.rewarding = watched
         return trained(trainer, watch, begun, recipe, metric="reward")
 
 
 class _Trainer(GRPOTrainer):
     """TRL's trainer, whose answers to held-out prompts are drawn alike each time and leave training as it was."""
 
-    levelled: Reward | None = None
+    rewarding: Reward | None = None
 
     def evaluate(self, *args: Any, **options: Any) -> Any:
         """Answer the held-out prompts with the same random numbers whenever it is asked."""
-        with _own_random_numbers(self.args.seed), _not_learning(self.levelled):
+        with _own_random_numbers(self.args.seed), _not_learning(self.rewarding):
             return super().evaluate(*args, **options)
 
     def create_model_card(self, *args: Any, **options: Any) -> None:
@@ -262,12 +265,12 @@ def _own_random_numbers(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _not_learning(reward: Reward | None) -> Iterator[None]:
-    """Within the block a length trend stays as it is."""
-    if not isinstance(reward, LengthFree):
-        yield
-        return
-    reward.learning = False
+    """Within the block a length trend and guards stay as they are."""
+    layers = [] if reward is None else layers_of(reward)[1]
+    for layer in layers:
+        layer.learning = False
     try:
         yield
     finally:
-        reward.learning = True
+        for layer in layers:
+            layer.learning = True

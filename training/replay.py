@@ -13,6 +13,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
+from adjudge.rewards.guards.length_free import WITH_TREND
 from adjudge.rewards.judge import PASSING
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, without_models
@@ -26,17 +27,22 @@ from adjudge.training.unanswered import UnansweredEngine
 BESIDE = ("prompts", "files")
 """What recipe.json has besides the recipe."""
 
+Found = tuple[float | None, Reason | None, float | None]
+"""A reward or why there is none, and the reward with its length trend."""
+
 
 class Replayed(msgspec.Struct, frozen=True):
     """A completion as it was `rewarded`, and its `reward` now, from the verdicts that the journal has.
 
-    None of both where a judge abstained. With `lost` there is nothing to compare, and the reward is None: "time", it
+    None of both where a judge abstained. `with_trend` is the reward now before its length trend was taken out, where
+    that is done. With `lost` there is nothing to compare, and the reward is None: "time", it
     was never judged, for there was no time or no server, or in a group that has been judged since; "verdict", it rests
     on one that the journal does not hold.
     """
 
     rewarded: Rewarded
     reward: float | None
+    with_trend: float | None = None
     lost: Literal["time", "verdict"] | None = None
 
     @property
@@ -65,9 +71,9 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None) -> Iterato
     opened = paid.levelled(paid.open(recipe.policy.model, str(run.journal), chat=recipe.data.chat))
     engines = {spec: UnansweredEngine(card) for spec, card in read_engines(run.engines).items()}
     for _, lines in groupby(rewarded, key=lambda one: (one.step, one.split, one.call)):
-        call = list(lines)
-        yield from _call(opened, engines, call, own=rewards is None)
-        remember(opened, call)
+        replayed = list(_call(opened, engines, list(lines), own=rewards is None))
+        yield from replayed
+        remember(opened, [_now(one) for one in replayed])
 
 
 def read_run(run: RunFolder) -> GrpoRecipe:
@@ -79,6 +85,14 @@ def read_run(run: RunFolder) -> GrpoRecipe:
         raise AdjudgeError(f"cannot read {run.recipe} ({error.strerror}): name the output folder of a run") from error
     except (ValueError, AttributeError) as error:
         raise AdjudgeError(f"{run.recipe} is not of a GRPO run ({reason(error)}): name the folder of one") from error
+
+
+def _now(replayed: Replayed) -> Rewarded:
+    """What a layer is to remember: what the reward is now, and what was stored only where that is not known."""
+    line = replayed.rewarded
+    if not replayed.kept:
+        return line
+    return msgspec.structs.replace(line, parts={**line.parts, WITH_TREND: replayed.with_trend})
 
 
 def _call(
@@ -94,7 +108,7 @@ def _call(
     found, whole = _found(reward, engines, judged)
     for group in groups:
         if _never_judged(group):
-            yield from (Replayed(line, None, "time") for line in group)
+            yield from (Replayed(line, None, lost="time") for line in group)
         elif whole:
             now, found = found[:size], found[size:]
             yield from _compared(group, now, whole=True, own=own)
@@ -105,8 +119,8 @@ def _call(
 
 def _found(
     reward: Reward, engines: Mapping[EngineSpec, UnansweredEngine], lines: Sequence[Rewarded]
-) -> tuple[list[tuple[float | None, Reason | None]], bool]:
-    """The rewards of some groups or why there is none, and whether the journal held every verdict asked for."""
+) -> tuple[list[Found], bool]:
+    """What becomes of some groups, and whether the journal held every verdict asked for."""
     if not lines:
         return [], True
     names = dict.fromkeys(name for line in lines for name in line.columns)
@@ -121,27 +135,27 @@ def _found(
         except AdjudgeError:
             if _asked(engines) == before:
                 raise
-            return [(None, "timeout")] * len(lines), False  # some judges cannot even begin without an answer
-    return list(zip(values, told[f"{function.__name__}/abstained"], strict=True)), _asked(engines) == before
+            return [(None, "timeout", None)] * len(lines), False  # some judges cannot even begin without an answer
+    name = function.__name__
+    trends = told.get(f"{name}/{WITH_TREND}", values)
+    return list(zip(values, told[f"{name}/abstained"], trends, strict=True)), _asked(engines) == before
 
 
 def _asked(engines: Mapping[EngineSpec, UnansweredEngine]) -> int:
     return sum(engine.asked for engine in engines.values())
 
 
-def _compared(
-    group: Sequence[Rewarded], now: Sequence[tuple[float | None, Reason | None]], *, whole: bool, own: bool
-) -> Iterator[Replayed]:
+def _compared(group: Sequence[Rewarded], now: Sequence[Found], *, whole: bool, own: bool) -> Iterator[Replayed]:
     """A group's completions beside what they come to now; with its `own` reward an equal one needs no more proof."""
-    since = any(_passed(line) and value is not None for line, (value, _) in zip(group, now, strict=True))
-    for line, (value, why) in zip(group, now, strict=True):
+    since = any(_passed(line) and value is not None for line, (value, *_) in zip(group, now, strict=True))
+    for line, (value, why, trend) in zip(group, now, strict=True):
         same = own and value == line.reward and why not in PASSING
         if _passed(line):
-            yield Replayed(line, None, "time")
+            yield Replayed(line, None, lost="time")
         elif same or (whole and not since):
-            yield Replayed(line, value)
+            yield Replayed(line, value, trend)
         else:
-            yield Replayed(line, None, "time" if whole else "verdict")
+            yield Replayed(line, None, lost="time" if whole else "verdict")
 
 
 def _never_judged(group: Sequence[Rewarded]) -> bool:

@@ -18,7 +18,7 @@ from adjudge.engine.cluster.fleet import Fleet
 from adjudge.engine.cluster.order import Lengths, Order, Query
 from adjudge.engine.cluster.replica import Done, NotOpen, Opened
 from adjudge.engine.cluster.routing import Lane
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, NotServing
 from adjudge.engine.face import Stats
 from adjudge.engine.worker import Event, Piece
 
@@ -83,7 +83,7 @@ class Dispatcher:
         with self._closing:
             if self._closed:
                 work.close()
-                raise AdjudgeError("the cluster is closed and takes no more calls: open another")
+                raise NotServing("the cluster is closed and takes no more calls: open another")
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _finish(self) -> None:
@@ -108,7 +108,7 @@ class Dispatcher:
         try:
             return await work()
         except asyncio.CancelledError:
-            raise AdjudgeError(f"the cluster was closed before {what} was done") from None
+            raise NotServing(f"the cluster was closed before {what} was done") from None
         finally:
             self._others.discard(task)
 
@@ -129,7 +129,7 @@ class Dispatcher:
                 self._changing.release()
                 await self._serve(order, order.queries)
         except asyncio.CancelledError:
-            order.deliver(AdjudgeError("the cluster was closed before this call was answered"))
+            order.deliver(NotServing("the cluster was closed before this call was answered"))
             raise
         except BaseException as error:
             order.deliver(_first(error))

@@ -12,7 +12,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from adjudge.engine.cluster.replica import NotOpen, Opened, State
 from adjudge.engine.cluster.routing import Lane, Router
-from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.errors import AdjudgeError, NotServing, reason
 from adjudge.engine.sources import print_status
 
 PATIENCE_SECONDS = 20.0
@@ -53,10 +53,10 @@ class Fleet:
                 task.cancel()
 
     async def wait(self) -> None:
-        """Until there is a lane; raises AdjudgeError when there will be none."""
+        """Until there is a lane; raises NotServing when there will be none."""
         await self._some.wait()
         if not self.router.lanes:
-            raise AdjudgeError(
+            raise NotServing(
                 f"all {self._gone} replicas were lost and could not be started again:"
                 " see the logs of Ray (/tmp/ray/session_latest/logs), and open another cluster"
             )

@@ -15,6 +15,7 @@ from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
+from adjudge.engine.shared import SharedEngine
 
 
 class BorrowedEngine(EngineFace):
@@ -27,13 +28,18 @@ class BorrowedEngine(EngineFace):
         super().__init__(engine.tokenizer)
         self.name, self.fingerprint = engine.name, engine.fingerprint
         self.adapter, self.dtype = engine.adapter, engine.dtype
-        self._engine = engine
+        self._engine = engine.apart() if isinstance(engine, SharedEngine) else engine
         self._deadline = time.monotonic() + timeout
         self._ended = False
 
     def end(self) -> None:
-        """Cancel the call under way before its next answer, and refuse further ones; any thread may call this."""
+        """Cancel the call under way, at its next answer where it runs on replicas, and refuse further ones.
+
+        Any thread may call this.
+        """
         self._ended = True
+        if isinstance(self._engine, SharedEngine):
+            self._engine.end()
 
     @property
     def max_prompt_tokens(self) -> int:

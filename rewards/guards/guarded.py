@@ -56,9 +56,10 @@ class Guarded(Layer):
     called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
     are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
     guards took this time; before them those of the reward inside. Put it outermost: trainers log what the reward that
-    they are given has. A reward that looks for tags (`FormatReward`, `SectionReward`) is probed in a `form`, with the
-    guards' texts in the place of its {text}, such as "<think>So.</think><answer>{text}</answer>": without one no such
-    text has them, and nothing can be told.
+    they are given has. While `learning` is False, as for held-out prompts in a recipe's run, a call is no step and the
+    guards see nothing of it. A reward that looks for tags (`FormatReward`, `SectionReward`) is probed in a `form`, with
+    the guards' texts in the place of its {text}, such as "<think>So.</think><answer>{text}</answer>": without one no
+    such text has them, and nothing can be told.
 
     A measure that crosses its limit is a warning in the log, once until it has been below again. For guards named in
     `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit. Nothing
@@ -110,7 +111,7 @@ class Guarded(Layer):
     @property
     def has_probes(self) -> bool:
         """Whether the next step is one at which the guards probe, or they have missed the last such step."""
-        return self.step >= self._due
+        return self.learning and self.step >= self._due
 
     def probe(self) -> None:
         """Have the guards put texts of their own to the reward; once a step, whoever asks for it."""
@@ -124,8 +125,9 @@ class Guarded(Layer):
 
     def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
         """The rewards as they are, once the guards have seen them."""
-        with self._lock:  # calls may overlap where rewards are asynchronous
-            self._watch(groups, rewards)
+        if self.learning:
+            with self._lock:  # calls may overlap where rewards are asynchronous
+                self._watch(groups, rewards)
         return rewards
 
     def _watch(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:

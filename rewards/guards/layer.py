@@ -20,6 +20,8 @@ class Layer(Reward):
     """
 
     reward: Reward
+    learning: bool = True
+    """While False, as for held-out prompts, what is scored leaves the layer as it was."""
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:

@@ -74,7 +74,6 @@ class LengthFree(Layer):
         self.decay = 0.5 ** (1.0 / half_life)
         self.warmup = warmup
         self.state = LengthState() if state is None else state
-        self.learning = True
 
     @property
     def metrics(self) -> dict[str, float]:

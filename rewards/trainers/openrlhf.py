@@ -25,13 +25,11 @@ from typing import Any
 import torch
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.queries import response_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.buffer import Buffer, Member
 from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
-
-KEPT = 32
-"""Characters of a prompt that must be left to know it by, where OpenRLHF has cut off its beginning to fit."""
 
 _log = logging.getLogger("adjudge")
 
@@ -105,26 +103,13 @@ def _members(buffer: Buffer, samples: Sequence[Sample]) -> list[Member]:
 
 
 def _sample(query: str, prompt: str, label: Any, ends: Sequence[str], place: int) -> Sample:
-    response = query[_prompts_end(query, prompt, place) :]
-    while end := next((end for end in ends if end and response.endswith(end)), None):
-        response = response.removesuffix(end)
+    response = response_of(query, prompt, ends)
+    if response is None:
+        raise AdjudgeError(
+            f"queries[{place}] does not hold prompts[{place}]: a query is a prompt with its response; leave room for"
+            " both in --data.max_len"
+        )
     columns = {"label": label}
     if isinstance(label, str) and label:
         columns["reference"] = label
     return Sample(prompt, response, columns)
-
-
-def _prompts_end(query: str, prompt: str, place: int) -> int:
-    """Where the prompt ends in a query, which may have a token before it, or have lost the beginning of a long one."""
-    if (start := query.find(prompt)) >= 0:
-        return start + len(prompt)
-    head = query[:KEPT]
-    start = prompt.find(head) if len(head) == KEPT else -1
-    while start >= 0:
-        if query.startswith(prompt[start:]):
-            return len(prompt) - start
-        start = prompt.find(head, start + 1)
-    raise AdjudgeError(
-        f"queries[{place}] does not hold prompts[{place}]: a query is a prompt with its response; leave room for both"
-        " in --data.max_len"
-    )

@@ -111,6 +111,15 @@ def test_pieces_hold_back_what_a_stop_string_may_take_away(smollm2: str) -> None
     assert len([piece for piece in pieces if piece.text]) > 2
 
 
+@pytest.mark.parametrize("stop", [("AAA",), ("AAAB", "AAA"), ("BA", "AAA")])
+def test_a_stop_string_of_several_tokens_leaves_no_beginning_of_it_in_the_pieces(stop: tuple[str, ...]) -> None:
+    how: dict[str, Any] = {"allowed_token_ids": [65], "max_tokens": 9, "stop": stop}
+    pieces, completion = pieces_of(fresh(), "Once", **how)
+    assert "".join(piece.text for piece in pieces) == completion.text == ""
+    assert completion.token_ids == (65, 65, 65) and completion.finish_reason == "stop"
+    assert [token for piece in pieces for token in piece.tokens] == list(completion.logprobs)
+
+
 def test_leaving_a_call_frees_what_it_held(plain: Engine) -> None:
     async def run(engine: AsyncEngine) -> None:
         long: dict[str, Any] = {**WRITING, "max_tokens": 1500, "seed": 1}

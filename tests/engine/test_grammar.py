@@ -91,6 +91,11 @@ def test_there_may_be_thousands_of_choices(engine: Engine) -> None:
             assert completion.text in choices and completion.finish_reason == "stop"
 
 
+def test_a_stop_string_at_the_end_of_a_form_stays_out_of_the_text(engine: Engine) -> None:
+    [choice] = engine.generate(["x"], choices=["a."], stop=["."], max_tokens=5)
+    assert (choice.text, choice.finish_reason, choice.token_ids) == ("a", "stop", (97, 46))
+
+
 def test_a_form_that_proves_impossible_ends_the_text_without_a_sign_of_the_models_own(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:

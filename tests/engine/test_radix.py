@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -88,6 +89,8 @@ arrivals = st.lists(
         st.integers(0, 30),  # the step before which it comes
         st.lists(st.integers(0, 1), min_size=1, max_size=20).map(tuple),
         st.integers(1, 15),  # tokens to add
+        st.integers(-1, 1),  # priority
+        st.one_of(st.none(), st.integers(0, 12)),  # steps after which it is given up
     ),
     min_size=1,
     max_size=8,
@@ -98,25 +101,39 @@ def next_token(tokens: Tokens) -> int:
     return (sum(tokens) * 7 + len(tokens) // 3) % 2
 
 
-@given(arrivals, st.integers(1, 9), st.sampled_from([1, 2, 4, 16]), st.integers(0, 8))
+@given(arrivals, st.integers(1, 9), st.sampled_from([1, 2, 4, 16]), st.integers(0, 8), st.booleans())
 def test_requests_that_go_on_all_end_as_they_would_alone_whenever_they_come_and_however_small_the_pool(
-    arrivals: list[tuple[int, Tokens, int]], budget: int, block_size: int, spare: int
+    arrivals: list[tuple[int, Tokens, int, int, int | None]], budget: int, block_size: int, spare: int, expire: bool
 ) -> None:
-    needed = max(-(-(len(tokens) + more) // block_size) + 1 for _, tokens, more in arrivals)
+    needed = max(-(-(len(tokens) + more) // block_size) + 1 for _, tokens, more, *_ in arrivals)
     cache = RadixCache(BlockPool(1 + needed + spare, block_size))
-    scheduler = Scheduler(cache, budget)
+    steps = 0
+    scheduler = Scheduler(cache, budget, clock=lambda: float(steps))
     memory = Memory()
     coming = sorted(arrivals, key=lambda arrival: arrival[0])
     goals: dict[int, tuple[Request, int]] = {}
+    patience: dict[int, float] = {}
     ended: list[Request] = []
-    steps = 0
+    given_up: list[Request] = []
     while coming or scheduler.has_work():
         while coming and (coming[0][0] <= steps or not scheduler.has_work()):
-            _, tokens, more = coming.pop(0)
-            request = Request(tokens, keep=len(tokens), done=False)
+            _, tokens, more, priority, patient = coming.pop(0)
+            last = math.inf if patient is None else steps + 1.0 + patient
+            deadline = last if expire else math.inf
+            request = Request(tokens, keep=len(tokens), done=False, priority=priority, deadline=deadline)
             goals[id(request)] = request, len(tokens) + more
+            patience[id(request)] = last
             scheduler.add(request)
+        if not expire:
+            late = [r for r, _ in goals.values() if patience[id(r)] <= steps and r not in [*ended, *given_up]]
+            scheduler.cancel(late)
+            given_up += late
         step = scheduler.schedule()
+        given_up += step.expired
+        assert all(not node.missing for node in cache.nodes() if not node.users)  # nothing is kept that is not there
+        if not scheduler.has_work():  # whoever was left has been given up
+            steps += 1
+            continue
         assert 0 < step.size <= budget
         for request, prefix in memory.run(step):
             assert request.tokens == prefix
@@ -129,14 +146,14 @@ def test_requests_that_go_on_all_end_as_they_would_alone_whenever_they_come_and_
         check_memory(cache, scheduler.running)
         steps += 1
         assert steps < 100_000 // budget  # nobody waits for ever
-    assert len(ended) == len(arrivals)
-    for request, (_, tokens, more) in zip(
+    assert len(ended) + len(given_up) == len(arrivals) == len({*map(id, ended), *map(id, given_up)})
+    for request, (_, tokens, more, *_) in zip(
         (request for request, _ in goals.values()), sorted(arrivals, key=lambda a: a[0]), strict=True
     ):
         alone = tokens
         while len(alone) < len(tokens) + more:
             alone += (next_token(alone),)
-        assert request.tokens == alone
+        assert request.tokens == alone[: len(request.tokens)] and (request in given_up or request.tokens == alone)
     assert all(node.users == 0 for node in cache.nodes())
     cache.clear()
     assert cache.pool.free == cache.pool.usable

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
 from transformers import PreTrainedTokenizerFast
 
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import ModelUnsupported, PromptError
 from adjudge.engine.prompt import Message, Prompt, Segment
-from adjudge.engine.sources import open_tokenizer, resolve
+from adjudge.engine.sources import open_source, open_tokenizer, resolve
 from adjudge.engine.tokenizer import KEPT, Tokenizer, well_formed
 
 
@@ -165,6 +169,21 @@ def test_what_goes_on_from_other_tokens_keeps_the_space_that_sentencepiece_decod
 def test_byte_level_tokenizers_decode_alike_wherever_it_begins(real: Tokenizer) -> None:
     for text in ("a story", " two words", "\n", "é 🙂", ""):
         assert real.decode_on(real.encode(text, False)) == real.decode(real.encode(text, False)) == text
+
+
+def test_a_token_that_the_model_has_no_embedding_of_is_refused(tmp_path: Path) -> None:
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    rows = opened.model.get_input_embeddings().num_embeddings
+    opened.tokenizer.add_tokens([f"<more {n}>" for n in range(len(opened.tokenizer), rows + 1)])
+    opened.model.save_pretrained(tmp_path)
+    opened.tokenizer.save_pretrained(tmp_path)
+    engine = Engine(str(tmp_path), kv_cache_gb=0.05)
+    known, labels = list(range(5)), ["1", "2"]
+    [score] = engine.score([known], labels)
+    for prompt in ([rows], Prompt.template(f"One <more {rows}> two")):
+        with pytest.raises(PromptError, match=f"token id {rows} is outside the vocabulary of {rows}"):
+            engine.score([prompt], labels)
+    assert engine.score([known], labels) == [score]
 
 
 def test_tokens_of_long_texts_are_not_kept(tiny: Tokenizer) -> None:

@@ -13,7 +13,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.judging import judging
 from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.verdict import Item, Pair, PairVerdict
 from tests.engine.http.serving import MODEL, Served, error_of, raw_request, served, wait_until_busy, wait_until_idle
 
@@ -92,6 +92,25 @@ def test_rewards_in_openrlhfs_shape(site: Served) -> None:
     body = {"query": ["Tell one.One.", "Tell one.Two."], "prompts": ["Tell one."] * 2, "labels": ["Zero."] * 2}
     groups = site.post("/v1/rewards", {"groups": [GROUP]}).json()
     assert site.post("/v1/rewards", body).json() == groups
+    marked = {**body, "query": ["<s>Tell one.One.<|im_end|></s>", "<s>Tell one.Two.</s><|im_end|>"]}
+    assert site.post("/v1/rewards?ends=<|im_end|>&ends=</s>", marked).json() == groups
+    long = "Tell one of a bus that was late and of a woman who waited for it in the rain."
+    whole = site.post("/v1/rewards", {**body, "query": [f"{long} One.", f"{long} Two."], "prompts": [long] * 2}).json()
+    cut = {**body, "query": [f"{long[20:]} One.", f"{long[9:]} Two."], "prompts": [long] * 2}
+    assert site.post("/v1/rewards", cut).json() == whole
+
+
+def test_rewards_are_of_the_judge_that_the_model_was_trained_to_be() -> None:
+    opened = Engine(MODEL)
+    opened.name = "house"
+    engine = AsyncEngine(opened)
+    with served(engine, routes=[judging([WIT])]) as site:
+        alone = site.post("/v1/rewards", {"groups": [GROUP]}).json()["rewards"]
+        beside = site.post("/v1/rewards", {"groups": [GROUP], "orders": "both"}).json()["rewards"]
+        pairs = [Pair(completion, "Zero.", "Tell one.") for completion in GROUP["completions"]]
+        for judge, found in ((PointwisePairJudge, alone), (PairwiseJudge, beside)):
+            assert found == [verdict.preference for verdict in judge(site.engine.face, [WIT]).compare(pairs)]
+    engine.worker.close(drain=False)
 
 
 def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) -> None:
@@ -143,7 +162,7 @@ def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) ->
         ("rewards", {"groups": [{"prompt": "p", "completions": ["c"]}]}, "groups[0].reference", "missing"),
         ("rewards", {"query": ["pa"], "prompts": ["p"]}, "labels", "0 texts for 1"),
         ("rewards", {"query": ["pa"], "prompts": [], "labels": ["r"]}, "prompts", "0 texts for 1"),
-        ("rewards", {"query": ["pa"], "prompts": ["q"], "labels": ["r"]}, "query[0]", "does not begin"),
+        ("rewards", {"query": ["pa"], "prompts": ["q"], "labels": ["r"]}, "query[0]", "does not hold"),
         ("rewards", {"query": ["pa"], "prompts": ["p"], "labels": [None]}, "labels[0]", "reference"),
         ("rewards?fill=x", {"groups": [GROUP]}, "fill", "expected"),
         ("rewards?fill=nan", {"groups": [GROUP]}, "fill", "finite"),
@@ -160,6 +179,9 @@ def test_each_mistake_names_its_place(
 def test_many_aspects_of_one_pair_are_many_answers(site: Served) -> None:
     response = site.post("/v1/judge", {"pairs": [PAIR], "aspects": ",".join(f"a{n}=x" for n in range(2501))})
     assert response.status_code == 400 and error_of(response)["message"].startswith("pairs asks for 10004 answers")
+    many = ",".join(f"a{n}=x" for n in range(10_001))
+    response = site.post("/v1/judge", {"judge": "pointwise", "items": [ITEM], "aspects": many})
+    assert response.status_code == 400 and error_of(response)["message"].startswith("items asks for 10001 answers")
 
 
 def test_a_client_that_goes_takes_its_judge_with_it(site: Served) -> None:
@@ -171,6 +193,16 @@ def test_a_client_that_goes_takes_its_judge_with_it(site: Served) -> None:
     asked = stats.prompts
     assert site.post("/v1/judge", {"pairs": [PAIR]}).status_code == 200
     assert stats.prompts - asked == 4  # nobody else goes on asking
+
+
+def test_a_client_that_goes_does_not_leave_its_judge_writing(site: Served) -> None:
+    stats, before = site.engine.engine.stats, site.engine.engine.stats.tokens_computed
+    how = {"mode": "reasoned", "max_tokens": 1500, "attempts": 1, "temperature": 0.0}
+    with raw_request(site.url, "/v1/judge", json.dumps({"pairs": [PAIR], **how}).encode()):
+        wait_until_busy(site.engine)
+    wait_until_idle(site.engine)
+    assert 0 < stats.tokens_computed - before < 1500
+    assert site.post("/v1/judge", {"pairs": [PAIR]}).status_code == 200
 
 
 def test_more_than_the_queue_ever_takes_is_told() -> None:

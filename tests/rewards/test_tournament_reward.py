@@ -8,6 +8,7 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import HANNA
+from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
@@ -43,13 +44,22 @@ def test_a_round_of_all_groups_is_one_call_of_the_judge() -> None:
     assert [len(call) for call in judge.calls] == [3 * 28]
 
 
-def test_equal_texts_are_equally_strong_and_a_lone_one_has_nobody_to_meet() -> None:
+def test_equal_texts_are_equally_strong_and_a_lone_one_is_as_strong_as_the_mean() -> None:
     groups = [Group("p", ("a", "a", "a")), Group("q", ("a",)), Group("r", ()), Group("s", ("a", "aa", "a"))]
     same, lone, empty, mixed = TournamentReward(WrittenPairJudge(by_length)).score_groups(groups)
     assert same.rewards == (0.0, 0.0, 0.0) and same.abstained == (None,) * 3
-    assert lone.rewards == (None,) and lone.abstained == ("unsupported",)
+    assert lone.rewards == (0.0,) and lone.abstained == (None,)
     assert empty.rewards == ()
     assert mixed.rewards[0] == mixed.rewards[2] != mixed.rewards[1]
+
+
+def test_the_only_one_that_passes_a_gate_is_paid_for_it() -> None:
+    def long(completions: list[str], **_: Any) -> list[float]:
+        return [float(len(text) > 2) for text in completions]
+
+    gated = Gated(TournamentReward(WrittenPairJudge(by_length)), {"long": long}, shut=-5.0)
+    [group] = gated.score_groups([Group("p", ("a", "aaaa", "aa", "a"))])
+    assert group.rewards == (-5.0, 0.0, -5.0, -5.0) and group.abstained == (None,) * 4
 
 
 def test_a_response_whose_comparisons_all_abstained_says_why() -> None:

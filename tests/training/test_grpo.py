@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra train")
 
+import msgspec
 import torch
 from transformers import TrainerCallback
 
@@ -158,8 +159,10 @@ def test_guards_are_among_the_metrics_and_one_that_is_told_to_stops_the_run(tmp_
             values = tuple(-float(len(set(text))) for text in group.responses)
             return GroupReward(values, (None,) * len(values))
 
-    stopping = tiny_recipe(tmp_path / "stopped", guards=guards | {"stop_on": ["degenerate"]})
-    with pytest.raises(AdjudgeError, match="degenerate"):
+    held_out = {"data": {"held_out": 3}, "logging": {"evaluate_every": 1}}
+    stopping = tiny_recipe(tmp_path / "stopped", guards=guards, **held_out)
+    stopping = msgspec.structs.replace(stopping, guards=stopping.guards.stopping_on("degenerate"))
+    with pytest.raises(AdjudgeError, match="^step 1: the guard degenerate"):  # held-out prompts are no step
         train_grpo(stopping, reward=Fooled())
     with pytest.raises(AdjudgeError, match=r'\[guards\] stop_on names "canary": choose from length, degenerate'):
         train_grpo(tiny_recipe(tmp_path, guards=guards | {"stop_on": ["canary"]}))

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.training.changes import changes
 from adjudge.training.curves import draw_curves
 from adjudge.training.metrics import append_metrics, cut_metrics, metrics_line, read_metrics
 from adjudge.training.run_folder import RunFolder, first_difference
@@ -51,14 +53,25 @@ def test_a_damaged_line_and_a_folder_that_is_no_run_are_named(tmp_path: Path) ->
 
 def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra report")
+    parts = {"tale/mean/sea": 0.5, "tale/mean/reward": 0.4, "tale/mean/reward/wit": 0.3, "tale/mean/reward/mass": 0.9}
+    others = {"tale/mean/words": 90.0, "tale/guards/canary/abstained": 0.7, "tale/abstained": 0.0, "kl": None}
     lines = [
-        {"step": step, "split": split, "reward": step / 2, "reward/mean/sea": 0.5, "reward/abstained": 0.0, "kl": None}
+        {"step": step, "split": split, "reward": step / 2, **parts, **others}
         for step in (0, 1, 2)
         for split in ("train", "held_out")
     ]
-    draw_curves([lines], tmp_path / "c.svg", "a run")
+    draw_curves([lines], tmp_path / "c.svg", "a run of three steps")
     text = (tmp_path / "c.svg").read_text()
-    assert "a run" in text or "<svg" in text
+    drawn = re.findall(r"<!-- (.*?) -->", text)
+    for title in ("a run of three steps", "reward", "share that abstained", "parts of the reward"):
+        assert title in drawn
+    assert {"sea", "wit"} <= {*drawn} and not {"abstained", "mass", "words"} & {*drawn}
+    assert [one.name for one in changes([lines])] == [
+        "reward",
+        "tale/mean/reward",
+        "tale/mean/reward/wit",
+        "tale/mean/sea",
+    ]
     draw_curves([[]], tmp_path / "empty.png", "nothing yet")
     assert (tmp_path / "empty.png").stat().st_size > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.svg", "empty.png"]

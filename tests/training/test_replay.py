@@ -199,6 +199,14 @@ def test_rewards_without_their_length_trend_come_again_and_a_resumed_run_goes_on
     for one in replayed:
         assert one.reward == one.rewarded.parts["with_length_trend"] + one.rewarded.parts["length_trend"]
 
+    stored = whole.rewards.read_bytes()
+    forged = [json.loads(line) for line in stored.splitlines()]
+    for line in forged:
+        line["parts"]["with_length_trend"] = 7.0
+    whole.rewards.write_text("".join(json.dumps(line) + "\n" for line in forged))
+    assert [one.reward for one in replay_rewards(whole.path)] == [one.reward for one in replayed]
+    whole.rewards.write_bytes(stored)
+
     often = train_grpo(recipe(tmp_path / "often", **tables, logging={"evaluate_every": 1})).folder
     paid_for = [[one.reward for one in read_rewards(run.rewards) if one.split == "train"] for run in (whole, often)]
     assert paid_for[0] == paid_for[1]  # held-out prompts leave training alone

@@ -19,7 +19,7 @@ from adjudge.engine.cluster.dispatch import Dispatcher
 from adjudge.engine.cluster.fleet import Fleet
 from adjudge.engine.cluster.order import Order
 from adjudge.engine.cluster.replica import Heads, Opened, Replica, State
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, NotServing
 
 
 class Weights:
@@ -216,7 +216,7 @@ def test_closing_ends_a_change_that_does_not_end(busy: float) -> None:
     found._loop.call_soon_threadsafe(time.sleep, busy)  # both then come to the loop at once
     changing = found._do(found._until_closed("update_weights", lambda: found._change("update_weights", weights="new")))
     found.close(drain=False)
-    with pytest.raises(AdjudgeError, match="closed before update_weights was done"):
+    with pytest.raises(NotServing, match="closed before update_weights was done"):
         changing.result(20)
     found.close(drain=True)
 
@@ -229,4 +229,5 @@ def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
     events: list[Any] = []
     found.start(order, events.append).result(20)
     assert not changing.done() and events[0][1].reason == "timeout" and events[-1] is None
+    assert (order.prompt_tokens, order.cached_tokens) == (1, 0)  # as computed, for nobody found it in a cache
     found.close(drain=False)

@@ -114,6 +114,12 @@ def test_each_mistake_names_its_field(site: Served, change: dict[str, Any], para
     assert 400 <= response.status_code < 500 and error["param"] == param and message in error["message"]
 
 
+def test_a_prompt_that_was_read_before_is_cached_whole_whatever_its_labels(site: Served) -> None:
+    for cached in (0, 51):
+        usage = scored(site, query="z" * 50, items=["a"], labels=["1", "10", "102"])["usage"]
+        assert usage["prompt_tokens"] == 51 and usage["prompt_tokens_details"] == {"cached_tokens": cached}
+
+
 def test_what_nobody_read_is_not_said_to_have_been_cached(site: Served) -> None:
     longest = site.engine.face.max_prompt_tokens
     items = ["never seen before", "y" * (longest + 1)]

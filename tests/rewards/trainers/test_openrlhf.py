@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.trainers.openrlhf import KEPT, for_openrlhf
+from adjudge.rewards.queries import KEPT
+from adjudge.rewards.trainers.openrlhf import for_openrlhf
 from tests.rewards.trainers.rewards import Relative, Told, fails_on_second
 
 PROMPT = "<|user|>Tell one.<|assistant|>"
