@@ -107,6 +107,13 @@ class SlotTask(Task[Example]):
                     self.shortened += shortened
         self.train, self.held_out = ([_example(slots, together) for slots in side.values()] for side in sides)
 
+    def begin(self, model: Any, device: torch.device) -> None:
+        """What is anchored among the rows to train on is to be answered as this model does."""
+        if any(slot.anchored for example in self.train for slot in example.slots):
+            model.to(device).eval()
+            self.train = [self._as_begun(model, device, example) for example in self.train]
+            model.train()
+
     def length(self, example: Example) -> int:
         """The tokens of its longest pack."""
         return max(len(pack.tokens) for pack in example.packs)
@@ -190,6 +197,19 @@ class SlotTask(Task[Example]):
             found = _correlations([scores[place] for place in places], [people[place] for place in places])
             measures[f"spearman/{aspect}"] = found["spearman"]
         return measures
+
+    def _as_begun(self, model: Any, device: torch.device, example: Example) -> Example:
+        """An example with the model's answers in the place of people's where it is anchored."""
+        if not any(slot.anchored for slot in example.slots):
+            return example
+        batch = {name: part.to(device) for name, part in self.batch([example]).items()}
+        with torch.no_grad():
+            [answers] = self.answers(model, batch)
+        slots = [
+            msgspec.structs.replace(slot, target=answer.probabilities) if slot.anchored else slot
+            for slot, answer in zip(example.slots, answers, strict=True)
+        ]
+        return msgspec.structs.replace(example, slots=tuple(slots))
 
     def _missed(self, answers: Sequence[Answer], slots: Sequence[Slot]) -> float:
         """The loss of one example."""

@@ -59,6 +59,12 @@ class Task(ABC, Generic[Example]):
     def measures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float | None]:
         """Answers held against what people said, `loss` among them."""
 
+    def begin(self, model: Any, device: torch.device) -> None:
+        """Look at the model that training begins from, the adapter that a recipe goes on from over it.
+
+        `device` is where it is to be trained, and may be moved to.
+        """
+
     @contextlib.contextmanager
     def as_saved(self) -> Iterator[None]:
         """Within the block the model is as it is to be saved, without what was done to it for training alone."""
@@ -86,6 +92,8 @@ def fit(
     state = processes()
     local = parts(optimiser, state.num_processes)
     start = _start(recipe.policy)
+    if start is not None:
+        record["start"] = start.fingerprint
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
@@ -95,11 +103,14 @@ def fit(
         if state.is_main_process:
             status(f"{len(task.train)} rows to train on, {len(task.held_out)} held out, {task.shortened} shortened")
             status(f"{steps} steps of {optimiser.rows_per_step} rows" + f", from {begun.step} on" * bool(begun.step))
+        model = _adapted(recipe, task, start)
+        how = _arguments(recipe, local, steps, begun, held_out=bool(task.held_out))
+        task.begin(model, how.device)
         watch = Watch(folder)
         trainer = _Trainer(  # without the tokenizer, to whose special tokens it would change the model's configuration
             task=task,
-            model=_adapted(recipe, task, start),
-            args=_arguments(recipe, local, steps, begun, held_out=bool(task.held_out)),
+            model=model,
+            args=how,
             train_dataset=_in_order(task, optimiser, steps, recipe.seed),
             eval_dataset=list(task.held_out) or None,
             data_collator=task.batch,

@@ -25,12 +25,16 @@ NUMBERS = SCALE.numbers or ()
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """An answer slot: the prompt that ends there, each label's tokens, and the distribution that people gave."""
+    """An answer slot: the prompt that ends there, each label's tokens, and the distribution that people gave.
+
+    Where it is `anchored`, that is the distribution to begin with alone: see `Rated`.
+    """
 
     tokens: Tokens
     labels: tuple[Tokens, ...]
     target: tuple[float, ...]
     aspect: str
+    anchored: bool = False
 
     @property
     def score(self) -> float:
@@ -49,6 +53,17 @@ class Rated(msgspec.Struct, frozen=True):
         """What rows that are learnt together have in common; None for a row by itself."""
         value = self.row.columns.get("together")
         return None if value in (None, "") else f"together {value}"
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the model is to answer as it does before training, not as people did (Li and Hoiem 2016).
+
+        Raises AdjudgeError for what says neither.
+        """
+        said = str(self.row.columns.get("anchored") or "false").lower()
+        if said not in ("true", "1", "false", "0"):
+            raise AdjudgeError(f'{self.row.place}: "anchored" is {said[:40]!r}: write true or false')
+        return said in ("true", "1")
 
 
 class WordingEngine(AbsentEngine):
@@ -119,7 +134,7 @@ def slots_of(rated: Sequence[Rated], asked: Asked, engine: WordingEngine) -> Ite
             [question.prompt for question, _, _ in scored], [question.labels for question, _, _ in scored]
         )
         slots = [
-            Slot(tokens, _spellings(labels), target, aspect)
+            Slot(tokens, _spellings(labels), target, aspect, one.anchored)
             for (tokens, labels), (_, aspect, target) in zip(compiled, scored, strict=True)
         ]
         yield slots, shortened

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adjudge.training.house.recipe import HouseRecipe
-from adjudge.training.house.rows import SCORED
+from adjudge.training.house.rows import ANCHORED, SCORED
 from adjudge.training.run import Run
 
 
@@ -28,6 +28,8 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
         if done.get(SCORED)
         else ""
     )
+    if done.get(ANCHORED):
+        taught += "\nOf other texts it was to keep the scores that it gave before this run."
     kind = "trained from" if recipe.policy.method == "full" else "an adapter for"
     return f"""# A judge of stories, {kind} {recipe.policy.model}
 

@@ -52,11 +52,13 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is cut from the texts, and what becomes of it.
 
     `count` excerpts of `shortest` to `longest` sentences; `long` is the share of longer ones, of up to `long_to`, from
-    texts that have as many. Each becomes two versions, one worse than the other: `pairs` is the share that are shown to
-    the pairwise judge, `hostile` the share whose worse version is a text that only tries to buy a score. In the place
-    of a share `scored` of the others come texts on one prompt with a teacher's scores, as far as the sources have any.
-    They are asked about `asked` aspects. A step down is drawn as often again for each time that `often` names it.
-    `held_out` is the share of the prompts that are kept from training.
+    texts that have as many, `from_start` the share that begins where its text does. Each becomes two versions, one
+    worse than the other: `pairs` is the share that are shown to the pairwise judge, `hostile` the share whose worse
+    version is a text that only tries to buy a score. In the place of a share `scored` of the others come texts on one
+    prompt with a teacher's scores, as far as the sources have any; a share `anchored` of those is to keep, in the
+    teacher's place, the scores that the judge gives it as the run begins. Excerpts are asked about `asked` aspects. A
+    step down is drawn as often again for each time that `often` names it. `held_out` is the share of the prompts that
+    are kept from training.
     """
 
     count: Whole = 800
@@ -64,9 +66,11 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     longest: Whole = 9
     long: Share = 0.1
     long_to: Whole = 24
+    from_start: Share = 0.4
     pairs: Share = 0.15
     hostile: Share = 0.08
     scored: Share = 0.0
+    anchored: Share = 0.0
     asked: Whole = 1
     often: tuple[str, ...] = ()
     held_out: Annotated[float, Meta(ge=0, lt=1)] = 0.1
@@ -74,6 +78,8 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not self.shortest <= self.longest <= self.long_to:
             raise AdjudgeError("[excerpts] shortest, longest and long_to are not in rising order: mend them")
+        if self.anchored and not self.scored:
+            raise AdjudgeError("[excerpts] anchored is a share of the texts with scores: set scored as well")
 
 
 class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,6 +101,11 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.keep and (self.policy.adapter is None or self.policy.method == "full"):
             raise AdjudgeError(
                 "keep is a share of the adapter to go on from: name one with [policy] adapter, or drop it"
+            )
+        if self.excerpts.anchored and self.policy.adapter is None:
+            raise AdjudgeError(
+                "[excerpts] anchored keeps what an adapter knows: name the one to go on from with [policy] adapter, or"
+                " drop it"
             )
 
     @property

@@ -41,6 +41,8 @@ TOLD_STEPS = 2
 """How many steps down such a telling is."""
 SCORED = "scored by a teacher"
 """What a card calls such texts among the steps down."""
+ANCHORED = "judged as before"
+"""And those that keep the judge's own scores."""
 VERDICT = 0.35
 """What a verdict beside a text costs on every aspect."""
 
@@ -133,9 +135,11 @@ class _Maker:
         texts = story.beside.scored
         set_alike = typeset([part for one in texts for part in (story.prompt, one.text)], random)
         asked = random.sample(self.aspects, min(self.how.asked, len(self.aspects)))
-        self.done[SCORED] += len(texts)
+        anchored = self.how.anchored > 0 and random.random() < self.how.anchored
+        self.done[ANCHORED if anchored else SCORED] += len(texts)
+        more = {"anchored": True} if anchored else {}
         return [
-            {"prompt": prompt, "response": response, "scores": {name: _spread(one.score) for name in asked}}
+            {"prompt": prompt, "response": response, "scores": {name: _spread(one.score) for name in asked}, **more}
             for one, prompt, response in zip(texts, set_alike[::2], set_alike[1::2], strict=True)
         ]
 
@@ -169,7 +173,7 @@ class _Maker:
         how = self.how
         least, most = (how.longest + 1, max(how.long_to, how.longest + 1)) if long else (how.shortest, how.longest)
         size = min(random.randint(least, most) + 1, len(story.sentences))
-        from_start = random.random() < 0.4
+        from_start = random.random() < how.from_start
         start = 0 if from_start else random.randint(0, len(story.sentences) - size)
         parts, gaps = story.sentences[start : start + size], story.gaps[start : start + size]
         ended = start + size == len(story.sentences)

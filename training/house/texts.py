@@ -69,7 +69,7 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class Stories(msgspec.Struct, frozen=True):
-    """All the texts, and how many of each source were too short."""
+    """All the texts, and how many of each source, by its path, were too short."""
 
     texts: tuple[Story, ...]
     short: dict[str, int]
@@ -134,11 +134,10 @@ def stories_of(sources: Sequence[TextFile]) -> Stories:
     texts: list[Story] = []
     short: dict[str, int] = {}
     for source in sources:
-        name = Path(source.path).name
         for prompt, text, others in _read(source):
             parts, gaps = story_of(text)
             if len(parts) < FEWEST:
-                short[name] = short.get(name, 0) + 1
+                short[source.path] = short.get(source.path, 0) + 1
                 continue
             texts.append(Story(len(texts), prompt.strip(), parts, gaps, others))
     if not texts:

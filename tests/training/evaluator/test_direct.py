@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,6 +13,7 @@ pytest.importorskip("trl", reason="needs the extra train")
 
 import torch
 
+from adjudge.engine.adapters import attach, read_adapter
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
@@ -120,6 +122,42 @@ def test_gaps_between_texts_learnt_together_count_as_much_as_the_recipe_says(tmp
     assert measures["order"] == fmean(right) and 0 < len(right) < 2 * len(squared) + 1
 
 
+def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(tmp_path: Path) -> None:
+    rows = [{**row, "together": row["prompt"], "anchored": n % 4 == 1} for n, row in enumerate(STORIES)]
+    first = train_direct(direct_recipe(tmp_path / "first"))
+    recipe = recipe_on(tmp_path / "second", first.folder.policy, rows)
+    rated = rated_rows([Row("x", row) for row in rows], recipe.judge, recipe.scores)
+    source = resolve("dummy:tiny-llama")
+    opened = open_source(source, dtype=torch.float32)
+    task = SlotTask(recipe, opened, recipe.optimiser, [(recipe.judge, rated, rated[:3])])
+    people = [slot.target for example in task.train for slot in example.slots]
+    model = attach(opened.model, read_adapter(first.folder.policy)).train()
+    task.begin(model, torch.device("cpu"))
+    assert model.training
+    slots = [slot for example in task.train for slot in example.slots]
+    engine = Engine("dummy:tiny-llama", adapter=first.folder.policy, kv_cache_gb=0.05)
+    judge = PointwiseJudge(engine, prepared_aspects(recipe), min_mass=0)
+    verdicts = judge.judge([item_of(Row("x", row), n) for n, row in enumerate(rows)])
+    for slot, before, row, verdict in zip(slots, people, rows, verdicts, strict=True):
+        assert slot.anchored == row["anchored"]
+        if slot.anchored:
+            assert slot.score == pytest.approx(verdict.score, abs=1e-3) and slot.target != before
+        else:
+            assert slot.target == before
+    assert 0 < sum(slot.anchored for slot in slots) < len(slots)
+    assert [slot.target for example in task.held_out for slot in example.slots] == people[:3]
+    for said, anchored in (("TRUE", True), (1, True), ("false", False), (None, False), ("", False)):
+        [one] = rated_rows([Row("x", {**rows[0], "anchored": said})], recipe.judge, recipe.scores)
+        assert one.anchored is anchored
+    with pytest.raises(AdjudgeError, match="x: \"anchored\" is 'perhaps': write true or false"):
+        _ = rated_rows([Row("x", {**rows[0], "anchored": "perhaps"})], recipe.judge, recipe.scores)[0].anchored
+    whole = train_direct(recipe)
+    again = recipe_on(tmp_path / "killed", first.folder.policy, rows)
+    with pytest.raises(Killed):
+        train_direct(again, callbacks=[KillAfter(3)])
+    assert curve(train_direct(again, resume=True).folder) == curve(whole.folder)
+
+
 def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
     first = train_direct(direct_recipe(tmp_path / "first"))
     second = train_direct(recipe_on(tmp_path / "second", first.folder.policy))
@@ -136,9 +174,10 @@ def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
         preference_recipe(tmp_path / "reward", policy={"adapter": "x", "lora": {"rank": Lora().rank}})
 
 
-def recipe_on(folder: Path, adapter: Path) -> DirectRecipe:
+def recipe_on(folder: Path, adapter: Path, rows: Sequence[Mapping[str, Any]] = STORIES) -> DirectRecipe:
     """A recipe that goes on from an adapter, whose rank is its own."""
-    return direct_recipe(folder, policy={"adapter": str(adapter), "lora": {"rank": Lora().rank}})
+    often = {"evaluate_every": 3, "save_every": 2}
+    return direct_recipe(folder, rows, policy={"adapter": str(adapter), "lora": {"rank": Lora().rank}}, logging=often)
 
 
 def test_pairs_are_learnt_in_both_orders_each_story_at_its_own_slot(tmp_path: Path) -> None:

@@ -13,5 +13,5 @@ OWN = Path(__file__).parents[3] / "examples" / "house"
 def own_stories() -> tuple[Story, ...]:
     """All of them, each once: continued.jsonl has the same stories beside other continuations."""
     return stories_of(
-        [TextFile(str(OWN / f"{name}.jsonl")) for name in ("everyday", "retold", "stories", "ordinary")]
+        [TextFile(str(OWN / f"{name}.jsonl")) for name in ("everyday", "retold", "stories", "ordinary", "pages")]
     ).texts

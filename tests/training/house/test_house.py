@@ -53,6 +53,12 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
 
     with pytest.raises(AdjudgeError, match="keep is a share of the adapter to go on from"):
         recipe(tmp_path, "none", keep=0.5)
+    for excerpts, message in (
+        ({"anchored": 1.0}, "set scored as well"),
+        ({"anchored": 1, "scored": 1}, "name the one"),
+    ):
+        with pytest.raises(AdjudgeError, match=message):
+            recipe(tmp_path, "none", excerpts=excerpts)
     kept = train_house(recipe(tmp_path, "kept", policy=policy, keep=1.0))
     said = (kept.folder.policy / "README.md").read_text()
     assert "100% of what it went on from" in said and "not yet averaged with its beginning, with the known" in said

@@ -140,6 +140,12 @@ def test_texts_that_a_teacher_scored_are_learnt_together_with_its_scores() -> No
         assert "cat" in group[0]["response"] and "dog" in group[1]["response"]
     assert len({name for group in taught for name in group[0]["scores"]}) == len(ASPECTS)
     assert "scored by a teacher" not in rows_of([story], 40, Excerpts(pairs=0), ASPECTS, "0").done
+    some = rows_of([story, *STORIES[:5]], 200, Excerpts(pairs=0, scored=0.5, anchored=0.5), ASPECTS, "0")
+    anchored = [row for row in some.single if row.columns.get("anchored")]
+    assert some.done["judged as before"] == len(anchored) > 60 and some.done["scored by a teacher"] > 60
+    assert {row.columns["together"] for row in anchored}.isdisjoint(
+        row.columns["together"] for row in some.single if not row.columns.get("anchored")
+    )
 
 
 def test_a_text_is_not_called_worse_than_itself() -> None:
