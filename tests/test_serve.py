@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import httpx2
+import openai
 
 from adjudge.commands.serve import greeting
 
@@ -48,6 +50,13 @@ def test_sigterm_lets_a_stream_end_and_exits_with_0() -> None:
             pair = {"prompt": "p", "story_a": "a", "story_b": "b"}
             [verdict] = client.post("/v1/judge", json={"pairs": [pair]}).json()["verdicts"]
             assert verdict["aspects"].keys() == {"wit"}
+            with openai.OpenAI(base_url=f"{url}/v1", api_key="sesame", max_retries=0) as theirs:
+                how: dict[str, Any] = {"model": "dummy:tiny-llama", "temperature": 0, "max_tokens": 8}
+                told = theirs.chat.completions.create(messages=[{"role": "user", "content": "once"}], **how)
+                read = theirs.completions.create(prompt="once", stream=True, **how)
+                whole = theirs.completions.create(prompt="once", **how)
+                assert "".join(chunk.choices[0].text for chunk in read) == whole.choices[0].text
+                assert told.usage is not None and told.usage.completion_tokens == 8
             body = {"prompt": "once", "max_tokens": 200, "ignore_eos": True, "stream": True}
             with client.stream("POST", "/v1/completions", json=body) as response:
                 lines = response.iter_lines()

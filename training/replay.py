@@ -13,7 +13,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
-from adjudge.rewards.guards.length_free import WITH_TREND
+from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
 from adjudge.rewards.judge import PASSING
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, without_models
@@ -56,12 +56,12 @@ class Replayed(msgspec.Struct, frozen=True):
         return self.kept and self.reward == self.rewarded.reward
 
 
-def replay_rewards(folder: Path, rewards: RewardRecipe | None = None) -> Iterator[Replayed]:
-    """Every reward of the run in `folder` again, in order, with no model: only prompts and completions are read.
+def replay_rewards(folder: Path, rewards: RewardRecipe | None = None, *, step: int | None = None) -> Iterator[Replayed]:
+    """Every reward of the run in `folder` again, or of one `step`, with no model: texts alone are read.
 
     `rewards` stands in for the run's own [reward]: other weights, parts, gates, of the same judges. Raises AdjudgeError
-    for a run without a journal, for a judge whose model the run did not use, and for another reward with `length_free`:
-    what was paid before says nothing of its trend.
+    for a run without a journal or that step, for a judge whose model the run did not use, and for another
+    reward with `length_free`: what was paid before says nothing of its trend.
     """
     if rewards is not None and rewards.length_free is not None:
         raise AdjudgeError("the trend of another reward is not known: leave [reward.length_free] out of the recipe")
@@ -70,9 +70,14 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None) -> Iterato
     paid = msgspec.structs.replace(rewards or recipe.reward, journal=True)
     opened = paid.levelled(paid.open(recipe.policy.model, str(run.journal), chat=recipe.data.chat))
     engines = {spec: UnansweredEngine(card) for spec, card in read_engines(run.engines).items()}
+    if step is not None:
+        if not any(one.step == step for one in rewarded):
+            raise AdjudgeError(f"the run in {folder} has rewarded nothing in step {step}: --list names its steps")
+        first = 0 if isinstance(opened, LengthFree) else step  # a trend is of all steps before
+        rewarded = [one for one in rewarded if first <= one.step <= step]
     for _, lines in groupby(rewarded, key=lambda one: (one.step, one.split, one.call)):
         replayed = list(_call(opened, engines, list(lines), own=rewards is None))
-        yield from replayed
+        yield from (one for one in replayed if step in (None, one.rewarded.step))
         remember(opened, [_now(one) for one in replayed])
 
 

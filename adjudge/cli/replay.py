@@ -43,6 +43,7 @@ def replay(
     recipe: Annotated[
         Path | None, typer.Option(help="Reward as this recipe does, from the same verdicts (a training run).")
     ] = None,
+    step: Annotated[int | None, typer.Option(help="The rewards of this step alone (a training run).", min=0)] = None,
     report: Report = None,
 ) -> None:
     """Give the verdicts of an earlier run again, from its journal alone: the same lines, byte for byte, and no model.
@@ -52,8 +53,9 @@ def replay(
     What was never asked cannot be scored: for another wording or new criteria judge the texts again, which the journal
     holds (`adjudge judge JOURNAL`). Rankings (`adjudge rank`) are replayed alike.
 
-    Of a training run whose recipe has `journal = true` in [reward], every reward is computed again and compared with
-    what the trainer was given; with `--recipe` it is what another [reward] of the same judges would have paid.
+    Of a training run whose recipe has `journal = true` in [reward], every reward, or of one `--step`, is computed again
+    and compared with what the trainer was given; with `--recipe` it is what another [reward] of the same judges would
+    have paid.
     """
     from adjudge.commands.replay import list_runs, replay_file
 
@@ -61,4 +63,4 @@ def replay(
         list_runs(source)
         return
     changes = judge_options(locals()) | ({} if ranking is None else {"ranking": ranking})
-    replay_file(source, output, rows=rows, number=run, changes=changes, report=report, recipe=recipe)
+    replay_file(source, output, rows=rows, number=run, changes=changes, report=report, recipe=recipe, step=step)

@@ -60,23 +60,26 @@ def replay_file(
     changes: Options,
     report: Path | None,
     recipe: Path | None = None,
+    step: int | None = None,
 ) -> None:
     """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew.
 
-    Of the folder of a training run, its rewards are recomputed and compared with what the trainer was given; with a
-    `recipe` they are what that one pays for.
+    Of the folder of a training run, its rewards, or those of a `step`, are recomputed and compared with what
+    the trainer was given; with a `recipe` they are what that one pays for.
     """
     if source.is_dir():
         from adjudge.commands.replay_training import replay_training
 
         if rows is not None or number is not None or changes or report is not None:
             raise AdjudgeError(
-                "a training run is replayed as a whole: leave out all options but --output, --recipe and --list"
+                "the rewards of a training run are replayed as they were: leave out all options but --output,"
+                " --recipe, --step and --list"
             )
-        replay_training(source, output, recipe)
+        replay_training(source, output, recipe, step)
         return
-    if recipe is not None:
-        raise AdjudgeError("--recipe is for the folder of a training run: name one, or leave it out")
+    for name, value in (("recipe", recipe), ("step", step)):
+        if value is not None:
+            raise AdjudgeError(f"--{name} is for the folder of a training run: name one, or leave it out")
     given = None if rows is None else read_rows(rows)
     journal = _journal_of(source)
     read_places = {path.resolve() for path in (source, journal, rows) if path is not None}

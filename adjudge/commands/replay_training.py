@@ -32,10 +32,10 @@ def list_steps(source: Path) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def replay_training(source: Path, output: Path | None, recipe: Path | None = None) -> None:
-    """Recompute the rewards of a run from its journal, write each beside the trainer's, and say whether all are equal.
+def replay_training(source: Path, output: Path | None, recipe: Path | None = None, step: int | None = None) -> None:
+    """Recompute rewards from a run's journal, write each beside the trainer's, and say whether all are equal.
 
-    With a `recipe` they are those of its [reward], from the same verdicts. Exits with 1 where one is another than the
+    They are those of the whole run, or of one `step`. With a `recipe` they are those of its [reward], from the same verdicts. Exits with 1 where one is another than the
     run's own, or rests on a verdict that the journal does not hold.
     """
     rewards = None if recipe is None else read_grpo_recipe(recipe).reward
@@ -46,7 +46,7 @@ def replay_training(source: Path, output: Path | None, recipe: Path | None = Non
         check_writable(output)
     replayed = []
     with open_output(output) as write:
-        for one in replay_rewards(source, rewards):
+        for one in replay_rewards(source, rewards, step=step):
             replayed.append(one)
             write(_line(one))
     told = [_equals(replayed) if recipe is None else _means(replayed, recipe), *_lost(replayed)]

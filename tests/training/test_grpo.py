@@ -33,7 +33,7 @@ from adjudge.training.run_folder import RunFolder
 from tests.training.runs import PROMPTS, Vowels, tiny_recipe
 
 TINY = "dummy:tiny-llama"
-TWO = Path(__file__).parents[2] / "examples" / "recipes" / "two-processes.yaml"
+LAUNCHED = Path(__file__).parents[2] / "examples" / "recipes"
 CLOCKS = ("step_time", "runtime", "samples_per_second", "steps_per_second", "vowels/seconds")
 
 
@@ -254,8 +254,15 @@ def test_what_decides_a_reward_is_the_same_in_a_resumed_run_and_guards_may_chang
     assert told() != before
 
 
-def test_two_processes_train_one_policy(tmp_path: Path) -> None:
-    """As accelerate starts them from the example's configuration; a local batch of three cuts a group of two."""
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("one-process.yaml", "3 at once, 2 times, in 1 process"),
+        ("two-processes.yaml", "3 at once, 1 times, in 2 processes"),
+    ],
+)
+def test_one_process_or_two_train_one_policy(tmp_path: Path, config: str, said: str) -> None:
+    """As accelerate starts them from the examples' configurations; a local batch of three cuts a group of two."""
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
         """
@@ -278,7 +285,7 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
         "-m",
         "accelerate.commands.launch",
         "--config_file",
-        str(TWO),
+        str(LAUNCHED / config),
         "--main_process_port",
         port,
     ]
@@ -287,7 +294,7 @@ def test_two_processes_train_one_policy(tmp_path: Path) -> None:
         [*launch, "-m", "adjudge", "train", "grpo", str(recipe)], env=environment, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    assert "3 at once, 1 times, in 2 processes" in result.stderr and result.stdout.count("policy: ") == 1
+    assert said in result.stderr and result.stdout.count("policy: ") == 1
     lines = read_metrics(RunFolder(tmp_path / "out").metrics)
     assert [(line["split"], line["step"]) for line in lines] == [
         ("held_out", 0),

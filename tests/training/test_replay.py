@@ -206,6 +206,10 @@ def test_rewards_without_their_length_trend_come_again_and_a_resumed_run_goes_on
     whole.rewards.write_text("".join(json.dumps(line) + "\n" for line in forged))
     assert [one.reward for one in replay_rewards(whole.path)] == [one.reward for one in replayed]
     whole.rewards.write_bytes(stored)
+    for step in (0, 4):
+        assert list(replay_rewards(whole.path, step=step)) == [one for one in replayed if one.rewarded.step == step]
+    with pytest.raises(AdjudgeError, match="rewarded nothing in step 6: --list names its steps"):
+        next(replay_rewards(whole.path, step=6))
 
     often = train_grpo(recipe(tmp_path / "often", **tables, logging={"evaluate_every": 1})).folder
     paid_for = [[one.reward for one in read_rewards(run.rewards) if one.split == "train"] for run in (whole, often)]
