@@ -36,7 +36,7 @@ def replay_training(source: Path, output: Path | None, recipe: Path | None = Non
     """Recompute rewards from a run's journal, write each beside the trainer's, and say whether all are equal.
 
     They are those of the whole run, or of one `step`. With a `recipe` they are those of its [reward], from the same
-    verdicts. Exits with 1 where one is another than the run's own, or rests on a verdict that the journal does not hold.
+    verdicts. Exits with 1 where one is another than the run's, or rests on a verdict that the journal does not hold.
     """
     rewards = None if recipe is None else read_grpo_recipe(recipe).reward
     if output is not None:
