@@ -15,6 +15,7 @@ import httpx2
 import openai
 
 from adjudge.commands.serve import greeting
+from adjudge.engine.cluster.async_cluster import TOTALS
 
 TINY = ("--model", "dummy:tiny-llama")
 COMMAND = (sys.executable, "-m", "adjudge", "serve")
@@ -94,6 +95,9 @@ def test_replicas_answer_as_one_engine_does() -> None:
                 verdicts.append(client.post("/v1/judge", json=body).json()["verdicts"])
                 written = client.post("/v1/completions", json={"prompt": "once", "max_tokens": 3, "temperature": 0})
                 assert written.json()["usage"]["completion_tokens"] == 3
+                told = dict(line.split() for line in client.get("/metrics").text.splitlines() if line[0] != "#")
+                read = {name: float(told[f"adjudge_{name}_total"]) for name in ("prompt_tokens", *TOTALS)}
+                assert read["cache_hit_tokens"] > 0 < read["cache_missed_tokens"]
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
     one, two = verdicts

@@ -21,6 +21,9 @@ from adjudge.engine.worker import Event, Piece
 if TYPE_CHECKING:
     from adjudge.engine.cluster.dispatch import Dispatcher  # imports Ray
 
+TOTALS = ("preempted", "cache_hit_tokens", "cache_missed_tokens", "cache_evicted_tokens")
+"""What only the replicas count, of `AsyncEngine.counters`."""
+
 
 class AsyncClusterEngine(AsyncFace):
     """A `ClusterEngine` for event loops; `face` is the engine itself.
@@ -67,8 +70,9 @@ class AsyncClusterEngine(AsyncFace):
         return _OrderAnswers(self.face.dispatcher, order)
 
     def counters(self) -> dict[str, float]:
-        """The replicas' totals since the cluster opened."""
-        return msgspec.structs.asdict(self.face.stats)
+        """The replicas' totals since the cluster opened, as of the last call that each answered."""
+        totals = {name: self.face.dispatcher.total(name) for name in TOTALS}
+        return {**msgspec.structs.asdict(self.face.stats), **totals}
 
     async def update_weights(
         self, weights: str | Path | None = None, *, adapter: str | Path | EllipsisType | None = ...

@@ -36,7 +36,7 @@ class Dispatcher:
     def __init__(self, actors: Sequence[Any]) -> None:
         self.stats = Stats()
         self._fleet = Fleet(actors)
-        self._counters: dict[Lane, Stats] = {}
+        self._counters: dict[Lane, dict[str, float]] = {}
         self._orders: set[asyncio.Task[Any]] = set()
         self._others: set[asyncio.Task[Any]] = set()
         self._changing = asyncio.Lock()
@@ -50,6 +50,10 @@ class Dispatcher:
     def open(self) -> list[Opened]:
         """Wait until every replica has its engine; raises what keeps one from it."""
         return self._do(self._until_closed("opening", self._fleet.open)).result()
+
+    def total(self, name: str) -> float:
+        """One of `AsyncEngine.counters` over all replicas, those that were lost too, as each last told it."""
+        return sum(counters[name] for counters in list(self._counters.values()))
 
     def start(self, order: Order, deliver: Callable[[Event | None], None]) -> Future[None]:
         """Begin an order; cancelling the future ends it. `deliver` is called in the dispatcher's thread."""
@@ -238,9 +242,9 @@ class Dispatcher:
         """Hand on a replica's message; `texts` is how much of each text it has sent."""
         if isinstance(message, Done):
             order.cached_tokens += message.cached_tokens
-            self._counters[lane] = message.stats
-            self.stats.steps = sum(stats.steps for stats in self._counters.values())
-            self.stats.tokens_computed = sum(stats.tokens_computed for stats in self._counters.values())
+            self._counters[lane] = message.counters
+            self.stats.steps = int(self.total("steps"))
+            self.stats.tokens_computed = int(self.total("tokens_computed"))
             return
         for event in message:
             assert not isinstance(event, BaseException)

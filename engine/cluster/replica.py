@@ -12,7 +12,6 @@ import msgspec
 from adjudge.engine.async_engine import Answers, AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import Stats
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.radix import Tokens
 from adjudge.engine.reward_head import RewardHead
@@ -68,7 +67,7 @@ class Done(msgspec.Struct, frozen=True):
     """The end of a stream: how many of its tokens were cached, and the engine's counters."""
 
     cached_tokens: int
-    stats: Stats
+    counters: dict[str, float]
 
 
 class Replica:
@@ -188,7 +187,7 @@ class Replica:
                 if events:
                     yield events
             await collecting
-            yield Done(answers.cached_tokens, self._opened.engine.stats)
+            yield Done(answers.cached_tokens, self._opened.counters())
         finally:
             collecting.cancel()
             answers.close()
