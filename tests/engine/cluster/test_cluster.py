@@ -217,7 +217,7 @@ def test_event_loops_get_the_same_answers_and_what_was_cached(cluster: ClusterEn
     expected = one.score(PROMPTS, NUMBERS)
     assert sorted(scores, key=lambda pair: pair[0]) == list(enumerate(expected))
     assert prompt_tokens == sum(score.prompt_tokens for score in expected)
-    assert 0 < cached_tokens < prompt_tokens
+    assert 0 < cached_tokens <= prompt_tokens  # all of it, where each prompt comes to the replica that read it
 
 
 def test_new_weights_reach_every_replica_and_those_that_come_back(
