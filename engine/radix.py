@@ -108,7 +108,11 @@ class RadixCache:
         return -(-len(tokens) // size) - self.match(tokens) // size <= self.pool.free
 
     def release(self, node: Node, keep: int) -> None:
-        """Unlock the path to `node` and keep it up to position `keep`; what nobody uses or keeps is dropped at once."""
+        """Unlock the path to `node` and keep what is computed of it up to position `keep`.
+
+        What nobody uses or keeps is dropped at once.
+        """
+        keep = min(keep, node.reached)
         self._lock(node, -1)
         while not node.kept and node.parent is not None and node.end > keep:
             if node.start < keep:

@@ -155,7 +155,7 @@ class Scheduler:
         assert request.leaf is not None
         if request.own is not None:
             (self.cache.adopt if keep else self.cache.drop)(request.own)
-        self.cache.release(request.leaf, min(request.keep, request.leaf.reached))
+        self.cache.release(request.leaf, request.keep)
         request.leaf = request.own = None
 
     def _next(self) -> tuple[Request, Request]:

@@ -9,6 +9,21 @@ settings.register_profile("adjudge", deadline=None, derandomize=True, print_blob
 settings.load_profile("adjudge")
 
 
+LONGEST = (
+    "test_house.py",
+    "test_cluster.py",
+    "test_cli.py",
+    "test_restricted_head_triton.py",
+    "test_attention_triton.py",
+)
+"""Files that take a minute or more: begun first, they do not keep one process busy when the others are done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first; within files nothing moves."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests have recorded as a report, whichever process ran them."""
     for outcome in ("passed", "failed"):

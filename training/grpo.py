@@ -90,7 +90,7 @@ def train_grpo(
     if begun.resumed and recipe.reward.length_free is not None:
         remember(levelled, read_rewards(folder.rewards))
     if isinstance(watched, Guarded):
-        watched.step = -(-begun.step // recipe.optimiser.iterations)
+        watched.step = -(-begun.step // recipe.optimiser.iterations)  # completions are rewarded once for all iterations
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         prompts = within(prompts, recipe.data, policy.tokenizer)

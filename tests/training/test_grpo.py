@@ -164,6 +164,10 @@ def test_guards_are_among_the_metrics_and_one_that_is_told_to_stops_the_run(tmp_
     stopping = msgspec.structs.replace(stopping, guards=stopping.guards.stopping_on("degenerate"))
     with pytest.raises(AdjudgeError, match="^step 1: the guard degenerate"):  # held-out prompts are no step
         train_grpo(stopping, reward=Fooled())
+    with pytest.raises(Killed):
+        train_grpo(stopping, overwrite=True, reward=Vowels(), callbacks=[KillAfter(3)])
+    with pytest.raises(AdjudgeError, match="^step 3: the guard degenerate"):  # after the checkpoint of step 2
+        train_grpo(stopping, resume=True, reward=Fooled())
     with pytest.raises(AdjudgeError, match=r'\[guards\] stop_on names "canary": choose from length, degenerate'):
         train_grpo(tiny_recipe(tmp_path, guards=guards | {"stop_on": ["canary"]}))
 

@@ -43,27 +43,20 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Rated(msgspec.Struct, frozen=True):
-    """A row with people's scores: the distributions over the labels, by aspect and side ("" or "_a", "_b")."""
+    """A row with people's scores: the distributions over the labels, by aspect and side ("" or "_a", "_b").
+
+    What is `anchored` the model is to answer as it does before training, not as people did (Li and Hoiem 2016).
+    """
 
     row: Row
     targets: dict[tuple[str, str], tuple[float, ...]]
+    anchored: bool = False
 
     @property
     def together(self) -> str | None:
         """What rows that are learnt together have in common; None for a row by itself."""
         value = self.row.columns.get("together")
         return None if value in (None, "") else f"together {value}"
-
-    @property
-    def anchored(self) -> bool:
-        """Whether the model is to answer as it does before training, not as people did (Li and Hoiem 2016).
-
-        Raises AdjudgeError for what says neither.
-        """
-        said = str(self.row.columns.get("anchored") or "false").lower()
-        if said not in ("true", "1", "false", "0"):
-            raise AdjudgeError(f'{self.row.place}: "anchored" is {said[:40]!r}: write true or false')
-        return said in ("true", "1")
 
 
 class WordingEngine(AbsentEngine):
@@ -82,7 +75,8 @@ class WordingEngine(AbsentEngine):
 def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]:
     """People's scores of every row, on the labels' scale.
 
-    Raises AdjudgeError naming the row: for one without any score, and for a score that is none or outside the scale.
+    Raises AdjudgeError naming the row: for one without any score, for a score that is none or outside the scale, and
+    for a value of "anchored" that is neither true nor false.
     """
     judge, sides = _judge(asked, AbsentEngine()), _sides(asked)
     rated = []
@@ -99,8 +93,15 @@ def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]
             raise AdjudgeError(
                 f"{row.place} has no score of {names}: name its column in [scores], or leave the row out"
             )
-        rated.append(Rated(row, targets))
+        rated.append(Rated(row, targets, _anchored(row)))
     return rated
+
+
+def _anchored(row: Row) -> bool:
+    said = str(row.columns.get("anchored") or "false").lower()
+    if said not in ("true", "1", "false", "0"):
+        raise AdjudgeError(f'{row.place}: "anchored" is {said[:40]!r}: write true or false')
+    return said in ("true", "1")
 
 
 def check_varied(rated: Sequence[Rated]) -> None:

@@ -150,7 +150,7 @@ def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(
         [one] = rated_rows([Row("x", {**rows[0], "anchored": said})], recipe.judge, recipe.scores)
         assert one.anchored is anchored
     with pytest.raises(AdjudgeError, match="x: \"anchored\" is 'perhaps': write true or false"):
-        _ = rated_rows([Row("x", {**rows[0], "anchored": "perhaps"})], recipe.judge, recipe.scores)[0].anchored
+        rated_rows([Row("x", {**rows[0], "anchored": "perhaps"})], recipe.judge, recipe.scores)
     whole = train_direct(recipe)
     again = recipe_on(tmp_path / "killed", first.folder.policy, rows)
     with pytest.raises(Killed):
