@@ -277,7 +277,8 @@ async def rewards(
     if fill is not None and not math.isfinite(fill):
         raise HttpError(400, f"fill is {fill}: give a finite number", param="fill")
     service.check_model(data.model)
-    pairs, field = data.read(ends or ()), "groups" if data.groups is not None else "query"
+    pairs = await asyncio.to_thread(data.read, ends or ())
+    field = "groups" if data.groups is not None else "query"
     if not pairs:
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
     options = {} if data.orders is None else {"orders": data.orders}

@@ -1,4 +1,7 @@
-"""What a policy wrote, out of a text that holds its prompt as well, as OpenRLHF hands it over."""
+"""What a policy wrote, out of a text that holds its prompt as well, as OpenRLHF hands it over.
+
+Both texts may be megabytes of one letter: everything here takes time in proportion to their length.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,32 @@ def response_of(query: str, prompt: str, ends: Sequence[str] = ()) -> str | None
 
     A query may have a token before the prompt, or have lost the beginning of a long one.
     """
-    end = _prompts_end(query, prompt)
-    if end is None:
+    if (place := query.find(prompt)) >= 0:
+        start = place + len(prompt)
+    elif query[:KEPT] not in prompt or (start := _overlap(prompt, query)) < KEPT:
         return None
-    response = query[end:]
-    while marker := next((one for one in ends if one and response.endswith(one)), None):
-        response = response.removesuffix(marker)
-    return response
+    stop = len(query)
+    while marker := next((one for one in ends if one and query.endswith(one, start, stop)), None):
+        stop -= len(marker)
+    return query[start:stop]
 
 
-def _prompts_end(query: str, prompt: str) -> int | None:
-    if (start := query.find(prompt)) >= 0:
-        return start + len(prompt)
-    head = query[:KEPT]
-    start = prompt.find(head) if len(head) == KEPT else -1
-    while start >= 0:
-        if query.startswith(prompt[start:]):
-            return len(prompt) - start
-        start = prompt.find(head, start + 1)
-    return None
+def _overlap(left: str, right: str) -> int:
+    """The most characters with which `left` ends and `right` begins (Knuth, Morris and Pratt 1977)."""
+    pattern = right[: len(left)]
+    borders = [0] * len(pattern)
+    matched = 0
+    for place in range(1, len(pattern)):
+        matched = _longer(pattern, borders, matched, pattern[place])
+        borders[place] = matched
+    matched = 0
+    for letter in left[len(left) - len(pattern) :]:
+        matched = _longer(pattern, borders, matched, letter)
+    return matched
+
+
+def _longer(pattern: str, borders: Sequence[int], matched: int, letter: str) -> int:
+    """How much of the pattern's beginning stands before and with this letter, where `matched` stood before it."""
+    while matched and pattern[matched] != letter:
+        matched = borders[matched - 1]
+    return matched + (pattern[matched] == letter)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adjudge.rewards.queries import KEPT, _overlap, response_of
+
+MANY = 300_000
+LONG = "Tell of a bus that was late and of a woman who waited for it in the rain."
+
+
+@pytest.mark.parametrize(
+    ("query", "prompt", "ends", "response"),
+    [
+        ("p story", "p", (), " story"),
+        ("<s>p story</s>", "p", ("</s>",), " story"),
+        ("story", "", (), "story"),
+        ("p</s><|e|></s>", "p", ("</s>", "<|e|>", ""), ""),
+        ("</s></s>", "</s>", ("</s>",), ""),
+        (LONG[9:] + " It came.", LONG, (), " It came."),
+        (LONG[-KEPT:] + "x", LONG, (), "x"),
+        (LONG[-KEPT + 1 :] + "x", LONG, (), None),
+        ("another", LONG, (), None),
+        ("", "p", (), None),
+    ],
+)
+def test_the_response_is_what_stands_behind_the_prompt(
+    query: str, prompt: str, ends: tuple[str, ...], response: str | None
+) -> None:
+    assert response_of(query, prompt, ends) == response
+
+
+@given(st.text("ab", max_size=40), st.text("ab", max_size=40))
+def test_an_overlap_is_the_longest_there_is(left: str, right: str) -> None:
+    longest = max(size for size in range(len(right) + 1) if size <= len(left) and left.endswith(right[:size]))
+    assert _overlap(left, right) == longest
+
+
+def test_texts_of_one_letter_take_no_time_to_speak_of() -> None:
+    assert response_of("a" * MANY + "b", "c" + "a" * MANY, ()) == "b"
+    assert response_of("a" * MANY + "b" * MANY, "a" * (MANY + 9) + "c", ()) is None
+    assert response_of("p" + "</s>" * MANY, "p", ("</s>",)) == ""
