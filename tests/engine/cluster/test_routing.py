@@ -160,7 +160,10 @@ def hit_rate(arrivals: list[Arrival], choose: Callable[[int, Tokens], int], repl
     caches = [RadixCache(BlockPool(1 + capacity // BLOCK, BLOCK)) for _ in range(replicas)]
     for client, prompt in arrivals:
         cache = caches[choose(client, prompt)]
-        cache.release(cache.insert(prompt), keep=len(prompt))
+        leaf = cache.insert(prompt)
+        for node in leaf.path():
+            node.computed = len(node.tokens)
+        cache.release(leaf, keep=len(prompt))
     hits = sum(cache.hit_tokens for cache in caches)
     return hits / (hits + sum(cache.missed_tokens for cache in caches))
 
