@@ -123,8 +123,11 @@ class AsyncFace(ABC):
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> list[ModelReward]:
         """`EngineFace.reward` without blocking the event loop."""
-        head, read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
-        return [head.read(embedding) for embedding in await self.embed(read, priority=priority, timeout=timeout)]
+        while True:
+            head, read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
+            embeddings = await self.embed(read, priority=priority, timeout=timeout)
+            if self.face.reward_head == head:  # no other adapter came before the first step
+                return [head.read(embedding) for embedding in embeddings]
 
     async def __aenter__(self) -> AsyncFace:
         return self

@@ -173,6 +173,32 @@ def test_an_adapter_brings_the_head_it_was_trained_with(base: str, model: str, t
         np.testing.assert_array_equal(one.values, other.values)
 
 
+def test_an_adapter_that_comes_between_a_reward_call_and_its_first_step_counts_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights with its head, and never the new weights with the head of before."""
+    save_base(tmp_path / "base", "llama", 0)
+    base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
+    save_reward_adapter(tmp_path / "old", base)
+    base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
+    new = save_reward_adapter(tmp_path / "new", base, seed=1)
+
+    async def run() -> list[Any]:
+        engine = Engine(str(tmp_path / "base"), adapter=tmp_path / "old", kv_cache_gb=0.05)
+        async with AsyncEngine(engine) as shared:
+            begun = shared.open_embed
+
+            async def open_embed(*prompts: Any, **how: Any) -> Any:
+                monkeypatch.setattr(shared, "open_embed", begun)
+                await shared.update_weights(adapter=tmp_path / "new")
+                return await begun(*prompts, **how)
+
+            monkeypatch.setattr(shared, "open_embed", open_embed)
+            return [reward.value for reward in await shared.reward(PROMPTS)]
+
+    assert asyncio.run(run()) == pytest.approx(own_rewards(new), abs=1e-4)
+
+
 def test_adapters_with_heads_that_do_not_serve_are_refused(tmp_path: Path) -> None:
     save_base(tmp_path / "base", "llama", 0)
     two = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=2)
