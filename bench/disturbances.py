@@ -26,16 +26,18 @@ from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
-from adjudge.training.writing.disturbances import parse_kinds
+from adjudge.training.writing.disturbances import disturbed, parse_kinds
 
 HEADER = ("what", "kind", "texts", "lower", "lower_low", "lower_high", "score_before", "score_after", "abstained")
 ALL = "all"
 VERDICT = "verdict beside it"
-KINDS = (*DISTURBANCES, VERDICT, *HOSTILE)
+PASSAGES = {"passages dropped": "drop", "passages repeated": "repeat"}
+"""By kind, what Tree of Writing calls it; of its disturbances those that need no model."""
+KINDS = (*DISTURBANCES, *PASSAGES, VERDICT, *HOSTILE)
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """A story and what became of it: which `kind` of change, and whether it made the story worse or replaced it."""
+    """A story and what became of it: which `kind` of change, and of `what` sort that is."""
 
     what: str
     kind: str
@@ -132,6 +134,9 @@ def changes(stories: Sequence[Story], steps: int, seed: int, kinds: Sequence[str
                     sentences = DISTURBANCES[kind].step(sentences, random, corpus, story) or sentences
                 if tuple(sentences) != story.sentences:
                     yield Pairing("made worse", kind, number, _text(sentences))
+            elif kind in PASSAGES:
+                if (found := disturbed(PASSAGES[kind], _text(story.sentences), seed=seed)) is not None:
+                    yield Pairing("passages", kind, number, found.text)
             elif kind == VERDICT:
                 yield Pairing("hostile", kind, number, with_verdict(_text(story.sentences), chance("verdict", number)))
             else:

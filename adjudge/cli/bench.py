@@ -401,9 +401,9 @@ def bench_disturbances(
 ) -> None:
     """Tell whether a judge scores stories lower for being made worse, and texts that only try to buy a score.
 
-    Each story is disturbed in nineteen ways (order, strange sentences, babble, forced endings, ...), given a verdict
-    beside it, and replaced by texts a policy may try: praise, the prompt again, templates, other languages. Counted is
-    how often the result scores below the story as it was.
+    Each story is disturbed in nineteen ways (order, strange sentences, babble, forced endings, ...) and the two of
+    Tree of Writing that need no model, given a verdict beside it, and replaced by texts a policy may try: praise, the
+    prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
     """
     from adjudge.bench.disturbances import bench_disturbances as run
 

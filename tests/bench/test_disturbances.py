@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.bench.disturbances import Pairing, bench_disturbances, changes, outcomes_of
+from adjudge.bench.disturbances import PASSAGES, Pairing, bench_disturbances, changes, outcomes_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE
@@ -14,7 +14,7 @@ from tests.training.house.stories import OWN, own_stories
 def test_every_story_is_changed_in_each_way_and_under_its_own_number() -> None:
     stories = own_stories()[:20]
     made = list(changes(stories, 2, 0))
-    assert {one.kind for one in made} == {*DISTURBANCES, *HOSTILE, "verdict beside it"}
+    assert {one.kind for one in made} == {*DISTURBANCES, *PASSAGES, *HOSTILE, "verdict beside it"}
     assert len([one for one in made if one.what == "hostile"]) == 20 * (len(HOSTILE) + 1)
     assert all(one.text != " ".join(stories[one.story].sentences) for one in made)
     assert made == list(changes(stories, 2, 0)) != list(changes(stories, 2, 1))
@@ -22,7 +22,7 @@ def test_every_story_is_changed_in_each_way_and_under_its_own_number() -> None:
 
 def test_a_kind_makes_the_same_of_a_story_whichever_others_are_asked_for() -> None:
     stories = own_stories()[:5]
-    some = ("praise", "drift", "verdict beside it")
+    some = ("praise", "drift", "passages dropped", "verdict beside it")
     asked = list(changes(stories, 2, 0, some))
     assert {one.kind for one in asked} == set(some)
     assert {(o.kind, o.story): o.text for o in asked} == {
