@@ -124,9 +124,10 @@ class AsyncFace(ABC):
     ) -> list[ModelReward]:
         """`EngineFace.reward` without blocking the event loop."""
         while True:
+            weights = self.face.weights
             head, read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
             embeddings = await self.embed(read, priority=priority, timeout=timeout)
-            if self.face.reward_head == head:  # no other adapter came before the first step
+            if self.face.weights == weights:  # no others came before the first step
                 return [head.read(embedding) for embedding in embeddings]
 
     async def __aenter__(self) -> AsyncFace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache, partial
+from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -69,6 +70,11 @@ class EngineFace(ABC):
         """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None
 
+    @property
+    def weights(self) -> tuple[str, str | None]:
+        """Which weights and which adapter there are now: what was read of others does not go with theirs."""
+        return self.fingerprint, self.adapter
+
     def require_embeddings(self) -> None:
         """Raise AdjudgeError where `embed` could give nothing but "unsupported", with the mend."""
         if type(self).embed_iter is EngineFace.embed_iter:
@@ -120,9 +126,15 @@ class EngineFace(ABC):
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
-        head, read = self.read_for_rewards(prompts)
-        for place, embedding in self.embed_iter(read, priority=priority, timeout=timeout):
-            yield place, head.read(embedding)
+        while True:
+            weights, (head, read) = self.weights, self.read_for_rewards(prompts)
+            embeddings = self.embed_iter(read, priority=priority, timeout=timeout)
+            first = next(embeddings, None)
+            if self.weights == weights:  # from the first answer on they cannot change
+                break
+        if first is not None:
+            for place, embedding in chain([first], embeddings):
+                yield place, head.read(embedding)
 
     def score(
         self,
@@ -271,7 +283,7 @@ class EngineFace(ABC):
         self.require_rewards()
         head = self.reward_head
         assert head is not None
-        return head, [head.read_part(self.tokenizer.prompt(prompt)) for prompt in prompts]
+        return head, head.read_parts([self.tokenizer.prompt(prompt) for prompt in prompts])
 
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""

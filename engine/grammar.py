@@ -26,6 +26,10 @@ class Form:
     def __init__(self, matcher: Any, size: int) -> None:
         self._matcher, self._size = matcher, size
 
+    def copy(self) -> Form:
+        """The same for another text."""
+        return Form(self._matcher.deep_copy(), self._size)
+
     def allowed(self) -> torch.Tensor:
         """[V] bool: the tokens with which the text can still come to its form."""
         return torch.frombuffer(bytearray(self._matcher.compute_logit_bias()), dtype=torch.uint8)[: self._size] > 0

@@ -84,6 +84,7 @@ class LabelSet(msgspec.Struct, frozen=True):
         """Labels that are one given token each, by default called by its number."""
         names = tuple(map(str, token_ids) if labels is None else labels)
         check_labels(Labels(names))
+        _check_size(Labels(names), len(names))
         spellings = tuple(Spelling(place, ((0, place),)) for place in range(len(names)))
         return LabelSet(names, None, (Read((), tuple(token_ids)),), spellings)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from adjudge.engine.blocks import BlockPool, OutOfBlocks
 
@@ -46,6 +47,11 @@ class Node:
         """The position up to which nothing is missing on the way to its end."""
         path = self.path()
         return next((node.start + node.computed for node in path if node.missing), self.end)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody uses it and nothing hangs on it: it can go."""
+        return not self.users and not self.children
 
     def path(self) -> list[Node]:
         """Nodes from the root's child down to this one."""
@@ -231,20 +237,21 @@ class RadixCache:
     def _evict(self, needed: int) -> None:
         """Drop least recently used leaves until `needed` more blocks are free, or nothing is left to drop."""
         goal = self.pool.free + needed
-        while self.pool.free < goal:
-            leaves = sorted((n for n in self.nodes() if not n.users and not n.children), key=lambda n: n.last_used)
-            if not leaves:
-                return
-            for leaf in leaves:
-                self.evicted_tokens += leaf.computed
-                self._remove(leaf)
-                if self.pool.free >= goal:
-                    return
+        leaves = [(node.last_used, number, node) for number, node in enumerate(self.nodes()) if node.idle]
+        heapify(leaves)
+        while self.pool.free < goal and leaves:
+            _, number, leaf = heappop(leaves)
+            self.evicted_tokens += leaf.computed
+            parent = self._remove(leaf)
+            if parent is not self.root and parent.idle:
+                heappush(leaves, (parent.last_used, number, parent))
 
-    def _remove(self, node: Node) -> None:
+    def _remove(self, node: Node) -> Node:
+        """Take a node off its parent, and return that."""
         assert node.parent is not None
         del node.parent.children[node.tokens[0]]
         self.pool.give_back(node.blocks)
+        return node.parent
 
     def _lock(self, node: Node, by: int) -> None:
         self._clock += 1

@@ -132,13 +132,14 @@ class Runner:
         self._forget_graphs()
         if self._peft is not None:
             self._peft.unload()
-        self._peft = self._adapter = None
+        self._peft = None
         if adapter is not None:
-            self._peft, self._adapter = attach(self.model, adapter), adapter
+            self._peft = attach(self.model, adapter)
             if self.device.type == "cpu":
                 make_batch_invariant(self.decoder)
             if self.torch_compile:
                 _set_apart(self.decoder)
+        self._adapter = adapter  # its head is read by other threads: there is one at any time
         with torch.inference_mode(), self._probing():
             self.batch_invariant = self._check_isolation()
 

@@ -67,7 +67,7 @@ class Writer(Request):
         formed = self.form is not None and self.form.take(token)
         if self.sampling.stop and (place := self._stop()) is not None:
             self.text = self.decode(self.generated)[:place]
-            return self.finish("stop")
+            return self.finish("stop" if self.form is None or self.form.complete else "length")
         if self.form and formed:
             return self.finish("stop" if self.form.complete else "length")
         if len(self.logprobs) >= self.room:
@@ -113,6 +113,7 @@ def writers(
     grammars: Grammars,
 ) -> Iterator[Writer]:
     """The texts that a call wants, `sampling.n` for each prompt, those of a prompt together."""
+    form = grammars.form(sampling)
     for prompt, (tokens, seed) in enumerate(zip(prompts, seeds, strict=True)):
         for sample in range(sampling.n):
             call.open += 1
@@ -130,7 +131,7 @@ def writers(
                 room=sampling.max_tokens,
                 end_ids=end_ids,
                 decode=decode,
-                form=grammars.form(sampling),
+                form=form and form.copy(),
             )
 
 

@@ -22,7 +22,7 @@ from adjudge.engine.http.limits import Limits
 from adjudge.engine.http.metrics import Metrics
 from adjudge.engine.http.scores import score
 from adjudge.engine.http.service import Service
-from adjudge.engine.http.status import health, metrics, models
+from adjudge.engine.http.status import health, metrics, model, models
 
 
 def create_app(engine: AsyncFace, limits: Limits | None = None, routes: Sequence[Any] = (), version: str = "0") -> Gate:
@@ -33,7 +33,7 @@ def create_app(engine: AsyncFace, limits: Limits | None = None, routes: Sequence
     service = Service(engine, limits or Limits())
     counts = Metrics(engine)
     app = Litestar(
-        [chat, completions, score, embeddings, classify, models, health, metrics, *routes],
+        [chat, completions, score, embeddings, classify, models, model, health, metrics, *routes],
         dependencies={
             "service": Provide(lambda: service, sync_to_thread=False),
             "metrics": Provide(lambda: counts, sync_to_thread=False),

@@ -14,7 +14,7 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from litestar.response import Stream
 
-from adjudge.engine.completion import FinishReason, TokenLogprob
+from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
@@ -152,17 +152,7 @@ async def chat(
     if data.stream:
         usage = wording.usage if data.wants_usage else None
         return stream(texts, wording.chunk, usage, tokens=bool(data.logprobs) or data.return_token_ids)
-    completions = await service.unless_gone(request, texts.all())
-    choices = [
-        ChatChoice(
-            completion.sample,
-            completion.finish_reason,
-            message=Reply("assistant", completion.text),
-            logprobs=wording.logprobs(completion.logprobs),
-            token_ids=list(completion.token_ids) if data.return_token_ids else None,
-        )
-        for completion in completions
-    ]
+    choices = await asyncio.to_thread(wording.choices, await service.unless_gone(request, texts.all()))
     return wording.response("chat.completion", choices, texts.usage)
 
 
@@ -181,6 +171,18 @@ class _Wording:
         usage: Usage | None = None,
     ) -> ChatResponse:
         return ChatResponse(self._id, kind, self._model, self._created, choices, usage)
+
+    def choices(self, completions: Sequence[Completion]) -> list[ChatChoice]:
+        return [
+            ChatChoice(
+                completion.sample,
+                completion.finish_reason,
+                message=Reply("assistant", completion.text),
+                logprobs=self.logprobs(completion.logprobs),
+                token_ids=list(completion.token_ids) if self._body.return_token_ids else None,
+            )
+            for completion in completions
+        ]
 
     def chunk(self, delta: Delta) -> ChatResponse:
         role = None if delta.place in self._begun else "assistant"

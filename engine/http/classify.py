@@ -62,11 +62,13 @@ async def classify(
     """Read the reward of every input."""
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
-    head, _ = service.engine.face.read_for_rewards([])  # a 400 where there is none
+    face = service.engine.face
     found: list[ModelReward]
-    found, computed = await embedded(
-        service, request, data, lambda tokens: [head.read_part(one) for one in tokens], head.read
-    )
+    while True:
+        weights, (head, _) = face.weights, face.read_for_rewards([])  # a 400 where there is none
+        found, computed = await embedded(service, request, data, head.read_parts, head.read)
+        if face.weights == weights:  # no others came before the first step
+            break
     return ClassifyResponse(
         f"classify-{uuid.uuid4().hex}",
         int(time.time()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections import defaultdict
@@ -93,7 +94,7 @@ async def completions(
         Delta(completion.prompt * n + completion.sample, completion.text, completion.logprobs, completion.finish_reason)
         for completion in await service.unless_gone(request, texts.all())
     ]
-    return wording.response(done, texts.usage)
+    return await asyncio.to_thread(wording.response, done, texts.usage)
 
 
 class _Wording:
@@ -127,6 +128,12 @@ class _Wording:
         return CompletionLogprobs(
             [name(token.token_id) for token in tokens],
             [max(token.logprob, LEAST) for token in tokens],
-            [{name(other): max(logprob, LEAST) for other, logprob in token.top} for token in tokens],
+            [{name(one): max(value, LEAST) for one, value in _alternatives(token)} for token in tokens],
             [offsets.next(token.token_id) for token in tokens],
         )
+
+
+def _alternatives(token: TokenLogprob) -> tuple[tuple[int, float], ...]:
+    """The likeliest tokens at its place, and the token itself where it is none of them."""
+    among = token.token_id in dict(token.top)
+    return token.top if among else (*token.top, (token.token_id, token.logprob))

@@ -8,6 +8,7 @@ is plain characters, so send token ids where a prompt needs special tokens.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 
@@ -23,6 +24,9 @@ from adjudge.engine.http.text_request import Usage
 from adjudge.engine.labels import Labels, LabelSet
 from adjudge.engine.score import Score
 from adjudge.engine.worker import Piece
+
+MOST_NUMBERS = 1_000_000
+"""Log-probabilities in one answer: items times labels."""
 
 
 class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,6 +69,19 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         names = ("token ids", "text") if isinstance(item, list) else ("text", "token ids")
         raise HttpError(400, f"{place} is {names[0]} and query is {names[1]}: give both alike", param=place)
 
+    @property
+    def named(self) -> str:
+        """The field that names the labels."""
+        return "label_token_ids" if self.labels is None else "labels"
+
+    def check_numbers(self, count: int) -> None:
+        """Raise a 413 for labels of `count` prompts that come to more numbers than one answer may hold."""
+        given = self.label_token_ids if self.labels is None else self.labels
+        each = [len(part) for part in given or () if isinstance(part, list)]
+        if (numbers := sum(each) if each else count * len(given or ())) > MOST_NUMBERS:
+            said = f"{self.named} for {count} items come to {numbers} numbers: at most {MOST_NUMBERS} in a request"
+            raise HttpError(413, said, param=self.named)
+
     def label_sets(self, count: int) -> AnyLabels | Sequence[AnyLabels]:
         """The labels of `count` prompts; raises a 400 for none, both kinds, or a wrong number of lists."""
         if (self.labels is None) == (self.label_token_ids is None):
@@ -105,9 +122,11 @@ async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: Name
     prompts, timeout = data.prompts(service.limits.max_joined), service.timeout(data.timeout)
     service.check_count(len(prompts), "items")
 
+    data.check_numbers(len(prompts))
+
     async def results() -> tuple[list[Score], int]:
-        with blame("items", labels="label_token_ids" if data.labels is None else "labels"):
-            labels = data.label_sets(len(prompts))
+        with blame("items", labels=data.named):
+            labels = await asyncio.to_thread(data.label_sets, len(prompts))
             answers = await service.engine.open_score(prompts, labels, priority=data.priority, timeout=timeout)
         service.ends_with(request, answers.close)
         found = dict([answer async for answer in answers if not isinstance(answer, Piece)])

@@ -15,21 +15,21 @@ LEAST = -9999.0
 
 
 class Spelling:
-    """What the tokens of one tokenizer stand for."""
+    """What the tokens of one tokenizer stand for: `text`, and `raw`, the bytes, part of a character or not."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self.text = lru_cache(maxsize=1 << 16)(self._text)
-
-    def raw(self, token: int) -> bytes:
-        """The bytes of a token, part of a character or not."""
-        return self._spelled(token) or self.text(token).encode()
+        self.raw = lru_cache(maxsize=1 << 16)(self._raw)
 
     def name(self, token: int) -> str:
         """The text of a token, or `bytes:` and what they are: the name of a token among others."""
         text = self.text(token)
         raw = self._spelled(token) if "\ufffd" in text else b""
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw) if raw else text
+
+    def _raw(self, token: int) -> bytes:
+        return self._spelled(token) or self.text(token).encode()
 
     def _text(self, token: int) -> str:
         return self._tokenizer.decode_on([token])

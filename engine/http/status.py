@@ -13,7 +13,9 @@ from adjudge.engine.http.service import Service
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """A model in OpenAI's fields, and which weights, adapter and dtype it has and how many tokens it holds."""
+    """A model in OpenAI's fields, which weights, adapter and dtype it has, and what a request may be: so many tokens
+    (`max_model_len`), so many answers.
+    """
 
     id: str
     created: int
@@ -21,6 +23,7 @@ class ServedModel(msgspec.Struct, frozen=True):
     adapter: str | None
     dtype: str
     max_model_len: int
+    max_answers: int
     object: str = "model"
     owned_by: str = "adjudge"
 
@@ -41,10 +44,14 @@ class Health(msgspec.Struct, frozen=True):
 @get("/v1/models", tags=["server"])
 async def models(service: NamedDependency[Service]) -> ModelList:
     """The model that is served."""
-    face = service.engine.face
-    return ModelList(
-        [ServedModel(face.name, service.created, face.fingerprint, face.adapter, face.dtype, face.max_prompt_tokens)]
-    )
+    return ModelList([_served(service)])
+
+
+@get("/v1/models/{name:path}", tags=["server"])
+async def model(name: str, service: NamedDependency[Service]) -> ServedModel:
+    """The model that is served, asked for by its name."""
+    service.check_model(name.removeprefix("/"))
+    return _served(service)
 
 
 @get("/health", tags=["server"])
@@ -59,3 +66,9 @@ async def health(service: NamedDependency[Service]) -> Response[Health]:
 async def metrics(metrics: NamedDependency[Metrics]) -> bytes:
     """Counters for Prometheus."""
     return metrics.text()
+
+
+def _served(service: Service) -> ServedModel:
+    face = service.engine.face
+    about = (face.fingerprint, face.adapter, face.dtype, face.max_prompt_tokens)
+    return ServedModel(face.name, service.created, *about, service.limits.max_answers)

@@ -13,7 +13,7 @@ Kind = Literal["adjudge", "vllm", "sglang", "openai"]
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """What a server says of a model. `max_model_len` is its context; the last three only our own server tells."""
+    """What a server says of a model. `max_model_len` is its context; the last four only our own server tells."""
 
     id: str
     owned_by: str = ""
@@ -21,6 +21,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     fingerprint: str | None = None
     adapter: str | None = None
     dtype: str | None = None
+    max_answers: int | None = None
 
     @property
     def kind(self) -> Kind:

@@ -118,12 +118,13 @@ class Protocol(ABC):
         """
         known = [token for token in token_ids if token < self.tokenizer.vocab_size]
         text = self.tokenizer.decode_on(known)
+        if known and known[-1] == self.tokenizer.inner.eos_token_id and not sampling.ignore_eos:
+            return self.tokenizer.decode_on(
+                known[:-1]
+            )  # before any stop string; what the token is called does not count
         if end != "stop" or not known:
             return text
-        places = [place for stop in sampling.stop if (place := text.find(stop)) >= 0]
-        if known[-1] == self.tokenizer.inner.eos_token_id and not sampling.ignore_eos:
-            places = []  # it ended before a stop string came; what its end token is called does not count
-        if places:
+        if places := [place for stop in sampling.stop if (place := text.find(stop)) >= 0]:
             return text[: min(places)]
         return self.tokenizer.decode_on(known[:-1]) if self.tokenizer.is_special(known[-1]) else text
 

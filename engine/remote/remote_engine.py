@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -107,6 +108,7 @@ class RemoteEngine(EngineFace):
         self.adapter = card.adapter
         self.dtype = card.dtype or "remote"
         self._window = context - self.protocol.margin
+        self._most = card.max_answers or sys.maxsize
         self._embeddings = EMBEDDINGS[kind](card.id)
         self._rewards = REWARDS[kind](card.id) if kind in REWARDS else None
         self._able: set[Pooling] = set()
@@ -141,7 +143,7 @@ class RemoteEngine(EngineFace):
             by_tokens.setdefault(ask.tokens, []).append(ask)
         questions: list[Question] = [
             ReadQuestion(self.protocol, priority, {ask: asks[ask] for ask in together})
-            for together in batches(by_tokens, self.protocol.reads_at_once)
+            for together in batches(by_tokens, min(self.protocol.reads_at_once, self._most))
         ]
         yield from self._asker.answers(call, questions, timeout)
 
@@ -227,7 +229,7 @@ class RemoteEngine(EngineFace):
             call.asks(tokens)
             places.setdefault(tokens, []).append(place)
         questions: list[Question] = []
-        for together in batches({tokens: [tokens] for tokens in places}, pooling.at_once):
+        for together in batches({tokens: [tokens] for tokens in places}, min(pooling.at_once, self._most)):
             asked = {tokens: places[tokens] for tokens in together}
             questions.append(PoolQuestion(self.protocol, priority, pooling, call, asked))
         yield from self._asker.answers(call, questions, timeout)

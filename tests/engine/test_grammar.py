@@ -10,6 +10,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError
+from adjudge.engine.sampling import Sampling
 from tests.engine.test_generate import TINY, message
 
 
@@ -69,6 +70,9 @@ def test_a_text_is_one_of_the_choices_or_matches_its_expression(smollm2: str) ->
         ({"json_schema": "{"}, "json_schema is no JSON schema|cannot be followed"),
         ({"json_schema": {"type": "story"}}, "cannot be followed"),
         ({"choices": []}, "choices is empty"),
+        ({"choices": ["a" * 500_000, "b" * 500_001]}, "choices has 1000001 characters: give at most 1000000"),
+        ({"json_schema": "{}" + " " * 1_000_000}, "json_schema has 1000002 characters"),
+        ({"regex": "a" * 1_000_001}, "regex has 1000001 characters"),
         ({"regex": "a", "choices": ["a"]}, "choices and regex do not go together"),
     ],
 )
@@ -94,6 +98,20 @@ def test_there_may_be_thousands_of_choices(engine: Engine) -> None:
 def test_a_stop_string_at_the_end_of_a_form_stays_out_of_the_text(engine: Engine) -> None:
     [choice] = engine.generate(["x"], choices=["a."], stop=["."], max_tokens=5)
     assert (choice.text, choice.finish_reason, choice.token_ids) == ("a", "stop", (97, 46))
+
+
+def test_a_stop_string_before_a_text_has_its_form_cuts_it_short(engine: Engine) -> None:
+    [choice] = engine.generate(["x"], choices=["a.b"], stop=["."], max_tokens=5)
+    assert (choice.text, choice.finish_reason, choice.token_ids) == ("a", "length", (97, 46))
+
+
+def test_a_form_is_built_once_for_all_texts_of_a_call(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Sampling] = []
+    grammars = engine._grammars
+    form = grammars.form
+    monkeypatch.setattr(grammars, "form", lambda sampling: (built.append(sampling), form(sampling))[1])
+    texts = engine.generate(["x", "y"], n=3, choices=["no", "yes"], seed=0, max_tokens=5)
+    assert len(built) == 1 and {text.text for text in texts} <= {"no", "yes"} and len(texts) == 6
 
 
 def test_a_form_that_proves_impossible_ends_the_text_without_a_sign_of_the_models_own(

@@ -257,6 +257,19 @@ def interleaved(prefixes: int, each: int) -> list[Request]:
     return [Request((prefix,) * 32 + (10 + n, 9), keep=32) for n in range(each) for prefix in range(prefixes)]
 
 
+def test_a_parent_goes_in_its_turn_once_its_children_have_gone() -> None:
+    cache = RadixCache(BlockPool(1 + 6, 4))
+    for tokens in ((0, 1, 2, 3, 4), (0, 1, 2, 3, 5), (50, 51, 52), (60, 61, 62)):
+        node = cache.insert(tokens)
+        for part in node.path():
+            part.computed = len(part.tokens)
+        cache.release(node, len(tokens))
+    cache.insert(tuple(range(100, 116)))  # four blocks: one is free, and the three of the oldest prefix go
+    assert set(_leaves(cache)) == {(50, 51, 52), (60, 61, 62), tuple(range(100, 116))}
+    assert cache.evicted_tokens == 6
+    check_memory(cache)
+
+
 def test_under_pressure_a_prefix_is_used_before_it_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool holds one prefix and little more: in the order of arrival each would be computed each time."""
     blocks = 1 + 11

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
+from adjudge.engine import runner
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
@@ -197,6 +198,55 @@ def test_an_adapter_that_comes_between_a_reward_call_and_its_first_step_counts_w
             return [reward.value for reward in await shared.reward(PROMPTS)]
 
     assert asyncio.run(run()) == pytest.approx(own_rewards(new), abs=1e-4)
+
+
+def test_a_judge_beside_an_adapters_change_reads_weights_and_head_of_one_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_reward_model(tmp_path)
+    engine = Engine(str(tmp_path), kv_cache_gb=0.05)
+    weight = {"score.weight": 2 * engine.runner.model.score.weight.detach()}
+    expected = [2 * value for value in rewards(engine)]
+    begun = engine.embed_iter
+
+    def embed_iter(*prompts: Any, **how: Any) -> Any:
+        monkeypatch.setattr(engine, "embed_iter", begun)
+        engine.update_weights(weight)
+        return begun(*prompts, **how)
+
+    monkeypatch.setattr(engine, "embed_iter", embed_iter)
+    assert rewards(engine) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_head_that_is_not_finite_gives_no_reward_and_ends(tmp_path: Path) -> None:
+    save_reward_model(tmp_path)
+
+    async def run() -> list[Any]:
+        async with AsyncEngine(Engine(str(tmp_path), kv_cache_gb=0.05)) as shared:
+            weight = torch.full_like(shared.engine.runner.model.score.weight, math.nan)
+            await shared.update_weights({"score.weight": weight})
+            return [reward.reason for reward in await asyncio.wait_for(shared.reward(PROMPTS), 60)]
+
+    assert set(asyncio.run(run())) == {"non_finite"}
+
+
+def test_while_an_adapter_is_put_on_the_head_of_the_one_before_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_base(tmp_path / "base", "llama", 0)
+    for seed, name in enumerate(("old", "new")):
+        base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
+        save_reward_adapter(tmp_path / name, base, seed)
+    engine = Engine(str(tmp_path / "base"), adapter=tmp_path / "old", kv_cache_gb=0.05)
+    old, seen, attach = engine.reward_head, [], runner.attach
+
+    def attaching(*given: Any) -> Any:
+        seen.append(engine.reward_head)
+        return attach(*given)
+
+    monkeypatch.setattr(runner, "attach", attaching)
+    engine.update_weights(adapter=tmp_path / "new")
+    assert seen == [old] and engine.reward_head != old
 
 
 def test_adapters_with_heads_that_do_not_serve_are_refused(tmp_path: Path) -> None:

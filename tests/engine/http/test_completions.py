@@ -99,8 +99,26 @@ def test_logprobs_have_names_and_places(site: Served, client: openai.OpenAI) -> 
     [completion] = own(site, ["once"], logprobs=2, regex="aé€b", max_tokens=30)
     assert choice.logprobs.token_logprobs == [token.logprob for token in completion.logprobs]
     assert choice.logprobs.top_logprobs is not None
-    first = sorted(choice.logprobs.top_logprobs[0].values(), reverse=True)
-    assert first == [logprob for _, logprob in completion.logprobs[0].top]
+    first = [logprob for _, logprob in completion.logprobs[0].top]
+    assert list(choice.logprobs.top_logprobs[0].values()) == [*first, completion.logprobs[0].logprob]
+
+
+def test_among_the_alternatives_is_always_the_token_itself(site: Served, client: openai.OpenAI) -> None:
+    unlikely = False
+    for logprobs in (0, 1):
+        choice = client.completions.create(
+            model=MODEL, prompt="once", logprobs=logprobs, temperature=2.0, seed=1, max_tokens=12
+        ).choices[0]
+        assert choice.logprobs is not None and choice.logprobs.top_logprobs is not None
+        for name, value, top in zip(
+            choice.logprobs.tokens or [],
+            choice.logprobs.token_logprobs or [],
+            choice.logprobs.top_logprobs,
+            strict=True,
+        ):
+            assert top[name] == value and len(top) <= logprobs + 1
+            unlikely |= len(top) == 2
+    assert unlikely
 
 
 def test_engine_options_reach_the_engine(site: Served) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.http.limits import Limits
 from adjudge.engine.labels import Labels
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
@@ -20,7 +22,7 @@ from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.verdict import Example, Item, Pair
 from adjudge.rewards.wire import Row
-from tests.engine.http.serving import Served, wait_until_idle
+from tests.engine.http.serving import Served, served, wait_until_idle
 from tests.engine.test_generate import random_prompts
 
 LABEL_SETS = (["1", "2", "3"], Labels(("1", "10", "2"), terminator=" </ANSWER>"), ["yes", "no", "perhaps"])
@@ -52,6 +54,19 @@ def test_texts_are_the_engines_own(site: Served, remote: RemoteEngine, options: 
     prompts = random_prompts(3)
     options = {"max_tokens": 12, **options}
     assert remote.generate(prompts, **options) == site.engine.face.generate(prompts, **options)
+
+
+def test_a_text_that_ends_without_its_form_is_the_engines_own(site: Served, remote: RemoteEngine) -> None:
+    form = {"json_schema": {"$ref": "#"}, "seed": 0, "max_tokens": 5}
+    assert remote.generate(["x"], **form) == site.engine.face.generate(["x"], **form)
+
+
+def test_more_prompts_than_the_server_answers_at_once(engine: AsyncEngine) -> None:
+    with served(engine, Limits(max_answers=3)) as site, RemoteEngine(site.url) as remote:
+        prompts = random_prompts(10)
+        assert remote.score(prompts, ["1", "2"]) == engine.face.score(prompts, ["1", "2"])
+        for there, here in zip(remote.embed(prompts), engine.face.embed(prompts), strict=True):
+            np.testing.assert_array_equal(there.values, here.values)
 
 
 REVIEWS: dict[str, list[dict[str, Any]]] = {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import openai
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adjudge.engine.async_engine import AsyncEngine
@@ -21,7 +22,10 @@ def test_the_model_is_listed_with_what_decides_its_scores(site: Served, client: 
     assert told["object"] == "list"
     entry = told["data"][0]
     assert (entry["fingerprint"], entry["adapter"], entry["dtype"]) == (face.fingerprint, None, "float32")
-    assert entry["max_model_len"] == face.max_prompt_tokens
+    assert (entry["max_model_len"], entry["max_answers"]) == (face.max_prompt_tokens, 10_000)
+    assert client.models.retrieve(MODEL) == model
+    with pytest.raises(openai.NotFoundError, match=f'model "some/other" is not served here: ask for "{MODEL}"'):
+        client.models.retrieve("some/other")
 
 
 def test_health(site: Served) -> None:
