@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
     from adjudge.rewards.group import Group, GroupVerdict, Outcome
     from adjudge.rewards.guards.guarded import Guarded
+    from adjudge.rewards.guards.length_free import LengthFree
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.judge_reward import JudgeReward
     from adjudge.rewards.pairwise import PairwiseJudge
@@ -93,6 +94,7 @@ _HOMES = {
     "adjudge.rewards.gates": ("FormatReward", "LanguageReward", "LengthReward", "PatternReward", "RepetitionReward"),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
     "adjudge.rewards.guards.guarded": ("Guarded",),
+    "adjudge.rewards.guards.length_free": ("LengthFree",),
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.judge_reward": ("JudgeReward",),
     "adjudge.rewards.pairwise": ("PairwiseJudge",),
@@ -165,6 +167,7 @@ __all__ = [
     "JudgeSpec",
     "Labels",
     "LanguageReward",
+    "LengthFree",
     "LengthReward",
     "LengthWindow",
     "Message",
