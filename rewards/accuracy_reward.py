@@ -16,6 +16,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of
 from adjudge.rewards.pairwise import SCALE
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.wire import number_of
 from adjudge.rewards.words import count_words
 
 
@@ -23,7 +24,8 @@ class AccuracyReward(Reward):
     """R = exp(−λ Σ |y − y*|) for training an evaluator: the closer its written scores are to people's, the more.
 
     A completion writes `<ANSWER> s </ANSWER>`, s from 1 to 5, once for each of `columns`, in their order; the columns
-    have people's scores ("score_a" and "score_b" for a pair, as in the paper; one column for a pointwise evaluator).
+    have people's scores ("score_a" and "score_b" for a pair, as in the paper; one column for a pointwise evaluator),
+    numbers or, from a CSV file, texts of numbers.
     `rate` is λ, which the paper does not give: 0.5 is ours. What the completion is rewarded for is its own work, so one
     with too few, too many or other answers, or words after them, which the judge in reasoned mode would not read, has
     not failed to be judged: it earns `unreadable` (0; None: it abstains).
@@ -73,7 +75,8 @@ class AccuracyReward(Reward):
         return ResponseReward(math.exp(-self.rate * error), None, {"error": error, **scores}, measures)
 
     def _gold(self, group: Group, number: int) -> list[float]:
-        return [_score(group.columns.get(column), f'{place_of(group, number)}: "{column}"') for column in self.columns]
+        place = place_of(group, number)
+        return [peoples_score(group.columns.get(column), f'{place}: "{column}"') for column in self.columns]
 
 
 def written_scores(text: str, count: int) -> list[float] | None:
@@ -82,9 +85,10 @@ def written_scores(text: str, count: int) -> list[float] | None:
     return None if found is None else [float(answer[2]) for answer in found]
 
 
-def _score(value: Any, place: str) -> float:
+def peoples_score(value: Any, place: str) -> float:
+    """The score that a column holds; raises AdjudgeError naming `place` for one that is missing or outside 1 to 5."""
     if value is None:
         raise AdjudgeError(f"{place} is missing: give people's score, from 1 to 5")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= 5:
+    if (score := number_of(value)) is None or not 1 <= score <= 5:
         raise AdjudgeError(f"{place} is {str(value)[:40]!r}: give people's score, from 1 to 5")
-    return float(value)
+    return score

@@ -18,6 +18,7 @@ from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.judge import PASSING
 from adjudge.rewards.specification import EngineSpec
 
 Role = Literal["system", "user", "assistant"]
@@ -82,8 +83,8 @@ class DynamicReference(Reference):
     model's, open or as a specification. The text's seed is drawn from `seed` and the prompt, so that a prompt has the
     same reference in every run and in any company. A blank text is written again with another seed, `attempts` times in
     all; then, and where the prompt is too long, has other roles than system, user and assistant, or time runs out, the
-    group abstains. Of processes that share a journal all use the text that it has kept. Raises AdjudgeError for
-    settings that make no sense.
+    group abstains; but for lack of time that is kept as a text would be. Of processes that share a journal all use the
+    text that it has kept. Raises AdjudgeError for settings that make no sense.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class DynamicReference(Reference):
         self.spec = engine if isinstance(engine, EngineSpec) else None
         self.sampling, self.seed, self.attempts, self.chat = sampling, seed, attempts, chat
         self._opened = None if isinstance(engine, EngineSpec) else engine
-        self._known: dict[str, str] = {}
+        self._known: dict[str, Referenced] = {}
         if self._opened is not None:
             room_for(sampling, self._opened, attempts=attempts)
 
@@ -128,7 +129,7 @@ class DynamicReference(Reference):
         if journal is not None:
             self._remember(journal, unknown)
         reasons = self._write({key: group for key, group in unknown.items() if key not in self._known}, journal)
-        return [Referenced(self._known.get(key), reasons.get(key)) for key in keys]
+        return [self._known.get(key) or Referenced(None, reasons.get(key)) for key in keys]
 
     def key(self, group: Group) -> str:
         """The journal's key: everything that decides the text."""
@@ -150,9 +151,16 @@ class DynamicReference(Reference):
         )
 
     def _remember(self, journal: Journal, keys: Iterable[str]) -> None:
-        """Take the texts that the journal has."""
+        """Take what the journal has: texts, and why others could not be written."""
         for key, raw in journal.get(keys).items():
-            self._known[key] = msgspec.json.decode(raw, type=str)
+            found = msgspec.json.decode(raw, type=str | Referenced)
+            self._known[key] = Referenced(found) if isinstance(found, str) else found
+
+    def _keep(self, key: str, found: Referenced, journal: Journal | None) -> None:
+        self._known[key] = found
+        if journal is not None:
+            journal.put(key, msgspec.json.encode(found if found.text is None else found.text))
+            self._remember(journal, [key])  # another process may have been first
 
     def _write(self, groups: dict[str, Group], journal: Journal | None) -> dict[str, Reason]:
         """Have texts written, by their keys; the reasons of those that could not be."""
@@ -171,11 +179,10 @@ class DynamicReference(Reference):
                     reasons[key] = "unparsable"
                 else:
                     reasons.pop(key, None)
-                    text = well_formed(completion.text.strip())
-                    self._known[key] = text
-                    if journal is not None:
-                        journal.put(key, msgspec.json.encode(text))
-                        self._remember(journal, [key])  # another process may have been first
+                    self._keep(key, Referenced(well_formed(completion.text.strip())), journal)
+        for key, why in reasons.items():
+            if why not in PASSING:
+                self._keep(key, Referenced(None, why), journal)
         return reasons
 
     def _prompt(self, group: Group, reserve: int) -> Prompt | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -223,6 +224,17 @@ def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
     except (ValueError, RecursionError) as error:
         detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
         raise AdjudgeError(f'{row.place}: "reviews" cannot be read ({detail}): give a list of {form}') from error
+
+
+def number_of(value: Any) -> float | None:
+    """The finite number that a column holds, in a CSV file as text; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def id_of(row: Row, number: int) -> str:

@@ -83,7 +83,9 @@ def train_grpo(
     state = processes()
     paid = _during_training(recipe, folder, state) if reward is None else reward
     levelled = recipe.reward.levelled(paid)
-    watched = recipe.guards_over(prompts.train).watching(levelled)
+    if reward is None:
+        recipe.reward.check((*prompts.train, *prompts.held_out))
+    watched = recipe.guards_over(prompts.train, own=reward is None).watching(levelled)
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
@@ -216,7 +218,8 @@ def _lent(recipe: GrpoRecipe, policy: OpenModel) -> PolicyWeights:
 
 
 def _reward_function(reward: Reward, recipe: GrpoRecipe, folder: RunFolder) -> Any:
-    function = for_trl(reward, deadline=recipe.reward.deadline, on_failure=recipe.reward.on_failure)
+    how, system = recipe.reward, recipe.data.system
+    function = for_trl(reward, deadline=how.deadline, on_failure=how.on_failure, system=system)
     return Recorded(function, folder) if recipe.reward.journal and isinstance(function, TrlReward) else function
 
 

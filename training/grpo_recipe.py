@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -13,9 +14,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.wire import Row
+from adjudge.rewards.wire import Row, number_of
 from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, beside, read_recipe
-from adjudge.training.reward_recipe import AccuracyPart, RewardRecipe
+from adjudge.training.reward_recipe import RewardRecipe
 
 GuardName = Literal["length", "canary", "degenerate", "injection", "collapse"]
 GUARDS: tuple[GuardName, ...] = get_args(GuardName)
@@ -104,7 +105,10 @@ class ProbeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CollapseSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `CollapseGuard` can be told: `parts` of the reward by name, `reference` scores as they should be spread."""
+    """What `CollapseGuard` can be told: `parts` of the reward by name, `reference` scores as they should be spread.
+
+    Gates put "reward/" before the names of parts; it may be left out here.
+    """
 
     parts: tuple[str, ...] | None = None
     reference: tuple[float, ...] | None = None
@@ -188,25 +192,42 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 f"[logging] save_every is {self.logging.save_every}, which is no multiple of [optimiser] iterations"
                 f" ({self.optimiser.iterations}): a checkpoint amid them could not be resumed, make it one"
             )
+        if self.logging.save_every % self.logging.every:
+            raise AdjudgeError(
+                f"[logging] save_every is {self.logging.save_every}, which is no multiple of every"
+                f" ({self.logging.every}): a run resumed between two lines would log other means, make it one"
+            )
 
-    def guards_over(self, rows: Sequence[Row]) -> Guards:
+    def guards_over(self, rows: Sequence[Row], *, own: bool = True) -> Guards:
         """The guards; one against collapse that watches what an evaluator writes is told people's scores of the rows.
 
-        Raises AdjudgeError where these are all the same.
+        These as it could write them: the nearest labels, a bin for each. With its `own` reward, parts are called as
+        that calls them. Raises AdjudgeError for a part that it has not, and where all scores are the same.
         """
-        collapse = self.guards.collapse
-        accurate = {name: part for name, part in self.reward.parts.items() if isinstance(part, AccuracyPart)}
-        written = {f"{name}/score/{column}": column for name, part in accurate.items() for column in part.columns}
-        columns = [written[part] for part in collapse.parts or () if part in written]
-        if "collapse" not in self.guards.use or collapse.reference is not None or not columns:
+        if "collapse" not in self.guards.use or not self.guards.collapse.parts:
             return self.guards
-        given = [row.columns.get(column) for row in rows for column in columns]
+        collapse = self.guards.collapse
+        if own:
+            try:
+                parts = tuple(map(self.reward.named, self.guards.collapse.parts))
+            except AdjudgeError as error:
+                raise AdjudgeError(f"[guards.collapse] {error}") from error
+            collapse = msgspec.structs.replace(collapse, parts=parts)
+        if collapse.reference is None and (labels := self._labels(collapse, rows)):
+            bins = collapse.bins or max(labels) - min(labels) + 1
+            collapse = msgspec.structs.replace(collapse, reference=tuple(map(float, labels)), bins=bins)
+        return msgspec.structs.replace(self.guards, collapse=collapse)
+
+    def _labels(self, collapse: CollapseSettings, rows: Sequence[Row]) -> list[int]:
+        """People's scores of what the guard watches, each as the label next to it."""
+        written = self.reward.written
+        columns = [written[part] for part in collapse.parts or () if part in written]
+        given = [number_of(row.columns.get(column)) for row in rows for column in columns]
         # What is no score is for the reward to refuse, by prompt and column.
-        scores = tuple(float(score) for score in given if isinstance(score, int | float) and 1 <= score <= 5)
-        if len(set(scores)) == 1:
-            raise AdjudgeError(f"all rows have the same score, {scores[0]:g}: there is nothing to learn; add others")
-        told = msgspec.structs.replace(collapse, reference=scores or None)
-        return msgspec.structs.replace(self.guards, collapse=told)
+        labels = [math.floor(score + 0.5) for score in given if score is not None and 1 <= score <= 5]
+        if len(set(labels)) == 1:
+            raise AdjudgeError(f"all rows have the same score, {labels[0]}: there is nothing to learn; add others")
+        return labels
 
     def _check_lending(self) -> None:
         """Raise AdjudgeError where the policy's first weights do not stay as they are."""

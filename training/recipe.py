@@ -68,7 +68,7 @@ class Data(Rows, frozen=True, forbid_unknown_fields=True):
     reward. `held_out` is another such file, or how many of the last rows are kept from training, with all others that
     have their prompts. `columns` renames: {prompt = "query"} reads the prompt from the column query. With `chat` a
     prompt is a user's turn in the model's chat template, after `system` where it is given, here or else in a row's own
-    column; without, it is the text's beginning.
+    column; without, it is the text's beginning. Judges see a row's `system`, and not the one given here.
     Prompts of more than `max_prompt_tokens` are left out and counted.
     """
 
@@ -142,9 +142,12 @@ def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
     except ValueError as error:
         raise AdjudgeError(f"{path.name} is not TOML ({reason(error)}): mend it there") from error
     try:
+        own = record
         if (preset := record.get("preset")) is not None:
             record = laid_over(preset_record(preset), record)
-        return recipe_of(record, kind, path.parent.absolute())
+        recipe = recipe_of(record, kind, path.parent.absolute())
+        _refuse_idle(own, recipe)
+        return recipe
     except AdjudgeError as error:
         raise AdjudgeError(f"{path.name}: {error}") from error
 
@@ -154,6 +157,15 @@ def recipe_of(record: dict[str, Any], kind: type[AnyRecipe], folder: Path) -> An
     _refuse_unknown(record, kind, "")
     recipe: AnyRecipe = _converted(record, kind, "")
     return recipe.placed(folder)
+
+
+def _refuse_idle(own: dict[str, Any], recipe: Recipe) -> None:
+    """Raise AdjudgeError for an adapter's table where all weights are trained; `own` is the file without its preset."""
+    if "lora" in own.get("policy", {}) and recipe.policy.method != "lora":
+        raise AdjudgeError(
+            f'[policy.lora] is for method "lora", and method is "{recipe.policy.method}", which trains all weights: set'
+            ' method = "lora" in [policy], or leave the table out'
+        )
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None, *, step: i
         first = 0 if isinstance(opened, LengthFree) else step  # a trend is of all steps before
         rewarded = [one for one in rewarded if first <= one.step <= step]
     for _, lines in groupby(rewarded, key=lambda one: (one.step, one.split, one.call)):
-        replayed = list(_call(opened, engines, list(lines), own=rewards is None))
+        replayed = list(_call(opened, engines, list(lines), recipe.data.system, own=rewards is None))
         yield from (one for one in replayed if step in (None, one.rewarded.step))
         remember(opened, [_now(one) for one in replayed])
 
@@ -101,7 +101,12 @@ def _now(replayed: Replayed) -> Rewarded:
 
 
 def _call(
-    reward: Reward, engines: Mapping[EngineSpec, UnansweredEngine], lines: Sequence[Rewarded], *, own: bool
+    reward: Reward,
+    engines: Mapping[EngineSpec, UnansweredEngine],
+    lines: Sequence[Rewarded],
+    system: str | None,
+    *,
+    own: bool,
 ) -> Iterator[Replayed]:
     """The completions of one call of the trainer, rewarded all at once, and group by group where a verdict is wanting.
 
@@ -110,7 +115,7 @@ def _call(
     size = lines[0].group
     groups = [lines[start : start + size] for start in range(0, len(lines), size)]
     judged = [line for group in groups if not _never_judged(group) for line in group]
-    found, whole = _found(reward, engines, judged)
+    found, whole = _found(reward, engines, judged, system)
     for group in groups:
         if _never_judged(group):
             yield from (Replayed(line, None, lost="time") for line in group)
@@ -118,19 +123,20 @@ def _call(
             now, found = found[:size], found[size:]
             yield from _compared(group, now, whole=True, own=own)
         else:
-            now, held = _found(reward, engines, group)
+            now, held = _found(reward, engines, group, system)
             yield from _compared(group, now, whole=held, own=own)
 
 
 def _found(
-    reward: Reward, engines: Mapping[EngineSpec, UnansweredEngine], lines: Sequence[Rewarded]
+    reward: Reward, engines: Mapping[EngineSpec, UnansweredEngine], lines: Sequence[Rewarded], system: str | None
 ) -> tuple[list[Found], bool]:
     """What becomes of some groups, and whether the journal held every verdict asked for."""
     if not lines:
         return [], True
     names = dict.fromkeys(name for line in lines for name in line.columns)
     columns: dict[str, Any] = {name: [line.columns.get(name) for line in lines] for name in names}
-    function = for_trl(copy.copy(reward), lines[0].group)  # what a layer remembers stays as it was before the call
+    passing = copy.copy(reward)  # what a layer remembers stays as it was before the call
+    function = for_trl(passing, lines[0].group, system=system)
     assert isinstance(function, TrlReward)
     before, told = _asked(engines), dict[str, list[Any]]()
     texts = [one.prompt for one in lines], [one.completion for one in lines]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,13 +11,13 @@ from msgspec import Meta
 
 from adjudge.engine.aliases import HOUSE, SMOLLM2
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.accuracy_reward import AccuracyReward
+from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
-from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
 from adjudge.rewards.judge_reward import JudgeReward, Scale
 from adjudge.rewards.kinds import FILES, usual
 from adjudge.rewards.lending import POLICY
@@ -27,6 +27,7 @@ from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
 from adjudge.rewards.story_reward import Form, StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
+from adjudge.rewards.wire import Row
 
 Place = Callable[[str], str]
 """Makes a path of a recipe absolute."""
@@ -90,6 +91,11 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         """Whether what it pays, unweighted, may be negative."""
         return False
 
+    @property
+    def breakdown(self) -> tuple[str, ...] | None:
+        """The names of what it is made of; None where that is for a judge to say."""
+        return ()
+
     def open(self, surroundings: Surroundings) -> Reward:
         """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
         reward = self._reward(surroundings)
@@ -135,6 +141,11 @@ class Judged(Part, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     engine: Engine | None = None
     reference: Literal["static", "dynamic"] | None = None
+
+    @property
+    def breakdown(self) -> tuple[str, ...] | None:
+        """The names of what it is made of; None where that is for a judge to say."""
+        return None
 
     def placed(self, place: Place) -> Judged:
         """The same with its paths made absolute."""
@@ -219,6 +230,11 @@ class AccuracyPart(Part, frozen=True, tag="accuracy", kw_only=True):
     columns: tuple[str, ...] = ("score_a", "score_b")
     rate: Annotated[float, Meta(gt=0)] = 0.5
 
+    @property
+    def breakdown(self) -> tuple[str, ...]:
+        """The names of what it is made of."""
+        return ("error", *(f"score/{column}" for column in self.columns))
+
     def _reward(self, surroundings: Surroundings) -> Reward:
         return AccuracyReward(self.columns, rate=self.rate)
 
@@ -245,12 +261,16 @@ class LengthPart(Part, frozen=True, tag="length", kw_only=True):
 
 
 class FormatPart(Part, frozen=True, tag="format", kw_only=True):
-    """1 for a completion made of these sections and nothing else, or 0: see `FormatReward`."""
+    """1 for a completion made of these sections and nothing else, or 0: see `FormatReward`.
+
+    With `begun` the prompt has opened the first section already.
+    """
 
     tags: tuple[str, ...] = ("think", "answer")
+    begun: bool = False
 
     def _reward(self, surroundings: Surroundings) -> Reward:
-        return FormatReward(self.tags)
+        return FormatReward(self.tags, begun=self.begun)
 
 
 class PatternPart(Part, frozen=True, tag="pattern", kw_only=True):
@@ -330,6 +350,12 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise AdjudgeError(
                 "[reward] length_free rests on the rewards of earlier steps: set journal = true, which keeps them"
             )
+        for name, gate in self.gates.items():
+            if gate.weight != 1:
+                raise AdjudgeError(
+                    f"[reward.gates.{name}] weight is {gate.weight:g}, but a gate counts by nothing but opening: leave"
+                    f" weight out, or make it [reward.parts.{name}]"
+                )
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -345,6 +371,41 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def on_policy(self) -> bool:
         """Whether a judge is the policy's first weights."""
         return any(engine.of_policy for engine in self.engines)
+
+    @property
+    def written(self) -> dict[str, str]:
+        """The columns of people's scores, by the names of the parts that are what an evaluator wrote for them."""
+        return {
+            f"{self._before}{name}/score/{column}": column
+            for name, part in self.parts.items()
+            if isinstance(part, AccuracyPart)
+            for column in part.columns
+        }
+
+    @property
+    def _before(self) -> str:
+        """What comes before the names of parts in the reward's breakdown: see `Gated`."""
+        return "reward/" if self.gates else ""
+
+    def named(self, name: str) -> str:
+        """A part as the reward calls it in its breakdown; `name` may lack the "reward/" of gates, or have it for none.
+
+        Raises AdjudgeError for one that is not there; what a judge says of itself is not known before it is asked.
+        """
+        known: dict[str, AnyPart] = {**{self._before + own: part for own, part in self.parts.items()}, **self.gates}
+        further = ("reward",) * bool(self.gates) + (WITH_TREND, "length_trend") * (self.length_free is not None)
+        for tried in (name, self._before + name.removeprefix("reward/")):
+            if tried in further or any(_is_of(tried, own, part) for own, part in known.items()):
+                return tried
+        inside = [f"{own}/{one}" for own, part in known.items() for one in part.breakdown or ()]
+        raise AdjudgeError(f'the reward has no part "{name}": choose from {", ".join([*known, *inside, *further])}')
+
+    def check(self, rows: Sequence[Row]) -> None:
+        """Raise AdjudgeError naming the first row without a score of people's that a part reads, and the column."""
+        accurate = [part for part in (*self.parts.values(), *self.gates.values()) if isinstance(part, AccuracyPart)]
+        for row in rows:
+            for column in (column for part in accurate for column in part.columns):
+                peoples_score(row.columns.get(column), f'{row.place}: "{column}"')
 
     def sleeps(self, gpus: int) -> bool:
         """Whether engines sleep between calls, where the policy trains on so many GPUs of this machine (0: on CPU)."""
@@ -406,6 +467,12 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for table in (self.parts, self.gates)
         )
         return msgspec.structs.replace(self, parts=parts, gates=gates, engine=self.engine.placed(place))
+
+
+def _is_of(name: str, own: str, part: Part) -> bool:
+    """Whether a part of that `own` name, or something that it is made of, is called `name`."""
+    inside = name.removeprefix(f"{own}/")
+    return name == own or (inside != name and (part.breakdown is None or inside in part.breakdown))
 
 
 def _opened(table: str, name: str, part: AnyPart, surroundings: Surroundings) -> Reward:

@@ -11,21 +11,25 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gates import FormatReward
-from adjudge.rewards.wire import Row
+from adjudge.rewards.wire import Row, number_of
 from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, read_recipe
 
 NEEDED_BY = "supervised training"
 
 
 class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Only rows whose `column` is `above` a number; of a list or an object, the mean of all numbers in it."""
+    """Only rows whose `column` is `above` a number; of a list or an object, the mean of all numbers in it.
+
+    A text that is a number counts as one, as the cells of a CSV file are texts.
+    """
 
     column: str
     above: float
 
     def takes(self, row: Row) -> bool:
         """Whether the row is one of them; raises AdjudgeError naming one that has no numbers there."""
-        numbers = list(_numbers(row.columns.get(self.column)))
+        value = row.columns.get(self.column)
+        numbers = list(_numbers(number_of(value) if isinstance(value, str) else value))
         if not numbers:
             raise AdjudgeError(f'{row.place}: "{self.column}" has no numbers (needed by [select])')
         return math.fsum(numbers) / len(numbers) > self.above

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
@@ -17,10 +19,12 @@ from adjudge.rewards.reward import LEAST_VALID, GroupReward
 class CollapseGuard(Guard):
     """Watches the histogram of scores over the last `window` groups: EvolvR's evaluator collapsed onto the commonest.
 
-    `reference` are scores as they should be spread (people's, from the data); without any, the first `enough` scores
-    seen stand for them, and they must be different for anything to be told. The histogram has `bins` of equal width
-    between the ends of the reference; scores beyond fall into the outer ones. Scores are the rewards, or the `parts` of
-    them by these names, together: of an evaluator in training what it wrote ("score/score_a", "score/score_b").
+    `reference` are scores as they should be spread (people's, from the data). The histogram has `bins` of equal width
+    between its ends; scores beyond fall into the outer ones. Without a reference the first `enough` scores seen stand
+    for it, and they must be different for anything to be told; the bins keep that width, and there are as many as the
+    scores of the window need from their own least on: a policy that learns is paid more, which is no collapse. Scores
+    are the rewards, or the `parts` of them by these names, together: of an evaluator in training what it wrote
+    ("score/score_a", "score/score_b").
 
     Measures, from `enough` scores in the window on: `entropy` of the histogram and `reference_entropy`, in nats;
     `loss` = 1 − entropy/reference_entropy (below 0 where there is more); `commonest` = the share of the fullest bin;
@@ -104,10 +108,17 @@ class CollapseGuard(Guard):
             )
 
     def _shares(self, scores: Sequence[float]) -> list[float]:
-        low, high = min(self.reference), max(self.reference)
-        edges = np.linspace(low, high, self.bins + 1)[1:-1]
-        counts_B = np.bincount(np.searchsorted(edges, scores, side="right"), minlength=self.bins)
+        counts_B = np.unique(self._bins_of(np.array(scores)), return_counts=True)[1]
         return [float(count) / len(scores) for count in counts_B]
+
+    def _bins_of(self, scores_N: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        """The bin of each score; without a given reference the least score is amid the first."""
+        low, high = min(self.reference), max(self.reference)
+        if self.given:
+            return np.searchsorted(np.linspace(low, high, self.bins + 1)[1:-1], scores_N, side="right")
+        with np.errstate(over="ignore"):
+            places_N: npt.NDArray[Any] = np.round((scores_N - scores_N.min()) * self.bins / (high - low))
+        return places_N
 
 
 def entropy(shares: Sequence[float]) -> float:

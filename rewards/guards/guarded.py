@@ -56,10 +56,10 @@ class Guarded(Layer):
     called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
     are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
     guards took this time; before them those of the reward inside. Put it outermost: trainers log what the reward that
-    they are given has. While `learning` is False, as for held-out prompts in a recipe's run, a call is no step and the
-    guards see nothing of it. A reward that looks for tags (`FormatReward`, `SectionReward`) is probed in a `form`, with
-    the guards' texts in the place of its {text}, such as "<think>So.</think><answer>{text}</answer>": without one no
-    such text has them, and nothing can be told.
+    they are given has. While `learning` is False, as for held-out prompts in a recipe's run, a call is no step, the
+    guards see nothing of it, and `metrics` has none of theirs. A reward that looks for tags (`FormatReward`,
+    `SectionReward`) is probed in a `form`, with the guards' texts in the place of its {text}, such as
+    "<think>So.</think><answer>{text}</answer>": without one no such text has them, and nothing can be told.
 
     A measure that crosses its limit is a warning in the log, once until it has been below again. For guards named in
     `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit. Nothing
@@ -103,10 +103,15 @@ class Guarded(Layer):
         self.step = 0
         self.failed = 0
         self.over: frozenset[tuple[str, str]] = frozenset()
-        self.metrics: Metrics = {}
+        self._metrics: Metrics = {}
         self._due = 0
         self._probing = 0.0
         self._lock = Lock()
+
+    @property
+    def metrics(self) -> Metrics:
+        """What there is to log: while not `learning` what the reward inside has, for the guards have seen nothing."""
+        return self._metrics if self.learning else metrics_of(self.reward)
 
     @property
     def has_probes(self) -> bool:
@@ -178,7 +183,7 @@ class Guarded(Layer):
         measured = {
             f"guards/{guard}/{measure}": value for guard, row in readings.items() for measure, value in row.items()
         }
-        self.metrics = {
+        self._metrics = {
             **metrics_of(self.reward),
             **measured,
             "guards/over": float(len(self.over)),
@@ -187,7 +192,7 @@ class Guarded(Layer):
         }
         if self.on_metrics is not None:
             try:
-                self.on_metrics(dict(self.metrics))
+                self.on_metrics(dict(self._metrics))
             except Exception as error:
                 log.warning("step %d: on_metrics failed (%s: %s)", self.step, type(error).__name__, reason(error))
 

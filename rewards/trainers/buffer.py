@@ -18,7 +18,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.trainers.filling import filled
+from adjudge.rewards.trainers.filling import LoneAbstention, checked_fill, filled
 from adjudge.rewards.trainers.samples import Sample, group_of
 from adjudge.rewards.trainers.scoring import Scorer
 
@@ -49,21 +49,31 @@ class Buffer:
     group is done, and its text is the later one where the group still waits. (The same identity with another text after
     that is another sample.) Samples without an identity are all different. Where a whole group comes under one identity
     that is a mistake, and raised to it.
+
+    A sample that is alone and abstains gets `fill`; without that number LoneAbstention is raised to it: see `filled`.
     """
 
-    def __init__(self, scorer: Scorer, size: int, patience: float = 300.0, reference: str = "reference") -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        size: int,
+        patience: float = 300.0,
+        reference: str = "reference",
+        fill: float | None = None,
+    ) -> None:
         if size < 1:
             raise AdjudgeError(f"num_generations is {size}: give the trainer's own, at least 1")
         if not 0 <= patience < float("inf"):
             raise AdjudgeError(f"patience is {patience}: give the seconds that a group waits for its members")
         self.scorer, self.size, self.patience, self.reference = scorer, size, patience, reference
+        self.fill = checked_fill(fill)
         self._changed = Condition()
         self._waiting: dict[Hashable, _Waiting] = {}
         self._done: OrderedDict[tuple[Hashable, Hashable], tuple[str, Future[Member], _Waiting]] = OrderedDict()
         self._thread: Thread | None = None
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.scorer, self.size, self.patience, self.reference
+        return self.scorer, self.size, self.patience, self.reference, self.fill
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
@@ -170,7 +180,7 @@ class Buffer:
                 if isinstance(answer, AdjudgeError):
                     waiting.fail(answer)
                 else:
-                    waiting.settle(answer)
+                    waiting.settle(answer, self.fill)
 
 
 def _one_name(identity: Hashable, texts: int) -> AdjudgeError:
@@ -209,9 +219,12 @@ class _Waiting:
         self.samples[place] = sample
         return self._futures[place]
 
-    def settle(self, reward: GroupReward) -> None:
+    def settle(self, reward: GroupReward, fill: float | None) -> None:
+        try:
+            columns = (reward.settled, filled(reward, fill), reward.abstained)
+        except LoneAbstention as error:
+            return self.fail(error)
         self.ended = time.monotonic()
-        columns = (reward.settled, filled(reward), reward.abstained)
         for future, value, number, why in zip(self._futures, *columns, strict=True):
             if future.set_running_or_notify_cancel():
                 future.set_result(Member(value, number, why))

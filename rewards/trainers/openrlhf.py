@@ -36,13 +36,14 @@ _log = logging.getLogger("adjudge")
 
 def for_openrlhf(
     reward: Reward,
-    num_generations: int = 1,
+    num_generations: int,
     *,
     ends: Sequence[str] = (),
     patience: float = 300.0,
     deadline: float | None = None,
     on_failure: OnFailure = "stop",
     threads: int = 4096,
+    fill: float | None = None,
 ) -> Callable[..., dict[str, Any]]:
     """`reward_func`, which waits until the groups of its prompts are whole, over as many calls as it takes.
 
@@ -56,9 +57,10 @@ def for_openrlhf(
     template; `ends` are markers to take off the ends of responses ("<|im_end|>").
 
     OpenRLHF knows no abstention: such a sample's reward is the mean of its group (`filled`), and `abstained` in its
-    logs is 1. What ends the run is an error in the log too, as OpenRLHF itself goes on to one that does not say why.
+    logs is 1. One that is alone has no such mean: it is an error (LoneAbstention), or gets `fill`. What ends the run is
+    an error in the log too, as OpenRLHF itself goes on to one that does not say why.
     """
-    buffer = Buffer(Scorer(reward, deadline, on_failure), num_generations, patience)
+    buffer = Buffer(Scorer(reward, deadline, on_failure), num_generations, patience, fill=fill)
     if threads < num_generations:
         raise AdjudgeError(f"threads is {threads}: give at least num_generations, {num_generations}")
     if num_generations > 1:

@@ -30,11 +30,13 @@ def samples_of(
     completions: Sequence[Any],
     columns: Mapping[str, Any],
     wanted: Sequence[str] | None = None,
+    system: str | None = None,
 ) -> list[Sample]:
     """The completions, each with its row of the columns: those that are `wanted`, or all that have one entry for each.
 
-    Prompts and completions are texts or conversations. Raises AdjudgeError for lists that do not fit together and for
-    a wanted column that is not there.
+    Prompts and completions are texts or conversations. Where a prompt begins with a system's turn that says `system`,
+    its text is without that; its conversation has it. Raises AdjudgeError for lists that do not fit together and for a
+    wanted column that is not there.
     """
     if len(prompts) != len(completions):
         raise AdjudgeError(f"there are {len(completions)} completions for {len(prompts)} prompts: give one for each")
@@ -45,7 +47,7 @@ def samples_of(
         kept = {name: _column(name, columns, count) for name in wanted}
     return [
         Sample(
-            text_of(prompt, f"prompts[{place}]"),
+            text_of(_after(system, prompt), f"prompts[{place}]"),
             text_of(completion, f"completions[{place}]"),
             {name: values[place] for name, values in kept.items()},
             turns_of(prompt, f"prompts[{place}]"),
@@ -145,6 +147,13 @@ def _runs(samples: Sequence[Sample], reference: str) -> list[Sequence[Sample]]:
     known = [(sample.prompt, sample.columns.get("id"), sample.columns.get(reference)) for sample in samples]
     starts = [place for place in range(len(samples)) if place == 0 or not same(known[place], known[place - 1])]
     return [samples[start:end] for start, end in pairwise([*starts, len(samples)])]
+
+
+def _after(system: str | None, prompt: Any) -> Any:
+    """What follows a system's turn of that text, where a conversation begins with it."""
+    if system is None or isinstance(prompt, str) or not isinstance(prompt, Sequence):
+        return prompt
+    return prompt[1:] if prompt[1:] and prompt[0] == {"role": "system", "content": system} else prompt
 
 
 def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:

@@ -34,7 +34,8 @@ class Scored(msgspec.Struct, frozen=True):
     """The groups' rewards, in order, and how long they took.
 
     With the tokens that the reward's engines computed for them, and that sharing saved, and with the `metrics` that a
-    reward keeps of itself (its guards' readings).
+    reward keeps of itself (its guards' readings). Engines do not count apart what they write: of judges that write
+    `tokens_saved` is the least that it can have been.
     """
 
     rewards: list[GroupReward]
@@ -89,9 +90,9 @@ class Scorer:
         before = _tokens(self.reward)
         rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), probe))
         after = _tokens(self.reward)
-        return Scored(
-            rewards, time.monotonic() - began, after[0] - before[0], after[1] - before[1], metrics_of(self.reward)
-        )
+        computed, asked = (now - then for now, then in zip(after, before, strict=True))
+        saved = max(0, asked - computed)
+        return Scored(rewards, time.monotonic() - began, computed, saved, metrics_of(self.reward))
 
     def layered(self, groups: Sequence[Group], scored: Scored) -> Scored:
         """The same with what the layers make of all rewards of a step."""
@@ -246,7 +247,6 @@ def _abstaining(group: Group, why: Reason) -> GroupReward:
 
 
 def _tokens(reward: Reward) -> tuple[int, int]:
-    """Tokens that the reward's engines have computed and saved so far, each counted once though parts share it."""
+    """Tokens computed and asked for so far, of the reward's engines, each counted once though parts share it."""
     stats = [engine.stats for engine in {id(engine): engine for engine in reward.engines}.values()]
-    computed = sum(one.tokens_computed for one in stats)
-    return computed, sum(one.prompt_tokens for one in stats) - computed
+    return sum(one.tokens_computed for one in stats), sum(one.prompt_tokens for one in stats)

@@ -23,7 +23,7 @@ from typing import Any
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.filling import filled
+from adjudge.rewards.trainers.filling import checked_fill, filled
 from adjudge.rewards.trainers.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
@@ -31,16 +31,17 @@ _ABSTAINED, _REMOVED_BEFORE = "adjudge_abstained", "adjudge_removed_before"  # n
 
 
 def for_slime(
-    reward: Reward, *, deadline: float | None = None, on_failure: OnFailure = "stop"
+    reward: Reward, *, deadline: float | None = None, on_failure: OnFailure = "stop", fill: float | None = None
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
     """`custom_rm` for groups (set `--group-rm`) and, where a reward compares nobody, for single samples.
 
     Labels that are texts are references; a sample's metadata are columns. Other samples are generated while the judge
     works. A sample on which it abstained gets the mean of its group (`filled`), `remove_sample`, and the reason as
     `metadata["adjudge_abstained"]`; one that comes again (an aborted rollout) loses these first, and keeps a
-    `remove_sample` that was somebody else's.
+    `remove_sample` that was somebody else's. One that came alone has no such mean: it is an error (LoneAbstention), or
+    gets `fill`.
     """
-    scorer = Scorer(reward, deadline, on_failure)
+    scorer, fill = Scorer(reward, deadline, on_failure), checked_fill(fill)
 
     async def custom_rm(args: Any, samples: Any, **further: Any) -> Any:
         if not isinstance(samples, list):
@@ -57,7 +58,7 @@ def for_slime(
         scored = await asyncio.to_thread(scorer.score, groups)
         numbers: dict[int, float] = {}
         for group, given in zip(places, scored.rewards, strict=True):
-            numbers |= zip(group, filled(given), strict=True)
+            numbers |= zip(group, filled(given, fill), strict=True)
             for place, value, why in zip(group, given.settled, given.abstained, strict=True):
                 if value is None:
                     _remove(samples[place], why or "too_few")

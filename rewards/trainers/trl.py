@@ -47,6 +47,7 @@ def for_trl(
     *,
     columns: Sequence[str] | None = None,
     reference: str = "reference",
+    system: str | None = None,
     on_failure: OnFailure = "stop",
     asynchronous: bool = False,
 ) -> TrlReward | AsyncTrlReward:
@@ -55,13 +56,14 @@ def for_trl(
     The group size is the trainer's own; where that cannot be seen (AsyncGRPOTrainer, calls by hand) it is
     `num_generations`, or groups are the runs of equal prompts: see `cut`. (AsyncGRPOTrainer's are not equal where an
     environment adds to them: give `num_generations` and the asynchronous form.) `columns` names what the reward reads
-    of the data set (default: everything), `reference` the column with the text that completions are held against.
-    `deadline` (seconds) and `on_failure` are those of `Scorer`: give a deadline below the process group's timeout, so
-    that a judge that does not answer costs a step's rewards and not the run. `asynchronous` gives the form that TRL
-    awaits: see `AsyncTrlReward`.
+    of the data set besides its id and its reference (default: everything), `reference` the column with the text that
+    completions are held against. `system` is a system's turn that is put before the data's prompts (how to write, not
+    what): judges do not see it. `deadline` (seconds) and `on_failure` are those of `Scorer`: give a deadline below the
+    process group's timeout, so that a judge that does not answer costs a step's rewards and not the run. `asynchronous`
+    gives the form that TRL awaits: see `AsyncTrlReward`.
     """
     kind = AsyncTrlReward if asynchronous else TrlReward
-    return kind(Scorer(reward, deadline, on_failure), num_generations, columns, reference)
+    return kind(Scorer(reward, deadline, on_failure), num_generations, columns, reference, system)
 
 
 class _Trl:
@@ -73,13 +75,14 @@ class _Trl:
         num_generations: int | None = None,
         columns: Sequence[str] | None = None,
         reference: str = "reference",
+        system: str | None = None,
     ) -> None:
         if num_generations is not None and num_generations < 1:
             raise AdjudgeError(f"num_generations is {num_generations}: give the trainer's own, or None")
         self.scorer = scorer
         self.num_generations = num_generations
         self.columns = columns if columns is None else tuple(dict.fromkeys(columns))
-        self.reference = reference
+        self.reference, self.system = reference, system
         self.__name__ = scorer.name  # how TRL's logs call it
         self.measures: dict[str, float] = {}
         self._columns: tuple[str, ...] = ("abstained",)
@@ -89,7 +92,9 @@ class _Trl:
     def _samples(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[Sample]:
         if self.columns is None:
             columns = {name: values for name, values in columns.items() if name not in NO_COLUMNS}
-        return samples_of(prompts, completions, columns, self.columns)
+            return samples_of(prompts, completions, columns, None, self.system)
+        always = [name for name in (self.reference, "id") if columns.get(name) is not None]
+        return samples_of(prompts, completions, columns, list(dict.fromkeys((*self.columns, *always))), self.system)
 
     def _cut(self, samples: Sequence[Sample], size: int | None) -> list[Sequence[Sample]]:
         return cut(samples, size, self.reference)

@@ -26,7 +26,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.buffer import Buffer, Member
-from adjudge.rewards.trainers.filling import filled
+from adjudge.rewards.trainers.filling import checked_fill, filled
 from adjudge.rewards.trainers.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
@@ -45,6 +45,7 @@ def for_verl(
     patience: float = 300.0,
     deadline: float | None = None,
     on_failure: OnFailure = "stop",
+    fill: float | None = None,
 ) -> Callable[..., Coroutine[Any, Any, Score]]:
     """`compute_score` for single samples, which waits until the group of the sample's prompt is whole: see `Buffer`.
 
@@ -58,10 +59,11 @@ def for_verl(
     `extra_info["split"]`, {"train": 8, "test": 1}. A group comes together in one process: set `reward.num_workers=1`
     (8 by default), as verl sends each sample to any of its workers.
 
-    verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1.
+    verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1. One that
+    is alone has no such mean: it is an error (LoneAbstention), or gets `fill`.
     """
     sizes = num_generations if isinstance(num_generations, Mapping) else {}
-    buffer = Buffer(Scorer(reward, deadline, on_failure), _largest(num_generations), patience)
+    buffer = Buffer(Scorer(reward, deadline, on_failure), _largest(num_generations), patience, fill=fill)
 
     async def compute_score(
         data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **further: Any
@@ -81,13 +83,14 @@ def for_verl_batch(
     prompt: str = "prompt",
     deadline: float | None = None,
     on_failure: OnFailure = "stop",
+    fill: float | None = None,
 ) -> Callable[..., list[Score]]:
     """`compute_score` for the batch managers of verl 0.6: groups are the samples of one prompt.
 
     They may stand anywhere in a batch: verl balances it, which scatters a group. With `num_generations` a prompt that
     is there several times over is so many groups. Everything else is as in `for_verl`.
     """
-    scorer = Scorer(reward, deadline, on_failure)
+    scorer, fill = Scorer(reward, deadline, on_failure), checked_fill(fill)
 
     def compute_score(
         data_sources: Sequence[Any],
@@ -102,7 +105,7 @@ def for_verl_batch(
         rewards = scorer.score([group_of([samples[place] for place in group]) for group in places]).rewards
         scores: dict[int, Score] = {}
         for group, given in zip(places, rewards, strict=True):
-            members = map(Member, given.settled, filled(given), given.abstained)
+            members = map(Member, given.settled, filled(given, fill), given.abstained)
             scores |= {place: _score(member) for place, member in zip(group, members, strict=True)}
         return [scores[place] for place in range(len(samples))]
 

@@ -70,7 +70,15 @@ def test_answers_that_cannot_be_read_earn_nothing_or_abstain(unreadable: str) ->
 
 
 @pytest.mark.parametrize(
-    "gold", [{}, {"score_a": 4}, {**GOLD, "score_b": "2"}, {**GOLD, "score_b": 6}, {**GOLD, "score_b": math.nan}]
+    "gold",
+    [
+        {},
+        {**GOLD, "score_b": True},
+        {"score_a": 4},
+        {**GOLD, "score_b": "2 or 3"},
+        {**GOLD, "score_b": 6},
+        {**GOLD, "score_b": math.nan},
+    ],
 )
 def test_peoples_scores_that_are_missing_are_named_with_prompt_and_column(gold: Any) -> None:
     with pytest.raises(AdjudgeError, match=r'group 2, prompt "Rate it\.": "score_[ab]" is'):
@@ -90,3 +98,11 @@ def test_peoples_scores_that_are_missing_are_named_with_prompt_and_column(gold: 
 def test_mistakes_are_named(options: Any, message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
         AccuracyReward(**options)
+
+
+def test_peoples_scores_may_be_the_texts_of_a_csv_file() -> None:
+    texts = {column: str(score) for column, score in GOLD.items()}
+    [of_texts], [of_numbers] = (
+        AccuracyReward().score_groups([Group("Rate.", (text(4, 2),), columns=columns)]) for columns in (texts, GOLD)
+    )
+    assert of_texts == of_numbers

@@ -110,3 +110,21 @@ def test_references_come_again_from_the_journal_without_a_model(tmp_path: Path) 
             with pytest.raises(AdjudgeError, match="no judge was smollm2-135m in this run"):
                 EngineSpec().open()
         assert DynamicReference(spec, SHORT).engine is reference.engine
+
+
+def test_why_a_text_could_not_be_written_is_kept_like_a_text_unless_it_lay_in_the_moment(
+    tiny: Engine, tmp_path: Path
+) -> None:
+    said = {"one": "A tale.", "two": " \n", "late": ("", "timeout")}
+    engine = ScriptedEngine(tiny, lambda shown, before: next(said[name] for name in said if f"Tell {name}." in shown))
+    groups = [Group(f"Tell {name}.", ("a",)) for name in said]
+    groups.append(as_trainers_see([{"role": "user", "content": "Hi."}, {"role": "tool", "content": "4"}])[0])
+    expected = [Referenced("A tale."), *(Referenced(None, why) for why in ("unparsable", "timeout", "unsupported"))]  # type: ignore[arg-type]
+    with Journal(tmp_path / "j") as journal:
+        reference = DynamicReference(engine, SHORT, attempts=3)
+        assert reference.of(groups, journal) == expected and len(engine.asked) == 5
+        assert reference.of(groups, journal) == expected and len(engine.asked) == 6
+        assert len(journal) == 3
+        silent = ScriptedEngine(tiny, lambda shown, before: pytest.fail("asked again"))
+        kept = [*groups[:2], groups[3]]
+        assert DynamicReference(silent, SHORT).of(kept, journal) == [*expected[:2], expected[3]]

@@ -24,9 +24,11 @@ from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.wire import Row
+from adjudge.training import grpo
 from adjudge.training.grpo import HELD_OUT_BATCH, _record, held_out_batch, train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.prompts import Prompts
+from adjudge.training.recipe import Data
 from adjudge.training.replay import replay_rewards
 from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
@@ -231,6 +233,33 @@ def test_settings_that_a_guard_refuses_are_found_before_the_run(
 ) -> None:
     with pytest.raises(AdjudgeError, match=message):
         train_grpo(tiny_recipe(tmp_path, guards=guards | {"use": ["collapse", "canary"]}), reward=Vowels())
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({}, "line 2 of rows.jsonl: \"score\" is 'good': give people's score, from 1 to 5"),
+        ({"guards": {"use": ["collapse"], "collapse": {"parts": ["acuracy"]}}}, 'has no part "acuracy": choose from'),
+    ],
+)
+def test_scores_that_cannot_be_read_and_parts_that_are_not_there_are_found_before_the_policy_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(grpo, "open_policy", lambda *_, **__: pytest.fail("the policy was loaded"))
+    last = "good" if not tables else 2
+    rows = [{"prompt": "a", "score": "4"}, {"prompt": "b", "score": last}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = tiny_recipe(tmp_path, reward={"parts": {"accuracy": {"kind": "accuracy", "columns": ["score"]}}}, **tables)
+    recipe = msgspec.structs.replace(recipe, data=Data(train=str(tmp_path / "rows.jsonl")))
+    with pytest.raises(AdjudgeError, match=message):
+        train_grpo(recipe)
+
+
+def test_the_systems_turn_of_the_recipe_is_not_part_of_what_is_judged(tmp_path: Path) -> None:
+    reward = Vowels()
+    train_grpo(tiny_recipe(tmp_path, data={"system": "Use tags."}, optimiser={"steps": 1}), reward=reward)
+    [one, *_] = reward.groups
+    assert one.prompt in PROMPTS and one.conversation == (("system", "Use tags."), ("user", one.prompt))
 
 
 def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:

@@ -83,10 +83,74 @@ def test_what_an_evaluator_writes_is_held_against_the_spread_of_peoples_scores()
     own = {"output": "out", "data": {"prompts": ["a"]}}
     recipe = recipe_of(laid_over(preset_record("evolvr-evaluator"), own), GrpoRecipe, Path())
     rows = [Row("", {"prompt": "p", "score_a": a, "score_b": b}) for a, b in ((1, 5), (2, 2), (4, "x"), (4, None))]
-    assert recipe.guards_over(rows).collapse.reference == (1, 5, 2, 2, 4, 4)
+    told = recipe.guards_over(rows).collapse
+    assert (told.reference, told.bins) == ((1, 5, 2, 2, 4, 4), 5)
     assert recipe.guards_over([Row("", {"prompt": "p"})]) == recipe.guards
     with pytest.raises(AdjudgeError, match="all rows have the same score, 2: there is nothing to learn"):
         recipe.guards_over(rows[1:2])
-    for other in ({"collapse": {"reference": [1, 5]}}, {"collapse": {"parts": ["reward"]}}, {"use": ["length"]}):
+    for other in ({"collapse": {"reference": [1, 5]}}, {"collapse": {"parts": ["accuracy"]}}, {"use": ["length"]}):
         told = recipe_of(laid_over(preset_record("evolvr-evaluator"), own | {"guards": other}), GrpoRecipe, Path())
         assert told.guards_over(rows) == told.guards
+
+
+def evaluator(**tables: Any) -> GrpoRecipe:
+    """The preset's recipe, with `tables` laid over it."""
+    own = {"output": "out", "data": {"prompts": ["a"]}} | tables
+    return recipe_of(laid_over(preset_record("evolvr-evaluator"), own), GrpoRecipe, Path())
+
+
+def scored(*scores: Any) -> list[Row]:
+    return [Row("", {"prompt": "p", "score_a": score, "score_b": score}) for score in scores]
+
+
+def test_an_evaluator_that_writes_the_nearest_labels_of_averaged_scores_has_not_collapsed() -> None:
+    thirds = [1 + number / 3 for number in range(13)]
+    recipe = evaluator()
+    reward = recipe.guards_over(scored(*thirds)).watching(recipe.reward.open("policy", "journal"))
+    assert isinstance(reward, Guarded)
+    groups = [
+        Group("p", (f"<ANSWER> {round(y)} </ANSWER> | <ANSWER> {round(y)} </ANSWER>",) * 4, columns=row.columns)
+        for y, row in zip(thirds, scored(*thirds), strict=True)
+    ]
+    reward.score_groups(groups)
+    assert reward.metrics["guards/collapse/loss"] == pytest.approx(0) and reward.failed == 0
+    assert recipe.guards_over(scored(2.5, 4)).collapse.reference == (3, 3, 4, 4)
+    assert recipe.guards_over(scored(2.5, 4)).collapse.bins == 2
+    with pytest.raises(AdjudgeError, match="all rows have the same score, 3: there is nothing to learn"):
+        recipe.guards_over(scored(2.75, 3.25))
+
+
+def test_scores_of_a_csv_file_are_texts() -> None:
+    assert evaluator().guards_over(scored("2", "4.4", "", "good")).collapse.reference == (2, 2, 4, 4)
+
+
+@pytest.mark.parametrize("named", ["", "reward/"])
+@pytest.mark.parametrize("gates", [{}, {"format": {"kind": "format"}}])
+def test_the_collapse_guard_finds_its_parts_behind_gates_and_without(named: str, gates: dict[str, Any]) -> None:
+    parts = [f"{named}accuracy/score/score_{side}" for side in "ab"]
+    recipe = evaluator(reward={"gates": gates}, guards={"collapse": {"parts": parts}})
+    guards = recipe.guards_over(scored(1, 5))
+    reward = guards.watching(recipe.reward.open("policy", "journal"))
+    wrote = "<think>x</think><answer>4</answer>"
+    reward.score_groups([Group("p", (wrote, wrote), columns={"score_a": 3, "score_b": 3})])
+    assert isinstance(reward, Guarded) and reward.failed == 0
+    assert guards.collapse.reference == (1, 1, 5, 5)
+
+
+@pytest.mark.parametrize("part", ["accuracy/score/score_c", "acuracy", "accuracy/scores", "reward", "format"])
+def test_a_part_that_the_reward_has_not_is_refused_before_the_run(part: str) -> None:
+    recipe = evaluator(guards={"collapse": {"parts": [part]}})
+    with pytest.raises(
+        AdjudgeError, match=rf'\[guards.collapse\] the reward has no part "{part}": choose from accuracy'
+    ):
+        recipe.guards_over(scored(1, 5))
+    assert recipe.guards_over(scored(1, 5), own=False) == recipe.guards
+
+
+def test_what_a_judge_says_of_itself_is_not_known_before_and_gates_and_trends_are_parts() -> None:
+    judge = {"kind": "judge", "judge": "pointwise"}
+    reward: dict[str, Any] = {"parts": {"story": judge}, "gates": {"format": {"kind": "format"}}}
+    reward |= {"journal": True, "length_free": {}}
+    parts = ["story/coherence", "format", "reward", "length_trend"]
+    told = tiny_recipe(Path(), reward=reward, guards={"use": ["collapse"], "collapse": {"parts": parts}})
+    assert told.guards_over([]).collapse.parts == ("reward/story/coherence", *parts[1:])

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.training.evaluator.recipe import PreferenceRecipe
 from adjudge.training.grpo_recipe import GrpoRecipe, Optimiser, batch_of, read_grpo_recipe
-from adjudge.training.recipe import laid_over, recipe_of
+from adjudge.training.recipe import laid_over, read_recipe, recipe_of
 from tests.training.runs import tiny_recipe
 
 WHOLE = """
@@ -73,6 +74,8 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
         (WHOLE.replace('output = "out"', ""), "object missing required field output"),
         ('preset = "qrl"\n' + WHOLE, 'there is no preset "qrl": choose .*evolvr-story.*qurl'),
         (WHOLE + "[logging]\nsave_every = 3\n[optimiser]\niterations = 2", "save_every is 3, which is no multiple of"),
+        (WHOLE + "[logging]\nevery = 4\nsave_every = 6", r"save_every is 6, which is no multiple of every \(4\)"),
+        (WHOLE + "[policy.lora]\nrank = 16", r'\[policy.lora\] is for method "lora", .*: set method = "lora"'),
         ("output = ", r"recipe.toml is not TOML \("),
     ],
 )
@@ -95,6 +98,16 @@ def test_a_recipe_is_laid_over_its_preset_table_by_table(tmp_path: Path) -> None
     assert (recipe.optimiser.lr, recipe.generation.group, recipe.generation.max_tokens) == (1e-6, 8, 9)
     assert list(recipe.reward.parts) == ["rubric"] and list(recipe.reward.gates) == ["format"]
     assert laid_over({"a": {"b": 1, "c": 2}, "d": 1}, {"a": {"b": 3}, "d": {}}) == {"a": {"b": 3, "c": 2}, "d": {}}
+
+
+def test_the_table_of_an_adapter_may_come_from_a_preset_whose_method_is_another(tmp_path: Path) -> None:
+    text = 'preset = "igniting-reward"\noutput = "out"\n[data]\ntrain = "pairs.jsonl"\n[policy]\nmethod = "full"\n'
+    path = written(tmp_path, text)
+    assert read_recipe(path, PreferenceRecipe).policy.method == "full"
+    with pytest.raises(AdjudgeError, match=r"\[policy.lora\] is for method"):
+        read_recipe(written(tmp_path, text + "[policy.lora]\nrank = 4\n"), PreferenceRecipe)
+    path = written(tmp_path, text.replace("full", "lora") + "[policy.lora]\nrank = 4\n")
+    assert read_recipe(path, PreferenceRecipe).policy.lora.rank == 4
 
 
 def test_steps_count_prompts_and_iterations() -> None:

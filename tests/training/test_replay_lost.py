@@ -17,13 +17,14 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.score import Score
 from adjudge.rewards import specification
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.specification import without_models
+from adjudge.rewards.specification import EngineSpec, without_models
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training.replay import Replayed, replay_rewards
 from adjudge.training.reward_log import Opened, Recorded, read_rewards
@@ -31,7 +32,7 @@ from adjudge.training.reward_recipe import RewardRecipe
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import Trainer, tiny_recipe
 
-CARD = Card("hasty", "f", None, "float32", 1000)
+CARD = Card("hasty", "f", None, "float32", 4000)
 TEXTS = ["alpha", "beta", "gamma"]
 OPTIONS = {"min_mass": 0.0, "aspects": "coherence,surprise"}
 JUDGE = {"kind": "judge", "judge": "pointwise", "options": OPTIONS}
@@ -52,6 +53,10 @@ class Hasty(AbsentEngine):
             late = Score.abstained(own.labels, "timeout")
             yield place, late if self.late(text) else Score.of(own.labels, logprobs, own.numbers, 1)
 
+    def generate_iter(self, prompts: Sequence[Any], *_: Any, **options: Any) -> Iterator[tuple[int, Completion]]:
+        for place in range(len(prompts)):
+            yield place, Completion(place, 0, " \n", (), "stop")
+
     def reward_iter(self, prompts: Sequence[Any], **_: Any) -> Iterator[tuple[int, ModelReward]]:
         for place, text in enumerate(map(_text, prompts)):
             yield place, ModelReward(None, "timeout") if self.late(text) else ModelReward(_number(text))
@@ -69,15 +74,16 @@ def played(folder: Path, *calls: Callable[[str], bool], **parts: Any) -> RunFold
     """A run that rewarded the same three texts in each of its calls, each with another idea of what comes too late."""
     recipe = tiny_recipe(folder, reward={"parts": parts, "journal": True}, generation={"group": 3})
     run = RunFolder(Path(recipe.output))
+    specs = recipe.reward.engine.spec(), EngineSpec(recipe.policy.model)
     run.begin({**msgspec.to_builtins(recipe), "prompts": "", "files": []}, resume=False)
     for step, late in enumerate(calls):
         reward = recipe.reward.open(recipe.policy.model, str(run.journal))
         recorded, trainer = Recorded(for_trl(reward), run), Trainer(group=3)  # type: ignore[arg-type]
         trainer.state.global_step = step
-        with without_models({recipe.reward.engine.spec(): Hasty(late)}):
+        with without_models({spec: Hasty(late) for spec in specs}):
             logs: dict[str, Any] = {"log_extra": lambda *_: None, "log_metric": trainer.log_metric}
             recorded(["Tell one."] * 3, TEXTS, trainer_state=trainer.state, **logs)
-    run.engines.write_bytes(msgspec.json.encode([Opened(recipe.reward.engine.spec(), CARD)]))
+    run.engines.write_bytes(msgspec.json.encode([Opened(spec, CARD) for spec in specs]))
     return run
 
 
@@ -138,6 +144,14 @@ def test_an_abstention_whose_verdict_is_gone_is_not_the_same(tmp_path: Path) -> 
         book.execute("DELETE FROM verdicts")
     book.close()
     assert all(one.lost == "verdict" for one in replay(run))
+
+
+def test_a_reference_that_could_not_be_written_makes_the_same_abstentions_again(tmp_path: Path) -> None:
+    run = played(tmp_path, lambda text: False, judge={**JUDGE, "judge": "pairwise", "reference": "dynamic"})
+    again = replay(run)
+    assert [one.rewarded.abstained for one in again] == ["unparsable"] * 3 and all(one.equal for one in again)
+    result = CliRunner().invoke(app, ["replay", str(run.path)])
+    assert result.exit_code == 0, result.output
 
 
 def test_a_run_that_no_judge_ever_answered_is_told_as_one(tmp_path: Path) -> None:

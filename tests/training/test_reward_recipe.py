@@ -11,6 +11,7 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
+from adjudge.rewards.wire import Row
 from adjudge.training.reward_recipe import Engine, RewardRecipe
 from tests.training.runs import tiny_recipe
 
@@ -39,6 +40,11 @@ def test_a_gate_shuts_and_a_section_is_seen_alone() -> None:
     reward = opened(parts={"ends": ENDS | {"section": "answer"}}, gates={"format": {"kind": "format"}})
     good, other = "<think>Hm.</think><answer>Yes.</answer>", "<think>Hm.</think><answer>Yes</answer>"
     assert rewards(reward, good, other, "<answer>Yes.</answer>") == (1.0, 0.0, 0.0)
+
+
+def test_a_format_may_be_begun_by_the_prompt() -> None:
+    begun = {"kind": "format", "begun": True}
+    assert rewards(opened(parts={"ends": {"weight": 0.0}, "form": begun}), "Hm.</think><answer>Yes</answer>") == (1.0,)
 
 
 def test_every_kind_of_part_opens_without_a_model() -> None:
@@ -85,6 +91,10 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
         ),
         ({"combine": "product", "parts": {"x": ENDS | {"weight": 2.0}}}, r"\[reward\] a product has no weights: leave"),
         ({"parts": {"ends": {"weight": 0.0}}}, r"\[reward\] all weights are 0"),
+        (
+            {"gates": {"x": ENDS | {"weight": 0.3}}},
+            r"\[reward.gates.x\] weight is 0.3, .*or make it \[reward.parts.x\]",
+        ),
     ],
 )
 def test_a_mistake_is_found_before_any_model_is_opened(reward: dict[str, Any], message: str) -> None:
@@ -154,3 +164,13 @@ def test_a_server_has_the_tokenizer_that_the_recipe_names_and_nothing_of_this_ma
     assert recipe.placed(lambda file: "/data" + file[1:]).engine.spec().tokenizer == "/data/t"
     with pytest.raises(AdjudgeError, match=r"\[reward.parts.x\] the engine is a server, .* leave them out"):
         opened(parts={"x": POINTWISE}, engine={**server, "device": "cpu"})
+
+
+def test_peoples_scores_that_cannot_be_read_are_found_by_row_and_column() -> None:
+    accuracy = {"kind": "accuracy", "columns": ["score"]}
+    for table in ("parts", "gates"):
+        recipe = tiny_recipe(Path(), reward={table: {"accuracy": accuracy}}).reward
+        recipe.check([Row("row 1", {"score": "4.5"}), Row("row 2", {"score": 1})])
+        for wrong in ({"score": "good"}, {"score": 6}, {"score": ""}, {}):
+            with pytest.raises(AdjudgeError, match='row 2: "score" is'):
+                recipe.check([Row("row 1", {"score": 2}), Row("row 2", wrong)])

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
+from adjudge.rewards.wire import Row
 from adjudge.training.prompts import read_prompts
 from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.sft import _texts, train_sft
-from adjudge.training.sft_recipe import SftRecipe
+from adjudge.training.sft_recipe import Response, Select, SftRecipe
 from tests.training.test_grpo import KillAfter, Killed, curve
 
 ROWS: list[dict[str, Any]] = [
@@ -64,10 +65,17 @@ def test_only_rows_rated_above_the_number_are_imitated(tmp_path: Path) -> None:
         train_sft(recipe_in(tmp_path / "none", select={"column": "stars", "above": 9}))
 
 
-def test_a_cold_start_is_made_of_its_sections() -> None:
-    from adjudge.rewards.wire import Row
-    from adjudge.training.sft_recipe import Response
+def test_a_number_in_a_csv_file_is_a_text_and_other_texts_are_none() -> None:
+    select = Select("stars", 3.5)
+    assert [select.takes(Row("", {"stars": stars})) for stars in ("4", " 3.5 ", 5, {"a": 5, "reader": "1"})] == [
+        True, False, True, True
+    ]  # fmt: skip
+    for stars in ("good", "", "nan", None):
+        with pytest.raises(AdjudgeError, match='line 2: "stars" has no numbers'):
+            select.takes(Row("line 2", {"stars": stars}))
 
+
+def test_a_cold_start_is_made_of_its_sections() -> None:
     response = Response(sections=("think", "answer"))
     row = Row("line 1", {"prompt": "p", "think": " Hm. ", "answer": "Yes."})
     assert response.of(row) == "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>"

@@ -58,6 +58,15 @@ def test_without_a_reference_the_first_scores_stand_for_it_and_the_window_moves_
     assert end["reference_entropy"] == start["reference_entropy"]
 
 
+def test_rewards_that_rise_with_the_same_spread_are_no_collapse_and_equal_ones_are_wherever_they_stand() -> None:
+    guard = CollapseGuard(window=16)
+    for step in range(40):
+        risen = seen(guard, *[[step * 0.1 + n / 8 for n in range(8)]] * 8)
+    assert risen["loss"] < 0.05 and max(guard.reference) < 1
+    assert seen(guard, *[[3.9 + n / 8 for n in range(8)]] * 16)["loss"] == pytest.approx(0)
+    assert seen(guard, *[[9.0] * 8] * 16)["loss"] == 1.0
+
+
 def test_scores_beyond_the_reference_fall_into_the_outer_bins() -> None:
     readings = seen(CollapseGuard([0.0, 1.0], bins=2, enough=4), [-9.0, 9.0, 0.1, 0.9])
     assert readings["entropy"] == pytest.approx(math.log(2)) and readings["commonest"] == 0.5
@@ -103,10 +112,11 @@ def test_an_evaluator_that_writes_the_commonest_score_is_caught() -> None:
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=6), max_size=12), st.integers(2, 20))
 def test_entropy_is_between_nothing_and_the_even_spread(rows: list[list[float]], bins: int) -> None:
-    readings = seen(CollapseGuard(bins=bins, enough=2), *rows)  # type: ignore[arg-type]
-    if not math.isnan(readings["entropy"]):
-        assert 0 <= readings["entropy"] <= math.log(bins) + 1e-9
-        assert 1 / bins - 1e-9 <= readings["commonest"] <= 1 and readings["loss"] <= 1
+    for reference, most in (([0.0, 1.0], bins), (None, sum(map(len, rows)))):
+        readings = seen(CollapseGuard(reference, bins=bins, enough=2), *rows)  # type: ignore[arg-type]
+        if not math.isnan(readings["entropy"]):
+            assert 0 <= readings["entropy"] <= math.log(most) + 1e-9
+            assert 1 / most - 1e-9 <= readings["commonest"] <= 1 and readings["loss"] <= 1
 
 
 def test_entropy_of_one_bin_is_zero_and_its_state_pickles() -> None:

@@ -28,6 +28,7 @@ from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made import CANARIES, Made, of_words, rank, rewarded
 
@@ -226,6 +227,17 @@ def test_metrics_go_to_the_callback_whose_failing_costs_nothing(caplog: pytest.L
         assert len(guarded.score_groups(GROUPS)) == 2
     assert "on_metrics failed (ValueError: no log today)" in caplog.text
     assert untimed(guarded.metrics) == {"guards/dial/turned": 0.5, "guards/over": 0.0, "guards/failed": 0.0}
+
+
+def test_held_out_prompts_are_logged_without_the_guards_readings_of_a_step_before() -> None:
+    inner = LengthFree(Made())
+    guarded = Guarded(inner, [LengthGuard()])
+    scorer = Scorer(guarded)
+    assert "guards/over" in scorer.score(GROUPS).metrics
+    guarded.learning = inner.learning = False
+    assert scorer.score(GROUPS).metrics.keys() == inner.metrics.keys() > set()
+    guarded.learning = inner.learning = True
+    assert "guards/over" in guarded.metrics and scorer.score(GROUPS).metrics.keys() > inner.metrics.keys()
 
 
 def test_a_length_hungry_reward_is_stopped_and_without_its_trend_it_is_not() -> None:

@@ -14,6 +14,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import buffer as module
 from adjudge.rewards.trainers.buffer import Buffer, Member
+from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 from tests.rewards.trainers.rewards import Patient, Relative, Short, Told, fails_on_second
@@ -173,7 +174,7 @@ def test_a_mistake_in_one_group_is_raised_to_its_own_members_alone(on_failure: O
 
 
 def test_a_failure_that_is_lived_with_costs_its_own_group_alone() -> None:
-    buffer = Buffer(Scorer(Told(fails_on_second), on_failure="abstain"), 1, LONG)
+    buffer = Buffer(Scorer(Told(fails_on_second), on_failure="abstain"), 1, LONG, fill=0.0)
     futures = [buffer.put(text, sample(text, text)) for text in ("a", "B", "ccc")]
     assert [future.result(60) for future in futures] == [value(1.0), Member(None, 0.0, "cancelled"), value(3.0)]
 
@@ -231,10 +232,18 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pickle_carries_the_reward_and_no_samples() -> None:
-    buffer = Buffer(Scorer(Relative()), 2, 7.0)
+    buffer = Buffer(Scorer(Relative()), 2, 7.0, fill=0.5)
     buffer.put("p", sample("a"))
     copy = pickle.loads(pickle.dumps(buffer))
-    assert (copy.size, copy.patience, copy._waiting) == (2, 7.0, {})
+    assert (copy.size, copy.patience, copy.fill, copy._waiting) == (2, 7.0, 0.5, {})
+
+
+def test_who_abstains_alone_is_told_and_others_that_were_scored_with_it_get_their_rewards() -> None:
+    buffer = Buffer(Scorer(Told(lambda response: None if response == "a" else 1.0)), 1, LONG)
+    alone, other = buffer.put("p", sample("a")), buffer.put("q", sample("b"))
+    assert other.result(60).filled == 1.0
+    with pytest.raises(LoneAbstention):
+        alone.result(60)
 
 
 def test_options_are_checked() -> None:

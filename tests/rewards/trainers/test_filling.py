@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels.advantages import group_advantages
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.trainers.filling import filled
+from adjudge.rewards.trainers.filling import LoneAbstention, checked_fill, filled
 
 
 def test_who_abstained_gets_the_mean_of_the_others_and_moves_nothing() -> None:
@@ -19,5 +22,16 @@ def test_who_abstained_gets_the_mean_of_the_others_and_moves_nothing() -> None:
 def test_a_group_without_two_rewards_is_all_alike() -> None:
     assert filled(GroupReward((3.0, None), (None, "timeout"))) == [0.0, 0.0]
     assert filled(GroupReward((3.0,), (None,))) == [3.0]
-    assert filled(GroupReward((None,), ("timeout",))) == [0.0]
     assert filled(GroupReward((), ())) == []
+
+
+def test_who_abstained_alone_has_no_mean_and_gets_what_is_given_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    alone = GroupReward((None,), ("timeout",))
+    with pytest.raises(LoneAbstention, match=r"came alone abstained \(timeout\), .*or give a number as fill"):
+        filled(alone)
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        assert filled(alone, 0.5) == [0.5]
+    assert caplog.messages == ["a sample that came alone abstained (timeout): its reward is fill, 0.5"]
+    assert filled(GroupReward((3.0,), (None,)), 0.5) == [3.0]
+    with pytest.raises(AdjudgeError, match="fill is nan: give a finite number"):
+        checked_fill(float("nan"))

@@ -7,6 +7,7 @@ import torch
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.queries import KEPT
+from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.openrlhf import for_openrlhf
 from tests.rewards.trainers.rewards import Relative, Told, fails_on_second
 
@@ -49,7 +50,7 @@ def test_more_samples_than_asyncio_has_threads_wait_for_their_groups() -> None:
 
 
 def test_what_openrlhf_reads_of_one_sample_are_numbers() -> None:
-    found = for_openrlhf(Told(lambda text: float(len(text))))(["pab"], ["p"], [""])
+    found = for_openrlhf(Told(lambda text: float(len(text))), 1)(["pab"], ["p"], [""])
     for value in (found["rewards"], found["scores"], found["extra_logs"]["abstained"]):
         assert torch.tensor([value]).shape == (1,)  # how its samples generator puts them into an experience
     assert found["scores"] is not None and found["rewards"].item() == 2.0
@@ -57,7 +58,7 @@ def test_what_openrlhf_reads_of_one_sample_are_numbers() -> None:
 
 def test_what_ends_the_run_is_an_error_in_the_log_since_openrlhf_swallows_it(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(AdjudgeError, match="no such rubric"):
-        for_openrlhf(Told(fails_on_second))(["pB"], ["p"], [""])
+        for_openrlhf(Told(fails_on_second), 1)(["pB"], ["p"], [""])
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert caplog.records[0].getMessage().startswith('reward "told" failed: AdjudgeError: ')
 
@@ -66,15 +67,15 @@ def test_a_prompt_whose_beginning_was_cut_off_is_known_by_its_end() -> None:
     reward = Relative()
     prompt = "word " * 200 + "Now tell a story of a lighthouse keeper and her brother.<|assistant|>"
     for left in (len(prompt) - 7, 500, KEPT):
-        for_openrlhf(reward)([prompt[-left:] + "Once.<|assistant|>"], [prompt], [""])
+        for_openrlhf(reward, 1)([prompt[-left:] + "Once.<|assistant|>"], [prompt], [""])
     assert [(group.prompt, list(group.responses)) for group in reward.asked] == [(prompt, ["Once.<|assistant|>"])] * 3
     with pytest.raises(AdjudgeError, match="leave room for both in --data.max_len"):
-        for_openrlhf(reward)([prompt[-KEPT + 1 :]], [prompt], [""])
+        for_openrlhf(reward, 1)([prompt[-KEPT + 1 :]], [prompt], [""])
 
 
 def test_a_token_before_the_prompt_is_no_part_of_the_response() -> None:
     reward = Relative()
-    for_openrlhf(reward)(["<s>p story p"], ["p"], None)
+    for_openrlhf(reward, 1)(["<s>p story p"], ["p"], None)
     assert list(reward.asked[0].responses) == [" story p"]
 
 
@@ -86,10 +87,23 @@ def test_an_abstention_is_neutral_and_logged() -> None:
     assert found["extra_logs"]["abstained"].tolist() == [1.0, 0.0, 0.0]
 
 
+def test_a_sample_that_abstains_alone_is_an_error_in_the_log_or_gets_the_number_given(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    silent = Told(lambda text: None)
+    with pytest.raises(LoneAbstention):
+        for_openrlhf(silent, 1)(["pa"], ["p"], [""])
+    assert caplog.messages[0].startswith('reward "told" failed: LoneAbstention: ')
+    found = for_openrlhf(silent, 1, fill=0.5)(["pa"], ["p"], [""])
+    assert found["rewards"].tolist() == [0.5] and found["extra_logs"]["abstained"].tolist() == [1.0]
+    with pytest.raises(TypeError, match="num_generations"):
+        for_openrlhf(silent)  # type: ignore[call-arg]
+
+
 def test_lists_that_do_not_fit_are_named() -> None:
     with pytest.raises(AdjudgeError, match=r"queries\[1\] does not hold prompts\[1\]"):
-        for_openrlhf(Relative())(["pa", "pb"], ["p", "q"], [None, None])
+        for_openrlhf(Relative(), 1)(["pa", "pb"], ["p", "q"], [None, None])
     with pytest.raises(AdjudgeError, match="threads is 3: give at least num_generations, 8"):
         for_openrlhf(Relative(), 8, threads=3)
     with pytest.raises(AdjudgeError, match="1 queries, 2 prompts, 0 labels"):
-        for_openrlhf(Relative())(["pa"], ["p", "q"], [])
+        for_openrlhf(Relative(), 1)(["pa"], ["p", "q"], [])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, RemoteError
+from adjudge.engine.face import Stats
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard
@@ -322,6 +323,20 @@ def test_an_engine_that_several_parts_share_is_counted_once() -> None:
     stats = judged.engines[0].stats
     before = stats.tokens_computed
     assert Scorer(Twice(len)).score(GROUPS).tokens_computed == judged.engines[0].stats.tokens_computed - before > 0
+
+
+def test_what_a_judge_writes_is_not_taken_from_what_sharing_saved() -> None:
+    class Writes(Relative):
+        stats = Stats()
+        engines = property(lambda self: (self,))  # type: ignore[assignment]
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            self.stats.prompt_tokens += 10
+            self.stats.tokens_computed += 10 + 90
+            return super().score_groups(groups)
+
+    scored = Scorer(Writes()).score(GROUPS[:1])
+    assert (scored.tokens_computed, scored.tokens_saved) == (100, 0)
 
 
 def test_the_tokens_of_the_rewards_engine_are_counted_from_its_first_call_on() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.slime import for_slime
 from tests.rewards.trainers.rewards import Patient, Relative, Told, fails_on_second
 
@@ -115,3 +116,11 @@ def test_other_samples_are_generated_while_the_judge_works() -> None:
         return (await asyncio.gather(for_slime(reward)(ARGS, samples), reward.others()))[0]
 
     assert asyncio.run(rollout()) == [-1.0, 1.0]
+
+
+def test_a_sample_that_abstains_alone_is_an_error_or_gets_the_number_given_and_is_masked() -> None:
+    silent, sample = Told(lambda text: None), SlimeSample("a")
+    with pytest.raises(LoneAbstention):
+        asyncio.run(for_slime(silent)(ARGS, sample))
+    assert asyncio.run(for_slime(silent, fill=0.5)(ARGS, sample)) == 0.5
+    assert sample.remove_sample

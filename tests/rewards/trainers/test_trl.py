@@ -192,6 +192,34 @@ def test_the_reference_and_other_columns_reach_the_reward() -> None:
     assert reward.asked == [Group("Tell.", ["A", "B"], "Once.", columns={"rubric": "r"})]
 
 
+def test_the_columns_named_are_given_besides_the_reference_and_the_id() -> None:
+    reward = Relative()
+    columns = {"story": ["Once."] * 2, "id": ["x"] * 2, "rubric": ["short"] * 2, "other": [1, 1]}
+    for_trl(reward, columns=("rubric",), reference="story")(["p"] * 2, ["a", "b"], **columns)
+    for_trl(reward, columns=("rubric", "id"))(["p"] * 2, ["a", "b"], **columns)
+    for_trl(reward, columns=())(["p"] * 2, ["a", "b"], reference=None)
+    assert reward.asked == [
+        Group("p", ["a", "b"], "Once.", "x", {"rubric": "short"}),
+        Group("p", ["a", "b"], None, "x", {"rubric": "short"}),
+        Group("p", ["a", "b"]),
+    ]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_systems_turn_of_the_recipe_is_asked_of_the_policy_and_not_shown_to_judges(asynchronous: bool) -> None:
+    reward = Relative()
+    function = for_trl(reward, system="Use tags.", asynchronous=asynchronous)
+    tags, brief = ({"role": "system", "content": text} for text in ("Use tags.", "Be brief."))
+    user = {"role": "user", "content": "Tell one."}
+    for prompt in ([tags, user], [brief, user], [tags], "Tell one."):
+        given = function([prompt] * 2, ["a", "b"])
+        assert (asyncio.run(given) if asynchronous else given) == [0.0, 0.0]  # type: ignore[arg-type]
+    assert [group.prompt for group in reward.asked] == [
+        "Tell one.", "system: Be brief.\n\nuser: Tell one.", "Use tags.", "Tell one."
+    ]  # fmt: skip
+    assert reward.asked[0].conversation == (("system", "Use tags."), ("user", "Tell one."))
+
+
 def test_abstentions_are_none_and_a_lone_reward_is_left_out() -> None:
     trainer = Trainer()
     function = for_trl(told("abd"))

@@ -9,6 +9,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.verl import for_verl, for_verl_batch
 from tests.rewards.trainers.rewards import Judged, Relative, Told
 
@@ -145,3 +146,17 @@ def test_a_missing_prompt_and_groups_that_are_not_whole_are_named() -> None:
 def test_a_judge_scores_them() -> None:
     scores = for_verl_batch(Judged())(["s"] * 2, ["A story.", ""], ["", None], [info("p")] * 2)
     assert all(0 < score["score"] < 1 and score["abstained"] == 0 for score in scores)
+
+
+def test_a_sample_that_abstains_alone_is_an_error_or_gets_the_number_given() -> None:
+    silent, batch = Told(lambda text: None), (["s"], ["a"], [None], [info("p")])
+    with pytest.raises(LoneAbstention):
+        asyncio.run(for_verl(silent, 1)("s", "a", None, info("p")))
+    with pytest.raises(LoneAbstention):
+        for_verl_batch(silent)(*batch)
+    expected = {"score": 0.5, "abstained": 1.0}
+    assert asyncio.run(for_verl(silent, 1, fill=0.5)("s", "a", None, info("p"))) == expected
+    assert for_verl_batch(silent, fill=0.5)(*batch) == [expected]
+    for make in (for_verl, for_verl_batch):
+        with pytest.raises(AdjudgeError, match="fill is inf"):
+            make(silent, 1, fill=float("inf"))
