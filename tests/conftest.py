@@ -12,11 +12,15 @@ settings.load_profile("adjudge")
 LONGEST = (
     "test_house.py",
     "test_cluster.py",
-    "test_cli.py",
+    "test_grpo.py",
+    "test_trl_trainer.py",
+    "test_replay.py",
+    "test_compile.py",
     "test_restricted_head_triton.py",
     "test_attention_triton.py",
 )
-"""Files that take a minute or more: begun first, they do not keep one process busy when the others are done."""
+"""The files that take longest, and the short ones of the same names: begun first, they do not keep one process busy
+when the others are done."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,6 +51,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("ADJUDGE_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture
+def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training draws no curves, which takes longer than a tiny run, but in tests whose names speak of them."""
+    if "curves" not in request.node.name:
+        monkeypatch.setattr("adjudge.training.callbacks.can_draw", lambda: False)
 
 
 @pytest.fixture(scope="session")

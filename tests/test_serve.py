@@ -15,7 +15,12 @@ import httpx2
 import openai
 
 from adjudge.commands.serve import greeting
+from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.cluster.async_cluster import TOTALS
+from adjudge.engine.engine import Engine
+from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.judging import judging
+from tests.engine.http.serving import MODEL, served
 
 TINY = ("--model", "dummy:tiny-llama")
 COMMAND = (sys.executable, "-m", "adjudge", "serve")
@@ -86,19 +91,26 @@ def test_a_port_in_use_is_refused_before_the_model_is_loaded() -> None:
     )
 
 
-def test_replicas_answer_as_one_engine_does() -> None:
+def verdicts_of(url: str) -> list[dict[str, Any]]:
+    """What a server says of six pairs; it writes and counts besides."""
     body = {"pairs": [{"prompt": "p", "story_a": f"Story {n}. " * 9, "story_b": "b"} for n in range(6)]}
-    verdicts = []
-    for options in ((), ("--replicas", "2")):
-        with running(*options, "--aspects", "coherence") as (url, process):
-            with httpx2.Client(base_url=url, timeout=120) as client:
-                verdicts.append(client.post("/v1/judge", json=body).json()["verdicts"])
-                written = client.post("/v1/completions", json={"prompt": "once", "max_tokens": 3, "temperature": 0})
-                assert written.json()["usage"]["completion_tokens"] == 3
-                told = dict(line.split() for line in client.get("/metrics").text.splitlines() if line[0] != "#")
-                read = {name: float(told[f"adjudge_{name}_total"]) for name in ("prompt_tokens", *TOTALS)}
-                assert read["cache_hit_tokens"] > 0 < read["cache_missed_tokens"]
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
-    one, two = verdicts
+    with httpx2.Client(base_url=url, timeout=120) as client:
+        verdicts: list[dict[str, Any]] = client.post("/v1/judge", json=body).json()["verdicts"]
+        written = client.post("/v1/completions", json={"prompt": "once", "max_tokens": 3, "temperature": 0})
+        assert written.json()["usage"]["completion_tokens"] == 3
+        told = dict(line.split() for line in client.get("/metrics").text.splitlines() if line[0] != "#")
+        read = {name: float(told[f"adjudge_{name}_total"]) for name in ("prompt_tokens", *TOTALS)}
+        assert read["cache_hit_tokens"] > 0 < read["cache_missed_tokens"]
+    return verdicts
+
+
+def test_replicas_answer_as_one_engine_does() -> None:
+    engine = AsyncEngine(Engine(MODEL))
+    with served(engine, routes=[judging(parse_aspects("coherence"))]) as site:
+        one = verdicts_of(site.url)
+    engine.worker.close(drain=False)
+    with running("--replicas", "2", "--aspects", "coherence") as (url, process):
+        two = verdicts_of(url)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
     assert one == two and len({verdict["preference"] for verdict in one}) == 6

@@ -1,14 +1,14 @@
-"""`adjudge judge --judge rubric` as a user meets it: real processes, a tiny model with random weights."""
+"""`adjudge judge --judge rubric` as a user meets it, in this process, with a tiny model of random weights."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import prepare
 
@@ -17,10 +17,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def test_the_example_is_graded_each_item_by_its_own_rubric_or_the_files(tmp_path: Path) -> None:
     output = tmp_path / "v.jsonl"
-    command = ["judge", EXAMPLES / "items.jsonl", "--judge", "rubric", "--rubric", EXAMPLES / "rubric.toml"]
-    options = ["--model", "dummy:tiny-llama", "--min-mass", "0", "-o", output]
-    result = subprocess.run([sys.executable, "-m", "adjudge", *command, *options], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    command = ["judge", str(EXAMPLES / "items.jsonl"), "--judge", "rubric", "--rubric", str(EXAMPLES / "rubric.toml")]
+    options = ["--model", "dummy:tiny-llama", "--min-mass", "0", "-o", str(output)]
+    result = CliRunner().invoke(app, [*command, *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
     assert "5 items" in result.stdout and "abstained on 0 of 5" in result.stdout
     verdicts = {verdict["id"]: verdict for verdict in map(json.loads, output.read_text().splitlines())}
     assert list(verdicts["scene"]["breakdown"]) == ["answers the prompt", "scene", "turn", "language"]
@@ -31,18 +31,18 @@ def test_the_example_is_graded_each_item_by_its_own_rubric_or_the_files(tmp_path
         assert not {"response", "rubric", "checklist"} & verdict.keys()
 
 
-def test_a_line_with_a_bad_rubric_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_line_with_a_bad_rubric_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     row = {
         "prompt": "p",
         "response": "r",
         "rubric": {"points": 3, "criteria": [{"name": "a", "text": "?", "points": 2}]},
     }
     (tmp_path / "i.jsonl").write_text(json.dumps(row))
-    command = [sys.executable, "-m", "adjudge", "judge", "i.jsonl", "--judge", "rubric", "--model", "dummy:tiny-llama"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 2
-    expected = 'adjudge: line 1 of i.jsonl: "rubric": the criteria\'s points sum to 2, not to the 3 stated: mend them'
-    assert result.stderr.startswith(expected) and result.stderr.count("\n") == 1
+    result = CliRunner().invoke(app, ["judge", "i.jsonl", "--judge", "rubric", "--model", "dummy:tiny-llama"])
+    assert isinstance(result.exception, AdjudgeError) and result.output == ""
+    expected = 'line 1 of i.jsonl: "rubric": the criteria\'s points sum to 2, not to the 3 stated: mend them'
+    assert str(result.exception).startswith(expected) and "\n" not in str(result.exception)
     assert not (tmp_path / "i.verdicts.jsonl").exists()
 
 

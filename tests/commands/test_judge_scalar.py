@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,13 @@ from adjudge.rewards.kinds import prepare
 from tests.engine.http.serving import served
 
 
-def test_a_reward_model_scores_items(tmp_path: Path) -> None:
+def test_a_reward_model_scores_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     rows = [{"prompt": "Tell one.", "response": f"Story {n}.", "id": f"i{n}", "genre": "tale"} for n in range(3)]
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = ["judge", "items.jsonl", "--judge", "scalar", "--model", "dummy:tiny-qwen3-reward"]
-    result = subprocess.run([sys.executable, "-m", "adjudge", *command], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
     verdicts = [json.loads(line) for line in (tmp_path / "items.verdicts.jsonl").read_text().splitlines()]
     assert [verdict["id"] for verdict in verdicts] == ["i0", "i1", "i2"] and verdicts[0]["genre"] == "tale"
     assert len({verdict["score"] for verdict in verdicts}) == 3

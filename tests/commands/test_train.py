@@ -16,6 +16,8 @@ from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.metrics import append_metrics, read_metrics
 from adjudge.training.prompts import read_prompts
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "recipes" / "checkable.toml"
 
 RECIPE = """

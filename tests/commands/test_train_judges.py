@@ -14,6 +14,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe, read_judge_recipe
 from tests.training.evaluator.rated import PAIRS, STORIES, write_rows
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 RECIPES = Path(__file__).parents[2] / "examples" / "recipes"
 
 DIRECT = """

@@ -1,7 +1,7 @@
 """The engine on the Triton kernels, in the interpreter, against itself on the torch ones.
 
-Run as a script, this file prints the scores and texts of the kernels that the environment names, decode steps played
-again as a graph would where it is asked for "graphs".
+Run as a script, this file prints the scores and texts of the kernels that the environment names, and once more those
+with decode steps played again as a graph would.
 """
 
 from __future__ import annotations
@@ -61,18 +61,19 @@ def answers(graphs: bool = False) -> dict[str, Any]:
 
 
 @cache
-def on_triton(*parts: str) -> dict[str, Any]:
+def on_triton() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answers, and those with steps played again."""
     pytest.importorskip("triton", reason="triton is not installed")
     named = {"TRITON_INTERPRET": "1", "ADJUDGE_KERNELS": "triton", "ADJUDGE_ATTENTION": "triton"}
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | named
-    done = subprocess.run([sys.executable, __file__, *parts], env=environment, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    plain, graphs = json.loads(done.stdout.splitlines()[-1])
+    return plain, graphs
 
 
 def test_the_engine_gives_the_same_answers_on_the_triton_kernels() -> None:
-    triton, torch = on_triton(), answers()
+    (triton, _), torch = on_triton(), answers()
     assert triton["texts"] == [list(text) for text in torch["texts"]]
     for ours, expected in zip(triton["scores"], torch["scores"], strict=True):
         assert ours == pytest.approx(list(expected), abs=1e-4)
@@ -80,7 +81,7 @@ def test_the_engine_gives_the_same_answers_on_the_triton_kernels() -> None:
 
 
 def test_decode_steps_that_are_played_give_the_same_bits() -> None:
-    plain, graphs = on_triton(), on_triton("graphs")
+    plain, graphs = on_triton()
     assert (graphs["scores"], graphs["texts"]) == (plain["scores"], plain["texts"])
     assert graphs["recorded"] == 1 and graphs["played"] >= 2
 
@@ -134,4 +135,4 @@ def test_a_graph_on_cuda_gives_what_the_launches_give(monkeypatch: pytest.Monkey
 
 
 if __name__ == "__main__":
-    print(json.dumps(answers("graphs" in sys.argv)))
+    print(json.dumps([answers(), answers(graphs=True)]))
