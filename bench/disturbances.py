@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -78,7 +79,8 @@ def bench_disturbances(
     AdjudgeError for what cannot be read, and for a change of an unknown kind.
     """
     chosen = parse_kinds(kinds, KINDS)
-    found = stories_of([TextFile(str(path), text)]).texts
+    read = stories_of([TextFile(str(path), text)])
+    found = read.texts
     stories = Random(seed).sample(found, min(limit or len(found), len(found)))
     stories = [msgspec.structs.replace(one, sentences=one.sentences[:sentences]) for one in stories]
     changed = list(changes(stories, steps, seed, chosen))
@@ -96,6 +98,12 @@ def bench_disturbances(
     machine = describe_machine()
     Console().print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
     print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects")
+    for name, count in read.short.items():
+        print(f"{count} texts of {name} left out: too short to be made worse by degrees")
+    done = Counter(one.kind for one in changed)
+    idle = {kind: len(stories) - done[kind] for kind in chosen if done[kind] < len(stories)}
+    if idle:
+        print("found nothing to do: " + ", ".join(f"{kind} in {count} stories" for kind, count in idle.items()))
     print(machine)
     if output is not None:
         rows = [

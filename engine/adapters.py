@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, Mod
 from adjudge.engine.fingerprints import digest, file_sha256
 from adjudge.engine.quiet import quiet
 from adjudge.engine.reward_head import NAMES
+
+_log = logging.getLogger("adjudge")
 
 CONFIG = "adapter_config.json"
 BASE = "base.json"
@@ -50,15 +53,30 @@ def write_base(folder: Path, base: Base) -> None:
 
 
 def check_base(folder: str | Path, model: Base) -> None:
-    """Raise ModelUnsupported where an adapter says that it was trained over another model; many say nothing."""
+    """Raise ModelUnsupported where an adapter says that it was trained over another model; many say nothing.
+
+    One with no more than a name in PEFT's own file, which may be another name of the same model, is warned of. Raises
+    ModelCorrupt for a damaged file of ours.
+    """
     try:
         base = msgspec.json.decode((Path(folder).expanduser() / BASE).read_bytes(), type=Base)
-    except (OSError, msgspec.DecodeError):
-        return
+    except OSError:
+        return _compare_names(folder, model)
+    except msgspec.DecodeError as error:
+        raise ModelCorrupt(f"{BASE} of the adapter in {folder} is unreadable ({error}): save it again") from error
     if base.fingerprint != model.fingerprint:
         raise ModelUnsupported(
             f"the adapter in {folder} was trained over {base.name}, and this is {model.name}: open it over {base.name}"
         )
+
+
+def _compare_names(folder: str | Path, model: Base) -> None:
+    try:
+        name = str(json.loads((Path(folder).expanduser() / CONFIG).read_bytes()).get("base_model_name_or_path") or "")
+    except (OSError, ValueError, AttributeError):
+        return  # which `read_adapter` tells
+    if name and Path(name).name.lower() != Path(model.name).name.lower():
+        _log.warning("the adapter in %s says that it was trained over %s, and this is %s", folder, name, model.name)
 
 
 def read_adapter(folder: str | Path) -> Adapter:

@@ -20,7 +20,9 @@ ELLIPSIS = "\n[...]\n"
 """Stands where the middle of a text was cut out."""
 
 KEPT = 16_384
-"""Characters of the longest text whose tokens are kept: longer ones are rarely asked for twice, and hold memory."""
+"""Characters of the longest text of which many are kept as tokens; of longer ones, which hold memory, the last few."""
+KEPT_AT_ALL = 1_000_000
+"""Characters of the longest text that is kept."""
 
 
 class Tokenizer:
@@ -46,12 +48,14 @@ class Tokenizer:
         # Runs of spaces and newlines are added tokens of some vocabularies; they mean nothing but themselves.
         self._powerful = frozenset(token["id"] for token in added if token["special"] or token["content"].strip(BLANKS))
         self._bos = _leading_ids(tokenizer)
-        self._kept = lru_cache(maxsize=512)(self._encode)
+        self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
         self._before = self.encode("a", False)[-1:] if _strips(plain["decoder"]) else ()
 
     def encode(self, text: str, trusted: bool) -> Tokens:
         """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`."""
-        return (self._kept if len(text) <= KEPT else self._encode)(text, trusted)
+        size = len(text)
+        encode = self._kept if size <= KEPT else self._kept_few if size <= KEPT_AT_ALL else self._encode
+        return encode(text, trusted)
 
     def _encode(self, text: str, trusted: bool) -> Tokens:
         """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""

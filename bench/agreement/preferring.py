@@ -70,7 +70,7 @@ def choices_between(name: str, verdicts: Sequence[tuple[Verdict, Verdict]], *, l
         elif logits:
             chosen.append(Choice(sigmoid(a.score - b.score)))
         else:
-            chosen.append(Choice(_side(0.5 + a.score - b.score), sure=False))
+            chosen.append(Choice((1 + (a.score > b.score) - (a.score < b.score)) / 2, sure=False))
     return Choices(name, chosen)
 
 

@@ -87,13 +87,13 @@ def per_doc(rows: Sequence[Row], path: Path, aspect: str | None = None) -> Itera
 
 
 def expected(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
-    """Lines as `adjudge judge` reads them, with `expected`: a, b or tie."""
+    """Lines as `adjudge judge` reads them, with `expected`: a, b or tie. Those without a prompt are drawn singly."""
     for number, row in enumerate(rows, 1):
         said = str(row.columns["expected"])
         if said not in EXPECTED:
             raise AdjudgeError(f'{row.place}: "expected" is "{said[:40]}": write a, b or tie')
-        pair = pair_of(row, number)
-        yield RatedPair(pair, EXPECTED[said], pair.prompts[0], row.place, row.optional_text("group", "a table"))
+        pair, group = pair_of(row, number), row.optional_text("group", "a table")
+        yield RatedPair(pair, EXPECTED[said], pair.prompts[0] or row.place, row.place, group)
 
 
 def _asked(row: Row, name: str) -> str:

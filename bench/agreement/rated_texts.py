@@ -161,11 +161,14 @@ def labelled(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     for number, row in enumerate(rows, 1):
         prompt = row.text("query" if "query" in row.columns else "prompt", "a labelled text")
         item = Item(prompt, row.text("response", "a labelled text"), _id(row, number))
-        yield RatedText(item, {OVERALL: (number_of(row, "label"),)}, prompt, row.place)
+        yield RatedText(item, {OVERALL: (number_of(row, "label"),)}, prompt or row.place, row.place)
 
 
 def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
-    """Lines as `adjudge judge` reads them, with `scores`: a number, raters' numbers, or an object of them by aspect."""
+    """Lines as `adjudge judge` reads them, with `scores`: a number, raters' numbers, or an object of them by aspect.
+
+    Those without a prompt are drawn one by one.
+    """
     for number, row in enumerate(rows, 1):
         given = row.columns["scores"]
         if given == {}:
@@ -173,7 +176,7 @@ def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         by_aspect = cast("Mapping[str, Any]", given if isinstance(given, dict) else {OVERALL: given})
         scores = {str(name).lower(): numbers_of(row, f"scores.{name}", value) for name, value in by_aspect.items()}
         item = writing_of(row, number)
-        cluster = str(row.columns.get("cluster", item.prompt))
+        cluster = str(row.columns.get("cluster", item.prompt or row.place))
         checklist = row.columns.get("checklist")
         item = msgspec.structs.replace(item, id=_id(row, number))
         yield RatedText(item, scores, cluster, row.place, _system(row), checklist=checklist)

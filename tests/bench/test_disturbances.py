@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from adjudge.bench.disturbances import PASSAGES, Pairing, bench_disturbances, ch
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE
+from adjudge.training.house.texts import Story
 from tests.training.house.stories import OWN, own_stories
 
 
@@ -61,6 +63,27 @@ def test_a_judge_is_measured_on_stories(tmp_path: Path, capsys: pytest.CaptureFi
 def test_an_unknown_kind_is_refused_before_the_model_is_opened() -> None:
     with pytest.raises(AdjudgeError, match='no disturbance is called "drfit": choose order, .*verdict beside it'):
         bench_disturbances(OWN / "everyday.jsonl", model="no/such-model", text="text", kinds="drfit")
+
+
+def test_what_was_too_short_and_what_found_nothing_to_do_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["One came. Two left. All sat.", "One came by. Two left it. All sat down. None spoke.", "Too short."]
+    path = tmp_path / "stories.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    bench_disturbances(path, model="dummy:tiny-llama", aspects="coherence", text="text", kinds="middle,people,praise")
+    printed = capsys.readouterr().out
+    assert f"1 texts of {path} left out: too short" in printed
+    assert "found nothing to do: middle in 1 stories, people in 2 stories" in printed
+
+
+@pytest.mark.parametrize(
+    "sentence", ["BOB CAME HOME AT NINE {}.", "그는 집으로 돌아왔다 {}."], ids=["capitals", "Korean"]
+)
+def test_a_script_without_small_letters_is_changed_all_the_same(sentence: str) -> None:
+    sentences = tuple(sentence.replace("{}", word) for word in ("A", "B", "C", "D"))
+    stories = [Story(number, "", sentences, (" ",) * 4) for number in range(2)]
+    assert {one.kind for one in changes(stories, 1, 0) if one.what == "hostile"} == {*HOSTILE, "verdict beside it"}
 
 
 def test_one_story_is_too_few() -> None:

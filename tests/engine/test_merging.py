@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from adjudge.engine.adapters import Base, write_base
 from adjudge.engine.aliases import ALIASES, HOUSE, bare
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import ModelUnsupported
+from adjudge.engine.errors import ModelCorrupt, ModelUnsupported
 from adjudge.engine.merging import ADAPTER, WEIGHTS, average, half_precision, merge
 from adjudge.engine.sources import open_source, resolve
 
@@ -85,6 +85,21 @@ def test_an_adapter_says_what_it_was_trained_over_and_is_refused_elsewhere(saved
     with pytest.raises(ModelUnsupported, match="was trained over their-model, and this is dummy:tiny-llama: open it"):
         Engine("dummy:tiny-llama", adapter=adapter)
     assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == "their-model"
+    (adapter / "base.json").write_text("{broken")
+    with pytest.raises(ModelCorrupt, match="base.json of the adapter in .* is unreadable"):
+        Engine(str(base), adapter=adapter)
+
+
+def test_an_adapter_with_another_models_name_and_no_more_is_warned_of(
+    saved: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    base, adapter = saved
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    for name, warned in (("somebody/their-model", True), (f"somebody/{base.name.upper()}", False), (None, False)):
+        caplog.clear()
+        (adapter / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": name}))
+        assert Engine(str(base), adapter=adapter, kv_cache_gb=0.05).adapter is not None
+        assert (f"was trained over {name}, and this is {base}" in caplog.text) == warned
 
 
 def test_the_house_judge_is_the_writing_model_with_its_adapter() -> None:

@@ -10,6 +10,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
 from transformers import PreTrainedTokenizerFast
 
+from adjudge.engine import tokenizer as module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import ModelUnsupported, PromptError
 from adjudge.engine.prompt import Message, Prompt, Segment
@@ -186,10 +187,19 @@ def test_a_token_that_the_model_has_no_embedding_of_is_refused(tmp_path: Path) -
     assert engine.score([known], labels) == [score]
 
 
-def test_tokens_of_long_texts_are_not_kept(tiny: Tokenizer) -> None:
+def test_of_long_texts_the_tokens_of_the_last_few_are_kept_and_of_the_longest_none(
+    tiny: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = tiny._kept.cache_info().currsize
-    assert tiny.encode("a" * (KEPT + 1), False) == tiny.encode("a" * (KEPT + 1), False)
-    assert tiny._kept.cache_info().currsize == before
+    assert tiny.encode("a" * (KEPT + 1), False) is tiny.encode("a" * (KEPT + 1), False)
+    for n in range(9):
+        tiny.encode("a" * (KEPT + n), False)
+    assert tiny._kept_few.cache_info().currsize == 4
+    monkeypatch.setattr(module, "KEPT_AT_ALL", KEPT + 20)
+    longest = "a" * (KEPT + 21)
+    assert tiny.encode(longest, False) == tiny.encode(longest, False)
+    assert tiny.encode(longest, False) is not tiny.encode(longest, False)
+    assert tiny._kept.cache_info().currsize == before + 1  # the one of just that length
 
 
 def sentencepiece_tokenizer() -> PreTrainedTokenizerFast:

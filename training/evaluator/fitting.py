@@ -188,7 +188,9 @@ def _adapted(recipe: JudgeRecipe, task: Task[Any], start: Adapter | None) -> Any
     if start is not None:
         model = attach(task.model, start).train()
         for name, weights in model.named_parameters():
-            weights.requires_grad_("lora_" in name)
+            if "lora_" in name:
+                weights.data = weights.data.float()  # as a new one is, and as resuming makes it
+                weights.requires_grad_()
         return model
     from peft import get_peft_model
 

@@ -22,7 +22,7 @@ from adjudge.training.house.card import card
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.house.rows import Rows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
-from adjudge.training.run import Run
+from adjudge.training.run import Run, processes
 from adjudge.training.run_folder import RunFolder, write_whole
 
 SCORES = Scores(column="scores")
@@ -61,7 +61,8 @@ def train_house(
     folder = RunFolder(Path(recipe.output))
 
     def open_task(opened: OpenModel) -> SlotTask:
-        write_whole(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
+        if processes().is_main_process:
+            write_whole(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
         return SlotTask(recipe, opened, recipe.optimiser, judged)
 
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}

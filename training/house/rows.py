@@ -179,7 +179,7 @@ class _Maker:
         ended = start + size == len(story.sentences)
         if from_start and story.prompt and random.random() < 0.6:
             return Story(story.number, story.prompt, parts, gaps), ended
-        return Story(story.number, parts[0], parts[1:], gaps[1:]), ended
+        return Story(story.number, parts[0], parts[1:], gaps[1:], whole_prompt=story.prompt), ended
 
     def _versions(self, excerpt: tuple[Story, bool], random: Random) -> tuple[_Text, _Text]:
         """The excerpt some steps down, often none, and further down: by more steps, or by what a policy may try."""
@@ -195,17 +195,22 @@ class _Maker:
             text = with_verdict(better.text, random)
             left = {name: share * (1 - VERDICT) for name, share in better.left.items()}
             return better, self._said("verdict beside it", _Text(better.prompt, text, left, better.ended))
-        if fate < 2.5 * self.how.hostile:
-            prompt = self.corpus.text(random, story).prompt or self.corpus.sentence(random, story)
+        if fate < 2.5 * self.how.hostile and (prompt := self._other_prompt(story, random)) != story.origin:
             costs = {name: OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
             left = {name: share * (1 - costs[name]) for name, share in better.left.items()}
             return better, self._said("other prompt", _Text(prompt, better.text, left, better.ended))
         return better, self._down(better, sentences, random.choice(FURTHER), story, random)[0]
 
+    def _other_prompt(self, story: Story, random: Random) -> str:
+        return self.corpus.text(random, story).prompt or self.corpus.sentence(random, story)
+
     def _down(
         self, text: _Text, sentences: list[str], steps: int, story: Story, random: Random
     ) -> tuple[_Text, list[str]]:
-        """A text so many steps further down, and its sentences; half of the steps are of one kind."""
+        """A text so many steps further down, and its sentences; half of the steps are of one kind.
+
+        A step that takes back what was done before is none.
+        """
         left, ended = text.left, text.ended
         better = (list(story.sentences), sentences)
         often = (*OFTEN, *self.how.often)
@@ -213,7 +218,7 @@ class _Maker:
         for _ in range(steps):
             name = usual if random.random() < 0.5 else random.choice(often)
             changed = DISTURBANCES[name].step(sentences, random, self.corpus, story)
-            if changed is None or changed in better:  # it took back what was done before
+            if changed is None or changed in better or _mends(sentences, changed, story):
                 continue
             self.done[name] += 1
             sentences, ended = changed, ended or name in ("cut", "forced ending")
@@ -231,6 +236,12 @@ class _Maker:
 
     def _scores(self, text: _Text, asked: Sequence[str]) -> dict[str, list[float]]:
         return {name: _spread(1 + (BEST - 1) * text.left[name]) for name in asked}
+
+
+def _mends(before: Sequence[str], after: Sequence[str], story: Story) -> bool:
+    """Whether a step took away nothing but what is not the author's, or is still there."""
+    lost, new = Counter(before) - Counter(after), Counter(after) - Counter(before)
+    return bool(lost) and not new and all(one in after or one not in story.sentences for one in lost)
 
 
 def _spread(score: float) -> list[float]:

@@ -58,7 +58,8 @@ class Beside(msgspec.Struct, frozen=True):
 class Story(msgspec.Struct, frozen=True):
     """A text in sentences, each after the gap before it, and the prompt it answers ("" where there is none).
 
-    `number` is the text's among all; its excerpts have it too.
+    `number` is the text's among all; its excerpts have it too. An excerpt that is shown under another prompt than its
+    text's keeps that as `whole_prompt`.
     """
 
     number: int
@@ -66,6 +67,12 @@ class Story(msgspec.Struct, frozen=True):
     sentences: tuple[str, ...]
     gaps: tuple[str, ...]
     beside: Beside = Beside()
+    whole_prompt: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """The prompt of the text itself."""
+        return self.prompt if self.whole_prompt is None else self.whole_prompt
 
 
 class Stories(msgspec.Struct, frozen=True):
@@ -93,6 +100,8 @@ class Corpus:
                     self._after[left, word].append(right)
                     if word.isalpha():
                         self._between[left, right].append(word)
+        if not self.words:  # a script without small letters
+            self.words = [token for text in texts for sentence in text.sentences for token in sentence.split()]
 
     def sentence(self, random: Random, but: Story | None = None) -> str:
         """Some sentence of another text."""
@@ -103,9 +112,11 @@ class Corpus:
         enough = self.texts if least == 1 else [one for one in self.texts if len(one.sentences) >= least] or self.texts
         for _ in range(20):
             text = random.choice(enough)
-            if but is None or (text.number != but.number and (text.prompt != but.prompt or not but.prompt)):
-                break
-        return text
+            if but is None or (text.number != but.number and (text.prompt != but.origin or not but.origin)):
+                return text
+        assert but is not None
+        others = [one for one in enough if one.number != but.number]
+        return random.choice([one for one in others if one.prompt != but.origin] or others or enough)
 
     def babble(self, sentence: str, random: Random, memory: int) -> str:
         """A sentence that begins as this one does and goes on by chance, each word after the `memory` before it."""

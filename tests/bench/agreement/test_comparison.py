@@ -162,6 +162,9 @@ def test_single_texts_decide_a_pair_and_only_logits_are_sure() -> None:
     both = [(verdict(3.0), verdict(1.0)), (verdict(1.0), verdict(1.0)), (verdict(None), verdict(1.0))]
     sides = choices_between("pointwise", both, logits=False)
     assert [one.preference for one in sides.overall] == [1.0, 0.5, None]
+    for score in (1 / 3, 2 / 3, 0.9, 0.6, 5 / 7):
+        [tie] = choices_between("rubric", [(verdict(score), verdict(score))], logits=False).overall
+        assert tie.preference == 0.5
     logits = choices_between("scalar", both, logits=True)
     assert logits.overall[0].preference == pytest.approx(0.8808, abs=1e-4)
     dataset = pairs(1, 1, 1)

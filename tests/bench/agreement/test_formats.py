@@ -177,6 +177,16 @@ def test_rows_without_an_id_are_numbered_also_where_a_table_has_the_column(tmp_p
     assert [row.id for row in load([lines(tmp_path / "r.jsonl", *rows)]).rows] == ["0", "2", "3"]
 
 
+def test_rows_without_a_prompt_are_drawn_one_by_one(tmp_path: Path) -> None:
+    for name, row in (
+        ("expected", {"story_a": "A", "story_b": "B", "expected": "a"}),
+        ("scores", {"response": "R", "scores": 3}),
+        ("label", {"response": "R", "label": 1}),
+    ):
+        found = load([lines(tmp_path / f"{name}.jsonl", *[{"prompt": "", **row}] * 6)])
+        assert len({one.cluster for one in found.rows}) == 6 and len(drawn(found, 3).rows) == 3
+
+
 def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Path) -> None:
     own = lines(tmp_path / "o.jsonl", {"prompt": "P", "response": "R", "scores": {"Wit": [7, 9]}, "id": "x"})
     (row,) = load([own], scale=(1, 10)).rows

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra train")
 
 import torch
+from transformers import TrainerCallback
 
 from adjudge.engine.adapters import attach, read_adapter
 from adjudge.engine.engine import Engine
@@ -172,6 +173,22 @@ def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
     assert names[1].is_file()  # a recipe that cannot begin costs no earlier run
     with pytest.raises(AdjudgeError, match="a reward model is trained from the start"):
         preference_recipe(tmp_path / "reward", policy={"adapter": "x", "lora": {"rank": Lora().rank}})
+
+
+def test_an_adapter_is_trained_in_float32_whether_new_gone_on_from_or_resumed(tmp_path: Path) -> None:
+    half = {"dtype": "bfloat16", "lora": {"rank": Lora().rank}}
+    first = train_direct(direct_recipe(tmp_path / "first", policy=half))
+    on = direct_recipe(tmp_path / "on", policy={"adapter": str(first.folder.policy), **half}, logging={"save_every": 3})
+    seen: list[set[torch.dtype]] = []
+
+    class Look(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            seen.append({weights.dtype for weights in model.parameters() if weights.requires_grad})
+
+    with pytest.raises(Killed):
+        train_direct(on, callbacks=[Look(), KillAfter(4)])
+    train_direct(on, resume=True, callbacks=[Look()])
+    assert seen and all(one == {torch.float32} for one in seen)
 
 
 def recipe_on(folder: Path, adapter: Path, rows: Sequence[Mapping[str, Any]] = STORIES) -> DirectRecipe:

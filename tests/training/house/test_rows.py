@@ -157,6 +157,33 @@ def test_a_text_is_not_called_worse_than_itself() -> None:
             assert better.columns["scores"] == worse.columns["scores"]
 
 
+def test_no_text_is_shown_under_its_own_prompt_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An excerpt from the middle has its first sentence for a prompt, and its text's own would be the right one."""
+    monkeypatch.setattr(module, "BEGINNING", (0,))  # no sentence of another text in the better version
+    texts = [tuple(f"The {n} of {m} went away again." for n in range(9)) for m in range(6)]
+    stories = [Story(m, "One prompt." if m else "Another.", text, (" ",) * 9) for m, text in enumerate(texts)]
+    rows = rows_of(stories, 600, Excerpts(pairs=0, hostile=0.4), ASPECTS, "0").single
+    others = [
+        (better.columns["response"], worse.columns["prompt"].lower())
+        for better, worse in zip(rows[::2], rows[1::2], strict=True)
+        if better.columns["prompt"] != worse.columns["prompt"]
+    ]
+    assert len(others) > 60 and any(prompt.startswith("another") for _, prompt in others)
+    for text, prompt in others:
+        assert not prompt.startswith("another" if " of 0 " in text else "one prompt")
+
+
+def test_what_takes_away_only_what_was_broken_is_no_step_down() -> None:
+    story = Story(0, "p", ("One came by.", "Two went away.", "Three sat down.", "All slept."), (" ",) * 4)
+    one, two, three, four = story.sentences
+    assert module._mends([one, "Two not away.", three, four], [one, three, four], story)
+    assert module._mends([one, two, two, four], [one, two, four], story)
+    assert not module._mends([one, two, three, four], [one, two, four], story)
+    assert not module._mends([one, two, three, four], [two, one, three, four], story)
+    assert not module._mends([one, "Two not away.", three], [one, "Two not not away.", three], story)
+    assert not module._mends([one, "Two not away.", three, four], [one, four], story)
+
+
 def test_no_prompt_is_on_both_sides() -> None:
     train, held_out = split(STORIES, 0.2)
     assert train and held_out and not {one.prompt for one in train} & {one.prompt for one in held_out}

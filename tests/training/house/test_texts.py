@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.recipe import HouseRecipe, TextFile, read_house_recipe
-from adjudge.training.house.texts import stories_of, story_of
+from adjudge.training.house.texts import Corpus, Story, stories_of, story_of
 from tests.training.house.stories import own_stories
 
 TEXT = "The bus was late. Ana waited in the rain. At last it came."
@@ -24,6 +25,23 @@ def recipe(tmp_path: Path, source: str) -> HouseRecipe:
     path = tmp_path / "recipe.toml"
     path.write_text(f'output = "out"\n[[sources]]\n{source}\n')
     return read_house_recipe(path)
+
+
+def test_an_ending_alone_cannot_be_asked_of_excerpts(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    source = '[[sources]]\npath = "x"\nlicence = "MIT"\nattribution = "me"\n'
+    path.write_text(f'output = "out"\naspects = "ending"\n{source}')
+    with pytest.raises(AdjudgeError, match='aspects is "ending" alone, .*: name others beside it'):
+        read_house_recipe(path)
+
+
+def test_another_text_is_of_another_prompt_where_there_is_one() -> None:
+    parts = ("One came.", "Two went.", "All sat.")
+    of_one = [Story(number, "p", parts, (" ",) * 3) for number in range(60)]
+    corpus = Corpus([*of_one, Story(60, "q", parts, (" ",) * 3)])
+    excerpt = Story(7, parts[0], parts[1:], (" ",) * 2, whole_prompt="p")
+    assert {corpus.text(Random(seed), excerpt).prompt for seed in range(50)} == {"q"}
+    assert {Corpus(of_one[:2]).text(Random(seed), of_one[0]).number for seed in range(50)} == {1}
 
 
 def test_a_text_comes_in_sentences_with_the_prompt_it_answers(tmp_path: Path) -> None:
