@@ -98,9 +98,7 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
         if not self.sources:
             raise AdjudgeError("a recipe of this kind needs texts: write [[sources]] with path, licence, attribution")
         if [aspect.name for aspect in aspects_of(self.asked)] == ["ending"]:
-            raise AdjudgeError(
-                'aspects is "ending" alone, which excerpts without an end lack: name others beside it'
-            )
+            raise AdjudgeError('aspects is "ending" alone, which excerpts without an end lack: name others beside it')
         if self.keep and (self.policy.adapter is None or self.policy.method == "full"):
             raise AdjudgeError(
                 "keep is a share of the adapter to go on from: name one with [policy] adapter, or drop it"
