@@ -385,7 +385,7 @@ def test_a_first_call_that_is_too_late_leaves_the_table_of_completions_whole(tmp
 
 
 def test_a_run_that_ends_before_anything_is_logged_has_ended_well(tmp_path: Path) -> None:
-    recipe = tiny_recipe(tmp_path, optimiser={"steps": 2}, logging={"every": 10})
+    recipe = tiny_recipe(tmp_path, optimiser={"steps": 2}, logging={"every": 10, "save_every": 10})
     run = train_grpo(recipe, reward=Vowels())
     assert run.folder.policy.is_dir() and (run.before, run.after) == (None, None)
     assert train_grpo(recipe, reward=Vowels(), resume=True).step == 2
