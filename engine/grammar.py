@@ -10,11 +10,9 @@ from typing import Any
 import torch
 
 from adjudge.engine.errors import PromptError
-from adjudge.engine.sampling import Sampling
+from adjudge.engine.sampling import FORMS, Sampling
 
 log = logging.getLogger("adjudge")
-
-FORMS = ("json_schema", "choices", "regex")
 
 SPACE = r"\n? {0,16}"
 """What may stand between two pieces of JSON: enough to indent it. Small models given more lose themselves in it."""

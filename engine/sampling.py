@@ -16,6 +16,7 @@ from adjudge.engine.errors import PromptError
 MAX_ALTERNATIVES = 20
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 """Stop strings are looked for after every token, between the steps of everybody's texts."""
+FORMS = ("json_schema", "choices", "regex")
 MAX_FORM_LENGTH = 1_000_000
 """Characters of a schema, of choices or of a regular expression."""
 
@@ -64,16 +65,13 @@ class Sampling(msgspec.Struct, frozen=True):
             raise PromptError(f"stop is too much: give at most {MAX_STOPS} strings of {MAX_STOP_LENGTH} characters")
         if any(not stop for stop in self.stop):
             raise PromptError("stop holds an empty string: every text would end before it begins")
-        for name in ("json_schema", "choices", "regex"):
-            given = getattr(self, name) or ""
-            size = len(given) if isinstance(given, str) else sum(map(len, given))
-            if size > MAX_FORM_LENGTH:
+        for name in FORMS:
+            if (size := sum(map(len, getattr(self, name) or ""))) > MAX_FORM_LENGTH:
                 raise PromptError(f"{name} has {size} characters: give at most {MAX_FORM_LENGTH}")
         for name in ("allowed_token_ids", "choices"):
             if getattr(self, name) == ():
                 raise PromptError(f"{name} is empty: give at least one, or None for all")
-        forms = ("json_schema", "choices", "regex", "allowed_token_ids")
-        if len(given := [name for name in forms if getattr(self, name) is not None]) > 1:
+        if len(given := [name for name in (*FORMS, "allowed_token_ids") if getattr(self, name) is not None]) > 1:
             raise PromptError(f"{' and '.join(given)} do not go together: give one of them")
 
     @staticmethod

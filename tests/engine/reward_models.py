@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.dummy import tiny_config, tiny_tokenizer
+from tests.engine.reference import open_reference
 
 
 def save_reward_model(folder: Path, model: str = "llama", seed: int = 0, labels: int = 1, **config: Any) -> Any:
@@ -40,6 +43,35 @@ def save_reward_adapter(folder: Path, base: Any, seed: int = 0, **how: Any) -> A
             torch.nn.init.normal_(parameter, std=0.2)
     peft.save_pretrained(folder)
     return peft.eval()
+
+
+def save_base(folder: Path, model: str, seed: int) -> Any:
+    """A causal language model in a folder; returns it."""
+    reference = open_reference(f"dummy:tiny-{model}")
+    reference.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return reference
+
+
+def save_two_adapters(folder: Path) -> Any:
+    """A causal model `base`, and the reward adapters `old` and `new` over it; returns the model with the new one."""
+    save_base(folder / "base", "llama", 0)
+    for seed, name in enumerate(("old", "new")):
+        base = AutoModelForSequenceClassification.from_pretrained(folder / "base", num_labels=1)
+        newest = save_reward_adapter(folder / name, base, seed)
+    return newest
+
+
+def change_before_first_step(engine: AsyncEngine, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another adapter comes between the next reward call, once it has looked at the head, and its first step."""
+    begun = engine.open_embed
+
+    async def open_embed(*prompts: Any, **how: Any) -> Any:
+        monkeypatch.setattr(engine, "open_embed", begun)
+        await engine.update_weights(adapter=adapter)
+        return await begun(*prompts, **how)
+
+    monkeypatch.setattr(engine, "open_embed", open_embed)
 
 
 @torch.inference_mode()

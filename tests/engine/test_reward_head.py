@@ -17,13 +17,18 @@ from transformers import AutoModelForSequenceClassification
 
 from adjudge.engine import runner
 from adjudge.engine.async_engine import AsyncEngine
-from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelUnsupported
 from adjudge.engine.http.borrowed import BorrowedEngine
 from adjudge.engine.reward_head import RewardHead
-from tests.engine.reference import open_reference
-from tests.engine.reward_models import own_reward, save_reward_adapter, save_reward_model
+from tests.engine.reward_models import (
+    change_before_first_step,
+    own_reward,
+    save_base,
+    save_reward_adapter,
+    save_reward_model,
+    save_two_adapters,
+)
 from tests.engine.test_engine import random_prompts
 
 PROMPTS = random_prompts(8)
@@ -143,14 +148,6 @@ def test_new_weights_are_those_of_the_head_too(tmp_path: Path) -> None:
     assert rewards(engine) == pytest.approx(own_rewards(other), abs=1e-4)
 
 
-def save_base(folder: Path, model: str, seed: int) -> Any:
-    """A causal language model in a folder; returns it."""
-    reference = open_reference(f"dummy:tiny-{model}")
-    reference.save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return reference
-
-
 @pytest.mark.parametrize("base", ["causal", "classifier"])
 @pytest.mark.parametrize("model", ["llama", "gemma2"])
 def test_an_adapter_brings_the_head_it_was_trained_with(base: str, model: str, tmp_path: Path) -> None:
@@ -178,23 +175,12 @@ def test_an_adapter_that_comes_between_a_reward_call_and_its_first_step_counts_w
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its weights with its head, and never the new weights with the head of before."""
-    save_base(tmp_path / "base", "llama", 0)
-    base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
-    save_reward_adapter(tmp_path / "old", base)
-    base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
-    new = save_reward_adapter(tmp_path / "new", base, seed=1)
+    new = save_two_adapters(tmp_path)
 
     async def run() -> list[Any]:
         engine = Engine(str(tmp_path / "base"), adapter=tmp_path / "old", kv_cache_gb=0.05)
         async with AsyncEngine(engine) as shared:
-            begun = shared.open_embed
-
-            async def open_embed(*prompts: Any, **how: Any) -> Any:
-                monkeypatch.setattr(shared, "open_embed", begun)
-                await shared.update_weights(adapter=tmp_path / "new")
-                return await begun(*prompts, **how)
-
-            monkeypatch.setattr(shared, "open_embed", open_embed)
+            change_before_first_step(shared, tmp_path / "new", monkeypatch)
             return [reward.value for reward in await shared.reward(PROMPTS)]
 
     assert asyncio.run(run()) == pytest.approx(own_rewards(new), abs=1e-4)
@@ -233,10 +219,7 @@ def test_a_head_that_is_not_finite_gives_no_reward_and_ends(tmp_path: Path) -> N
 def test_while_an_adapter_is_put_on_the_head_of_the_one_before_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_base(tmp_path / "base", "llama", 0)
-    for seed, name in enumerate(("old", "new")):
-        base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
-        save_reward_adapter(tmp_path / name, base, seed)
+    save_two_adapters(tmp_path)
     engine = Engine(str(tmp_path / "base"), adapter=tmp_path / "old", kv_cache_gb=0.05)
     old, seen, attach = engine.reward_head, [], runner.attach
 

@@ -12,7 +12,8 @@ from adjudge.rewards.specification import JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.rewards.wire import Row
-from adjudge.training.reward_recipe import Engine, RewardRecipe
+from adjudge.training.reward_parts import Engine
+from adjudge.training.reward_recipe import RewardRecipe
 from tests.training.runs import tiny_recipe
 
 ENDS = {"kind": "check", "ends_with": ["."]}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModelForSequenceClassification
 
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.async_engine import AsyncEngine
@@ -19,8 +18,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.verdict import Item, Pair
 from tests.engine.http.serving import MODEL, Served, error_of, served
-from tests.engine.reward_models import save_reward_adapter, save_reward_model
-from tests.engine.test_reward_head import save_base
+from tests.engine.reward_models import change_before_first_step, save_reward_model, save_two_adapters
 
 REWARDS = "dummy:tiny-qwen3-reward"
 PAD = 256
@@ -74,20 +72,10 @@ def test_rewards_are_the_engines_own_in_vllms_form(judged: Served) -> None:
 def test_an_adapter_that_comes_before_the_first_step_is_read_with_its_own_head(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_base(tmp_path / "base", "llama", 0)
-    for seed, name in enumerate(("old", "new")):
-        base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=1)
-        save_reward_adapter(tmp_path / name, base, seed)
+    save_two_adapters(tmp_path)
     engine = AsyncEngine(Engine(str(tmp_path / "base"), adapter=tmp_path / "old", kv_cache_gb=0.05))
-    begun = engine.open_embed
-
-    async def open_embed(*prompts: Any, **how: Any) -> Any:
-        monkeypatch.setattr(engine, "open_embed", begun)
-        await engine.update_weights(adapter=tmp_path / "new")
-        return await begun(*prompts, **how)
-
     with served(engine) as site:
-        monkeypatch.setattr(engine, "open_embed", open_embed)
+        change_before_first_step(engine, tmp_path / "new", monkeypatch)
         answer = classified(site, input=[[1, 2, 3]])
         [expected] = engine.face.reward([[1, 2, 3]])
     engine.worker.close(drain=False)

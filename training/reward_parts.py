@@ -1,0 +1,309 @@
+"""The parts of a recipe's reward, each a table of its own: judges, and what can be checked without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from adjudge.engine.aliases import HOUSE, SMOLLM2
+from adjudge.rewards.accuracy_reward import AccuracyReward
+from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.checks import Check, CheckReward, SectionReward
+from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
+from adjudge.rewards.judge_reward import JudgeReward, Scale
+from adjudge.rewards.kinds import FILES, usual
+from adjudge.rewards.lending import POLICY
+from adjudge.rewards.references import DynamicReference, Reference, StaticReference
+from adjudge.rewards.reward import Reward
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
+from adjudge.rewards.story_reward import Form, StoryReward
+from adjudge.rewards.tournament_reward import TournamentReward
+
+Place = Callable[[str], str]
+"""Makes a path of a recipe absolute."""
+
+
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The judge's model: as in `adjudge models`, or behind the server at `url`; see `EngineSpec`.
+
+    `model` "policy" is the policy's own first weights, where it trains an adapter: they are in memory once.
+    `tokenizer` is a server's, where it is not found under the name of its model.
+    """
+
+    model: str | None = None
+    adapter: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    max_batch_tokens: Annotated[int, Meta(ge=1)] | None = None
+    kv_cache_gb: Annotated[float, Meta(gt=0)] | None = None
+    url: str | None = None
+    tokenizer: str | None = None
+
+    def spec(self) -> EngineSpec:
+        """The same, as rewards know it."""
+        return EngineSpec(**{**msgspec.structs.asdict(self), "model": self.model_name})
+
+    @property
+    def model_name(self) -> str | None:
+        """The model by its name: that of the default judge where none is named, with an adapter the bare one.
+
+        None for the only one of a server.
+        """
+        if self.model is not None or self.url is not None:
+            return self.model
+        return SMOLLM2.name if self.adapter else HOUSE.name
+
+    @property
+    def of_policy(self) -> bool:
+        """Whether it is the policy's first weights."""
+        return self.url is None and self.model == POLICY
+
+    def placed(self, place: Place) -> Engine:
+        """The same with its paths made absolute."""
+        model, tokenizer = (
+            place(name) if name and name.startswith(".") else name for name in (self.model, self.tokenizer)
+        )
+        adapter = self.adapter and place(self.adapter)
+        return msgspec.structs.replace(self, model=model, tokenizer=tokenizer, adapter=adapter)
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    """A part of the reward, and how much it counts (below 0: a penalty; 0: it is only watched).
+
+    With `section` it sees that section of a completion alone, <answer>…</answer> for "answer".
+    """
+
+    weight: float = 1.0
+    section: str | None = None
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether what it pays, unweighted, may be negative."""
+        return False
+
+    @property
+    def breakdown(self) -> tuple[str, ...] | None:
+        """The names of what it is made of; None where that is for a judge to say."""
+        return ()
+
+    def open(self, surroundings: Surroundings) -> Reward:
+        """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
+        reward = self._reward(surroundings)
+        return reward if self.section is None else SectionReward(reward, self.section)
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        raise NotImplementedError
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a part may use besides its own table: the judges' model, the base model, and where verdicts are kept.
+
+    `chat` says whether prompts are turns or beginnings of texts.
+    """
+
+    engine: Engine
+    base: EngineSpec
+    journal: str | None = None
+    chat: bool = True
+
+    def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
+        """A judge of a part, on the part's own model or the model of all."""
+        return JudgeSpec(judge, options, (engine or self.engine).spec(), self.journal)
+
+    def usual(self, part: Judged) -> str:
+        """The judge that compares texts for a part that names none."""
+        return usual((part.engine or self.engine).model_name, part.options)
+
+    def reference(self, kind: Literal["static", "dynamic"] | None) -> Reference | None:
+        """What responses are held against: the data's column, or what the policy's first weights write once."""
+        if kind is None:
+            return None
+        return StaticReference() if kind == "static" else DynamicReference(self.base, chat=self.chat)
+
+
+class Judged(Part, frozen=True, kw_only=True):
+    """What parts with a judge have: its `options` are those of `adjudge judge`, by name; `engine` its own model.
+
+    `reference` is what responses are held against: "static", the data's column of that name; "dynamic", a text that the
+    policy's first weights write once for each prompt.
+    """
+
+    options: dict[str, Any] = {}
+    engine: Engine | None = None
+    reference: Literal["static", "dynamic"] | None = None
+
+    @property
+    def breakdown(self) -> tuple[str, ...] | None:
+        """The names of what it is made of; None where that is for a judge to say."""
+        return None
+
+    def placed(self, place: Place) -> Judged:
+        """The same with its paths made absolute."""
+        options = {
+            name: place(value) if name in FILES and isinstance(value, str) and Path(value).suffix else value
+            for name, value in self.options.items()
+        }
+        return msgspec.structs.replace(self, options=options, engine=self.engine and self.engine.placed(place))
+
+
+class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
+    """The verdict of a judge (see `JudgeReward`): `judge` is its name, `scale` what becomes of its number."""
+
+    judge: str
+    scale: Scale = "unit"
+
+    @property
+    def below_zero(self) -> bool:
+        """A reward model's logit, and a tree's sum where leaves may have negative weights."""
+        return self.judge in ("scalar", "tree")
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        spec = surroundings.spec(self.judge, self.options, self.engine)
+        return JudgeReward(spec, reference=surroundings.reference(self.reference), scale=self.scale)
+
+
+class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
+    """How a completion does against its group's others (see `TournamentReward`)."""
+
+    judge: str | None = None
+    over: Literal["group", "reference"] = "group"
+    pairing: Literal["all", "circular", "uncertain"] = "all"
+    k: Annotated[int, Meta(ge=1)] = 4
+
+    @property
+    def below_zero(self) -> bool:
+        """The mean of strengths is 0."""
+        return True
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return TournamentReward(
+            surroundings.spec(self.judge or surroundings.usual(self), self.options, self.engine),
+            over=self.over,
+            reference=surroundings.reference(self.reference),
+            pairing=self.pairing,
+            k=self.k,
+        )
+
+
+class StoryPart(Judged, frozen=True, tag="story", kw_only=True):
+    """EvolvR's reward for stories (see `StoryReward`), from the judge "pairwise" or "pointwise".
+
+    `aspects` with their weights as `adjudge judge` writes them ("coherence*3,surprise"; without: the paper's),
+    `components` the weights of its three parts, `words` how many words a story should have.
+    """
+
+    judge: Literal["pairwise", "pointwise"] | None = None
+    form: Form = "fixed"
+    aspects: str | None = None
+    components: ComponentWeights | None = None
+    words: tuple[int, int] = (LengthWindow().least, LengthWindow().most)
+
+    @property
+    def below_zero(self) -> bool:
+        """The published advantage is of whatever sign."""
+        return self.form == "parity"
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return StoryReward(
+            surroundings.spec(self.judge or surroundings.usual(self), self.options, self.engine),
+            surroundings.reference(self.reference),
+            aspects=None if self.aspects is None else parse_aspects(self.aspects),
+            weights=self.components,
+            window=LengthWindow(*self.words),
+            form=self.form,
+        )
+
+
+class AccuracyPart(Part, frozen=True, tag="accuracy", kw_only=True):
+    """How near the scores that a completion writes come to people's, in `columns` of the data: see `AccuracyReward`."""
+
+    columns: tuple[str, ...] = ("score_a", "score_b")
+    rate: Annotated[float, Meta(gt=0)] = 0.5
+
+    @property
+    def breakdown(self) -> tuple[str, ...]:
+        """The names of what it is made of."""
+        return ("error", *(f"score/{column}" for column in self.columns))
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return AccuracyReward(self.columns, rate=self.rate)
+
+
+class CheckPart(Part, frozen=True, tag="check", kw_only=True):
+    """Things that can be checked without a model: see `Check`."""
+
+    ends_with: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
+    avoids: tuple[str, ...] = ()
+    sentences: tuple[int, int] | None = None
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return CheckReward(Check(self.ends_with, self.mentions, self.avoids, self.sentences))
+
+
+class LengthPart(Part, frozen=True, tag="length", kw_only=True):
+    """1 inside a window of words, falling linearly outside it: see `LengthWindow`."""
+
+    words: tuple[int, int]
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return LengthReward(LengthWindow(*self.words))
+
+
+class FormatPart(Part, frozen=True, tag="format", kw_only=True):
+    """1 for a completion made of these sections and nothing else, or 0: see `FormatReward`.
+
+    With `begun` the prompt has opened the first section already.
+    """
+
+    tags: tuple[str, ...] = ("think", "answer")
+    begun: bool = False
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return FormatReward(self.tags, begun=self.begun)
+
+
+class PatternPart(Part, frozen=True, tag="pattern", kw_only=True):
+    """1 for a completion that is of the form of a regular expression as a whole, or 0: see `PatternReward`."""
+
+    pattern: str
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return PatternReward(self.pattern)
+
+
+class LanguagePart(Part, frozen=True, tag="language", kw_only=True):
+    """The share of letters that are of a language's scripts: see `LanguageReward`."""
+
+    language: str = "en"
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return LanguageReward(self.language)
+
+
+class RepetitionPart(Part, frozen=True, tag="repetition", kw_only=True):
+    """The share of different ones among a completion's runs of `n` words: see `RepetitionReward`."""
+
+    n: Annotated[int, Meta(ge=1)] = 4
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        return RepetitionReward(self.n)
+
+
+AnyPart = (
+    JudgePart
+    | TournamentPart
+    | StoryPart
+    | AccuracyPart
+    | CheckPart
+    | LengthPart
+    | FormatPart
+    | PatternPart
+    | LanguagePart
+    | RepetitionPart
+)
