@@ -47,7 +47,7 @@ house: $(VENV)/.core
 	$(AGREES) $(DATA)/storyer/ratings.jsonl --limit 60 -o $(TABLE)/storyer
 	$(AGREES) $(DATA)/autoj_pairs/pairs.jsonl --limit 40 -o $(TABLE)/autoj
 	$(WORSE) --limit 12 -o $(TABLE)/worse.csv
-	$(WORSE) --kinds drift,order --limit 48 --seed 1 -o $(TABLE)/worst.csv
+	$(WORSE) --kinds "drift,order,foreign,transfer,passages dropped,passages repeated" --limit 48 --seed 1 -o $(TABLE)/worst.csv
 	$(BIN)/adjudge judge examples/pairs.jsonl -o $(TABLE)/pairs.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs.jsonl --judge pairwise -o $(TABLE)/pairwise.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs-unseen.jsonl -o $(TABLE)/unseen.jsonl --resume
