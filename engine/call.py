@@ -38,5 +38,5 @@ class Call:
 
     def answer(self, place: int, answer: Any) -> None:
         """Note an answer that was waited for."""
-        self.open -= 1
         self.answers.append((place, answer))
+        self.open -= 1  # a thread that sees none open has all answers there

@@ -6,7 +6,9 @@ import logging
 import math
 import random
 import secrets
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -37,6 +39,7 @@ from adjudge.engine.score import Score
 from adjudge.engine.sources import OpenModel, open_source, resolve
 from adjudge.engine.step import Request, Step
 from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.turns import Turns
 from adjudge.engine.writing import Writer, writers
 
 GPU_BATCH_TOKENS = 8192
@@ -65,8 +68,9 @@ class Engine(EngineFace):
     attention by our Triton kernel. `torch_compile` fuses what lies between attention and dense layers, which takes a
     minute when the engine opens.
 
-    On CPU results do not depend, bit for bit, on what else is in a call, on its order, on `max_batch_tokens`, or on
-    what is cached (`engine.runner.batch_invariant` says whether a probe at load confirmed it for this model).
+    Threads may share an engine: their calls then share its steps. On CPU results do not depend, bit for bit, on what
+    else is in a call, on its order, on `max_batch_tokens`, or on what is cached (`engine.runner.batch_invariant` says
+    whether a probe at load confirmed it for this model).
     """
 
     def __init__(
@@ -104,6 +108,8 @@ class Engine(EngineFace):
         self._longest = self._room()
         self._grammars = Grammars(opened.tokenizer, self.runner.vocabulary, self.runner.end_ids)
         self._random = random.Random(seed)
+        self._turns = Turns()
+        self._left: deque[Call] = deque()  # calls that nobody waits for any more
         if adapter is not None:
             self.update_weights(adapter=adapter)
 
@@ -272,36 +278,40 @@ class Engine(EngineFace):
         for the bare model; left out, the adapter stays. Raises AdjudgeError, and changes nothing, where they do not
         fit the model or a call is under way.
         """
-        self._be_awake()
-        self._be_idle("update_weights")
         if self._lent is not None:
             raise AdjudgeError(
                 f"the weights of this engine are lent by {self.name}: open one of its own to change them"
             )
         if isinstance(adapter, str | Path):
             check_base(adapter, self._base)
-        new = {} if weights is None else self.runner.weights.checked(weights)
-        self.cache.clear()
-        if not isinstance(adapter, EllipsisType):
-            self.adapter = self.runner.set_adapter(adapter)
-        if new:
-            self.runner.weights.update(new)
-            self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
+        with self._turn():
+            self._be_awake()
+            self._be_idle("update_weights")
+            new = {} if weights is None else self.runner.weights.checked(weights)
+            self.cache.clear()
+            if not isinstance(adapter, EllipsisType):
+                self.adapter = self.runner.set_adapter(adapter)
+            if new:
+                self.runner.weights.update(new)
+                self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
 
     def sleep(self) -> None:
         """Give the device's memory back to its driver: the weights wait on the host, the cache is emptied."""
-        self._be_idle("sleep")
-        if not self.asleep:
-            self.cache.clear()
-            self.runner.sleep()
-            self.asleep = True
+        with self._turn():
+            self._be_idle("sleep")
+            if not self.asleep:
+                self.cache.clear()
+                self.runner.sleep()
+                self.asleep = True
 
     def wake(self) -> None:
         """Bring the weights back to the device, and size the cache to the memory that is free there now.
 
         Where longer prompts fitted when it opened, a warning says so, and a call that needs more room is refused.
         """
-        if self.asleep:
+        with self._turn():
+            if not self.asleep:
+                return
             try:
                 self.runner.wake()
             except BaseException:
@@ -321,19 +331,34 @@ class Engine(EngineFace):
             raise AdjudgeError(f"{what} while a call is under way would change it half-way: let it end first")
 
     def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
-        """Run the call's requests, among those of other calls, and yield its answers as they come in."""
-        self.start(call, priority, timeout)
+        """Run the call's requests, among those of other calls and threads, and yield its answers as they come in."""
+        with self._turn():
+            self.start(call, priority, timeout)
+            aborted = self.scheduler.aborted
         try:
             while call.open or call.answers:
                 while call.answers:
                     yield call.answers.popleft()
-                if call.open and not self.scheduler.has_work():
-                    raise AdjudgeError("a step of another call on this engine failed and took this one with it")
-                if call.open:
-                    self.step()
-        except GeneratorExit:  # the reader stopped, which it can only do between two steps
-            self.cancel(call)
-            raise
+                with self._turn():
+                    if call.open and self.scheduler.aborted != aborted:
+                        raise AdjudgeError("a step of another call on this engine failed and took this one with it")
+                    if call.open:
+                        self._step_or_abort()
+        finally:
+            if call.open:
+                self._left.append(call)  # without a turn: the garbage collector may end this in the midst of a step
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """A block that no other thread's comes between, once what nobody waits for is dropped."""
+        with self._turns:
+            while self._left:
+                self.cancel(self._left.popleft())
+            yield
+
+    def _step_or_abort(self) -> None:
+        try:
+            self.step()
         except BaseException:
             self.scheduler.abort()
             raise

@@ -42,7 +42,7 @@ class Scheduler:
         self.max_queue = max_queue
         self.clock = clock
         self.running: list[Request] = []
-        self.preempted = 0
+        self.preempted = self.aborted = 0
         self._waiting: list[tuple[int, int, Request]] = []  # a heap by rank
         self._arrivals = itertools.count()
         self._hurried = False  # whether some request has a deadline
@@ -120,6 +120,7 @@ class Scheduler:
         self._waiting.clear()
         self.running.clear()
         self.cache.clear()
+        self.aborted += 1
 
     def _wait(self, request: Request) -> None:
         heapq.heappush(self._waiting, (*_rank(request), request))

@@ -49,7 +49,7 @@ class Tokenizer:
         self._powerful = frozenset(token["id"] for token in added if token["special"] or token["content"].strip(BLANKS))
         self._bos = _leading_ids(tokenizer)
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
-        self._before = self.encode("a", False)[-1:] if _strips(plain["decoder"]) else ()
+        self._before = self.encode("a", False)[-1:] if _leans(plain["decoder"]) else ()
 
     def encode(self, text: str, trusted: bool) -> Tokens:
         """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`."""
@@ -170,10 +170,9 @@ def well_formed(text: str) -> str:
     return text
 
 
-def _strips(decoder: dict[str, Any] | None) -> bool:
-    """Whether a backend's decoder takes the first space of a text away, as sentencepiece's do."""
-    steps = (decoder or {}).get("decoders", [decoder or {}])
-    return any(step.get("type") in ("Strip", "Metaspace") for step in steps)
+def _leans(decoder: dict[str, Any] | None) -> bool:
+    """Whether a backend's decoder looks at what stands before a token: sentencepiece's take the first space away."""
+    return (decoder or {}).get("type") != "ByteLevel"
 
 
 def _leading_ids(tokenizer: Any) -> Tokens:

@@ -10,6 +10,7 @@ import torch
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.grammar import Form, Grammars
+from adjudge.engine.growing_text import GrowingText
 from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling, choose, uniform
 from adjudge.engine.step import Request
@@ -28,8 +29,9 @@ class Writer(Request):
     seed: tuple[int, int]
     room: int
     end_ids: frozenset[int]
-    decode: Callable[[Sequence[int]], str]
+    written: GrowingText
     form: Form | None
+    """That of all texts of the call, until this one begins and has its own."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     text: str | None = None
 
@@ -38,50 +40,49 @@ class Writer(Request):
         """How many tokens it may come to have: the prompt's, and those there is room for."""
         return self.prompt_tokens + self.room
 
-    @property
-    def generated(self) -> list[int]:
-        """The tokens written so far."""
-        return [token.token_id for token in self.logprobs]
-
     def settled_text(self) -> str:
         """The text as far as no token to come can change it: whole characters, and no beginning of a stop string."""
         if self.text is not None:
             return self.text
-        text = self.decode(self.generated).rstrip("\ufffd")
-        held = max((_overlap(text, stop) for stop in self.sampling.stop), default=0)
-        return text[: len(text) - held]
+        settled = self.written.settled
+        return settled[: len(settled) - self.written.begun(self.sampling.stop)]
 
     def write(self, logits_V: torch.Tensor) -> None:
         """Choose the next token from the model's logits (float32, on CPU), and answer if it was the last."""
         log_sum = logits_V.logsumexp(0)
         if not log_sum.isfinite():
             return self.finish("non_finite")
+        if self.form and not self.logprobs:
+            self.form = self.form.copy()
         allowed_V = self.form.allowed() if self.form else None
         if allowed_V is not None and not allowed_V.any():
             return self.finish("length")  # no token can bring the text to its form
         token = choose(logits_V, self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)), allowed_V)
         self.logprobs.append(self._logprob(logits_V, log_sum, token))
         self.next_token = token
-        if token in self.end_ids and not self.sampling.ignore_eos:
-            return self.finish("stop" if self.form is None or self.form.complete else "length")
+        ends = token in self.end_ids
+        if ends and not self.sampling.ignore_eos:
+            return self._end()
         formed = self.form is not None and self.form.take(token)
-        if self.sampling.stop and (place := self._stop()) is not None:
-            self.text = self.decode(self.generated)[:place]
-            return self.finish("stop" if self.form is None or self.form.complete else "length")
-        if self.form and formed:
-            return self.finish("stop" if self.form.complete else "length")
-        if len(self.logprobs) >= self.room:
+        if not (ends and formed and self._complete):
+            self.written.add(token)
+        if (place := self.written.first(self.sampling.stop)) is not None:
+            self.text = self.written.settled[:place]
+            self._end()
+        elif formed:
+            self._end()
+        elif len(self.logprobs) >= self.room:
             self.finish("length")
 
     def finish(self, reason: FinishReason) -> None:
         """End here, and answer."""
         self.done = True
-        ids = self.generated
         if self.text is None:
-            ended = ids and ids[-1] in self.end_ids and (reason == "stop" or not self.sampling.ignore_eos)
-            self.text = self.decode(ids[:-1] if ended else ids)
+            self.text = self.written.whole()
+        self.form = None  # thousands of texts may wait for the rest of their call
+        ids = tuple(token.token_id for token in self.logprobs)
         completion = Completion(
-            self.prompt, self.sample, self.text, tuple(ids), reason, tuple(self.logprobs), self.prompt_tokens
+            self.prompt, self.sample, self.text, ids, reason, tuple(self.logprobs), self.prompt_tokens
         )
         self.call.answer(self.place, completion)
 
@@ -89,11 +90,13 @@ class Writer(Request):
         """Answer with what is written so far: the deadline has passed."""
         self.finish("timeout")
 
-    def _stop(self) -> int | None:
-        """Where in the text the first stop string begins; a token may hold its end and more."""
-        text = self.decode(self.generated)
-        places = [place for stop in self.sampling.stop if (place := text.find(stop)) >= 0]
-        return min(places, default=None)
+    @property
+    def _complete(self) -> bool:
+        return self.form is None or self.form.complete
+
+    def _end(self) -> None:
+        """Finish a text that has come to an end of its own; one without its form is cut short all the same."""
+        self.finish("stop" if self._complete else "length")
 
     def _logprob(self, logits_V: torch.Tensor, log_sum: torch.Tensor, token: int) -> TokenLogprob:
         top: tuple[tuple[int, float], ...] = ()
@@ -130,11 +133,6 @@ def writers(
                 seed=(seed % (1 << 64), sample),
                 room=sampling.max_tokens,
                 end_ids=end_ids,
-                decode=decode,
-                form=form and form.copy(),
+                written=GrowingText(decode),
+                form=form,
             )
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that `stop` begins with."""
-    return next((size for size in range(min(len(text), len(stop)), 0, -1) if stop.startswith(text[-size:])), 0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
@@ -15,13 +16,18 @@ from adjudge.rewards.reward import GroupReward, Reward
 
 _log = logging.getLogger("adjudge")
 
+_CALLS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""How many calls use an engine now, of all rewards that share it."""
+_CHANGING = Lock()
+
 
 class Colocated(Reward):
     """The rewards of `reward`, whose engines wake for each call and give their memory back to the driver after it.
 
-    An engine that is not open yet is opened by its first call. Calls that overlap share one waking; an engine that is
-    still at work when they end (a call that a deadline cut off) stays awake until the next call ends, and the log says
-    so. Engines that cannot sleep (a server's) are left alone. With `sleep` False none sleeps.
+    An engine that is not open yet is opened by its first call. Calls that overlap share one waking, also those of
+    several rewards on one engine; one that is still at work when they end (a call that a deadline cut off) stays awake
+    until the next call ends, and the log says so. Engines that cannot sleep (a server's) are left alone. With `sleep`
+    False none sleeps.
 
     `policy` lends its base weights to engines that are specified as "policy" (see `PolicyWeights`): they have no copy
     of them, and when they sleep they give back their cache. The policy itself is not touched. A reward with a policy
@@ -33,7 +39,6 @@ class Colocated(Reward):
         self.name = reward.name
         self.sleep = sleep
         self.policy = policy if policy is None or isinstance(policy, PolicyWeights) else PolicyWeights(policy)
-        self._calls, self._changing = 0, Lock()
 
     @property
     def engines(self) -> tuple[Any, ...]:
@@ -47,25 +52,28 @@ class Colocated(Reward):
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
-        with self._changing:
-            self._calls += 1
+        with _CHANGING:
+            used = self.engines
+            for engine in used:
+                _CALLS[engine] = _CALLS.get(engine, 0) + 1
         try:
-            with self._changing:
-                for engine in self.engines:
+            with _CHANGING:
+                for engine in used:
                     if hasattr(engine, "wake"):
                         engine.wake()
             with nullcontext() if self.policy is None else self.policy.lent():
                 return self.reward.score_groups(groups)
         finally:
-            with self._changing:
-                self._calls -= 1
-                if self.sleep and not self._calls:
+            with _CHANGING:
+                for engine in used:
+                    _CALLS[engine] -= 1
+                if self.sleep:
                     self._put_to_sleep()
 
     def _put_to_sleep(self) -> None:
         for engine in self.engines:
             try:
-                if hasattr(engine, "sleep"):
+                if hasattr(engine, "sleep") and not _CALLS.get(engine):
                     engine.sleep()
             except AdjudgeError as error:
                 _log.warning("%s: %s stays awake: %s", self.name, engine.name, error)

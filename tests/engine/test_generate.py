@@ -209,8 +209,8 @@ def test_a_reader_that_stops_leaves_the_engine_as_it_was(engine: Engine) -> None
     call = engine.generate_iter(random_prompts(8), max_tokens=30, temperature=0.0, ignore_eos=True)
     next(call)
     call.close()
-    assert not engine.scheduler.has_work()
     assert len(engine.generate([[1, 2]], max_tokens=2, temperature=0.0)) == 1
+    assert not engine.scheduler.has_work()
 
 
 def test_a_step_that_fails_takes_the_calls_under_way_and_no_later_one(

@@ -83,6 +83,19 @@ def test_of_calls_that_overlap_the_last_one_puts_the_engine_to_sleep(tiny: Engin
     tiny.wake()
 
 
+def test_another_reward_on_the_same_engine_does_not_put_it_to_sleep_in_the_midst_of_a_call(tiny: Engine) -> None:
+    inner = Colocated(Watched(tiny))
+    asleep: list[bool] = []
+
+    def another() -> None:
+        inner.score_groups(GROUPS)
+        asleep.append(tiny.asleep)
+
+    Colocated(Watched(tiny, another)).score_groups(GROUPS)
+    assert asleep == [False] and tiny.asleep
+    tiny.wake()
+
+
 def test_an_engine_at_work_stays_awake_and_the_log_says_so(tiny: Engine, caplog: pytest.LogCaptureFixture) -> None:
     answers = tiny.score_iter(["a", "b c"], ["1", "2"])
     next(answers)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from adjudge.engine.growing_text import GrowingText
+from adjudge.engine.sources import open_tokenizer, resolve
+from adjudge.engine.tokenizer import Tokenizer
+from tests.engine.test_tokenizer import sentencepiece_tokenizer
+
+
+def grown(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, str]:
+    """What a text of these tokens comes to, settled and whole; what has settled must stay."""
+    text = GrowingText(tokenizer.decode_on)
+    before = ""
+    for token in ids:
+        text.add(token)
+        assert text.settled.startswith(before) and text.whole().startswith(text.settled)
+        before = text.settled
+    return text.settled, text.whole()
+
+
+@pytest.mark.parametrize("cut", range(1, 11))
+def test_a_character_cut_short_takes_none_of_those_before_it(cut: int) -> None:
+    """Sentencepiece's decoder itself spoils a whole run of byte tokens where its end is no character."""
+    tokenizer = Tokenizer(sentencepiece_tokenizer())
+    written = "€€🤗".encode()[:cut]
+    ids = tokenizer.inner.convert_tokens_to_ids(["a", *(f"<0x{byte:02X}>" for byte in written)])
+    whole = "a" + written.decode(errors="ignore")
+    settled, text = grown(tokenizer, ids)
+    assert settled == whole and text.rstrip("\ufffd") == whole
+    assert len(text) - len(settled) == len(written) - len(whole[1:].encode())
+
+
+def test_sentencepiece_words_keep_the_spaces_before_them() -> None:
+    tokenizer = Tokenizer(sentencepiece_tokenizer())
+    ids = tokenizer.inner.convert_tokens_to_ids(["▁Hello", "▁there", "there", "▁", "a"])
+    assert grown(tokenizer, ids)[1] == tokenizer.decode_on(ids) == " Hello therethere a"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_tokens_of_a_byte_level_vocabulary_are_what_their_whole_decodes_to(smollm2: str, seed: int) -> None:
+    real = Tokenizer(open_tokenizer(resolve(smollm2)))
+    source = random.Random(seed)
+    some = real.encode("é🙂€ a story <|im_end|>", True)
+    ids = [source.choice([*some, source.randrange(real.vocab_size)]) for _ in range(200)]
+    assert grown(real, ids)[1] == real.decode(ids)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stop_strings_are_found_where_the_whole_text_has_them(seed: int) -> None:
+    source = random.Random(seed)
+    strings = ["".join(source.choices("ab", k=source.randint(1, 6))) for _ in range(3)]
+    text, whole = GrowingText(lambda codes: "".join(map(chr, codes))), ""
+    while len(whole) < 100:
+        whole += source.choice("ab")
+        text.add(ord(whole[-1]))
+        sizes = [size for string in strings for size in range(len(string)) if whole.endswith(string[:size])]
+        assert text.begun(strings) == max(sizes, default=0)
+        found = text.first(strings)
+        assert found == min((whole.find(string) for string in strings if string in whole), default=None)
+        if found is not None:
+            return

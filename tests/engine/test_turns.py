@@ -1,0 +1,104 @@
+"""One engine, several threads."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.turns import Turns
+from tests.engine.test_engine import DIGITS, TINY, random_prompts
+
+HOW: dict[str, Any] = {"max_tokens": 6, "seeds": [1, 2, 3, 4], "ignore_eos": True}
+
+
+def test_a_thread_that_takes_turn_after_turn_lets_the_others_in_between() -> None:
+    turns, order = Turns(), list[str]()
+    waits = Thread(target=lambda: take("other"))
+
+    def take(who: str) -> None:
+        with turns:
+            order.append(who)
+
+    with turns:
+        waits.start()
+        while turns.asked < 2:
+            pass
+    for _ in range(3):
+        take("this")
+    waits.join()
+    assert order == ["other", "this", "this", "this"]
+
+
+def test_calls_of_several_threads_answer_as_each_alone() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=64)
+    prompts = [random_prompts(4, seed) for seed in range(6)]
+    scores = [engine.score(some, DIGITS) for some in prompts]
+    texts = [engine.generate(some[:4], **HOW) for some in prompts]
+    vectors = [engine.embed(some) for some in prompts]
+    engine.cache.clear()
+
+    def ask(place: int) -> bool:
+        kind, some = place % 3, prompts[place // 3 % 6]
+        if kind == 0:
+            return engine.score(some, DIGITS) == scores[place // 3 % 6]
+        if kind == 1:
+            return engine.generate(some[:4], **HOW) == texts[place // 3 % 6]
+        found = engine.embed(some)
+        return all((a.values == b.values).all() for a, b in zip(found, vectors[place // 3 % 6], strict=True))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(ask, range(54)))
+    assert not engine.scheduler.has_work()
+    engine.cache.clear()
+    assert engine.cache.pool.free == engine.cache.pool.usable
+
+
+def test_a_step_that_fails_in_one_thread_is_told_in_all_and_the_engine_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=16)
+    forward, calls = engine.runner.forward, iter(range(1 << 30))
+
+    def third_fails(step: Any) -> torch.Tensor:
+        if next(calls) == 3:
+            raise RuntimeError("out of memory")
+        return forward(step)
+
+    def ask(seed: int) -> Any:
+        try:
+            return engine.score(random_prompts(8, seed), DIGITS)
+        except (RuntimeError, AdjudgeError) as error:
+            return error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.runner, "forward", third_fails)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(ask, range(4)))
+    assert sum(isinstance(one, RuntimeError) for one in found) == 1
+    assert all(one == ask(seed) for seed, one in enumerate(found) if isinstance(one, list))
+
+
+def test_a_reader_that_the_garbage_collector_ends_within_a_step_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=16)
+    forward = engine.runner.forward
+    reader: list[Any] = [engine.score_iter(random_prompts(8), DIGITS)]
+    next(reader[0])
+
+    def collects(step: Any) -> torch.Tensor:
+        reader.clear()
+        gc.collect()
+        return forward(step)
+
+    monkeypatch.setattr(engine.runner, "forward", collects)
+    expected = engine.score(random_prompts(3, 1), DIGITS)
+    assert engine.score(random_prompts(3, 1), DIGITS) == expected
+    engine.sleep()  # nothing is under way
