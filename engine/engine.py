@@ -385,7 +385,7 @@ class Engine(EngineFace):
         for some in _chunks(writes, ROWS_OF_LOGITS):
             logits_NV = self.runner.require_head().vocabulary_logits(hidden[[row for row, _ in some]]).cpu()
             for (_, writer), logits_V in zip(some, logits_NV, strict=True):
-                writer.write(logits_V)
+                self.stats.tokens_written += writer.write(logits_V)
         if embeds:
             values_ND = self.runner.normed(hidden[[row for row, _ in embeds]]).cpu().numpy()
             for (_, embedder), values_D in zip(embeds, values_ND, strict=True):

@@ -29,11 +29,15 @@ AnyLabels = Labels | LabelSet | Sequence[str]
 
 
 class Stats(msgspec.Struct):
-    """Counters since the engine opened. `prompt_tokens` is what one prompt at a time would have computed."""
+    """Counters since the engine opened. `prompt_tokens` is what one prompt at a time would have computed.
+
+    `tokens_written` are those of texts, which only an engine in this process counts.
+    """
 
     prompts: int = 0
     prompt_tokens: int = 0
     tokens_computed: int = 0
+    tokens_written: int = 0
     steps: int = 0
 
     @property

@@ -67,7 +67,7 @@ class RadixCache:
     """Prefixes shared by block: `insert` finds or makes the path of a sequence, `release` lets go of it.
 
     `hit_tokens` were found here, computed or promised to another request; `missed_tokens` were not, and were given
-    room; `evicted_tokens` had been computed and made room.
+    room; what comes `again` counts as neither. `evicted_tokens` had been computed and made room.
     """
 
     def __init__(self, pool: BlockPool) -> None:
@@ -78,7 +78,7 @@ class RadixCache:
         self._clock = 0
         self.root = Node((), 0, None, [])
 
-    def insert(self, tokens: Tokens) -> Node:
+    def insert(self, tokens: Tokens, again: bool = False) -> Node:
         """The node at which `tokens` end, its path locked until `release`; splits and allocates as needed.
 
         Raises OutOfBlocks, and locks nothing, when there is no room even after evicting what nobody uses.
@@ -94,8 +94,9 @@ class RadixCache:
                 raise
             leaf.users += 1
             node = leaf
-        self.hit_tokens += found
-        self.missed_tokens += len(tokens) - found
+        if not again:
+            self.hit_tokens += found
+            self.missed_tokens += len(tokens) - found
         return node
 
     def match(self, tokens: Tokens) -> int:
@@ -173,6 +174,11 @@ class RadixCache:
             node = stack.pop()
             yield node
             stack += node.children.values()
+
+    def evict_all(self) -> None:
+        """Make room by dropping everything; nobody uses any of it."""
+        self.evicted_tokens += sum(node.computed for node in self.nodes())
+        self.clear()
 
     def clear(self) -> None:
         """Forget everything and free every block; for when the weights change or a step has failed."""

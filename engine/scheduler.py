@@ -174,15 +174,15 @@ class Scheduler:
         return best, first
 
     def _admit(self, request: Request) -> bool:
-        missed = self.cache.missed_tokens
+        missed, again = self.cache.missed_tokens, request.missed >= 0
         try:
-            request.leaf = self.cache.insert(request.tokens)
+            request.leaf = self.cache.insert(request.tokens, again)
         except OutOfBlocks:
             if self.running:
                 return False
-            self.cache.clear()  # nobody uses it, and a prefix cut in many places holds more blocks than it needs
-            request.leaf = self.cache.insert(request.tokens)
-        if request.missed < 0:
+            self.cache.evict_all()  # a prefix cut in many places holds more blocks than it needs
+            request.leaf = self.cache.insert(request.tokens, again)
+        if not again:
             request.missed = self.cache.missed_tokens - missed
         return True
 

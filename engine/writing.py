@@ -47,18 +47,28 @@ class Writer(Request):
         settled = self.written.settled
         return settled[: len(settled) - self.written.begun(self.sampling.stop)]
 
-    def write(self, logits_V: torch.Tensor) -> None:
-        """Choose the next token from the model's logits (float32, on CPU), and answer if it was the last."""
+    def write(self, logits_V: torch.Tensor) -> bool:
+        """Choose the next token from the model's logits (float32, on CPU), and answer if it was the last.
+
+        Whether there was one to choose.
+        """
         log_sum = logits_V.logsumexp(0)
         if not log_sum.isfinite():
-            return self.finish("non_finite")
+            self.finish("non_finite")
+            return False
         if self.form and not self.logprobs:
             self.form = self.form.copy()
         allowed_V = self.form.allowed() if self.form else None
         if allowed_V is not None and not allowed_V.any():
-            return self.finish("length")  # no token can bring the text to its form
+            self.finish("length")  # no token can bring the text to its form
+            return False
         token = choose(logits_V, self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)), allowed_V)
         self.logprobs.append(self._logprob(logits_V, log_sum, token))
+        self._go_on(token)
+        return True
+
+    def _go_on(self, token: int) -> None:
+        """Take the token chosen, and answer if it was the last."""
         self.next_token = token
         ends = token in self.end_ids
         if ends and not self.sampling.ignore_eos:

@@ -147,13 +147,16 @@ def test_requests_that_go_on_all_end_as_they_would_alone_whenever_they_come_and_
         steps += 1
         assert steps < 100_000 // budget  # nobody waits for ever
     assert len(ended) + len(given_up) == len(arrivals) == len({*map(id, ended), *map(id, given_up)})
-    for request, (_, tokens, more, *_) in zip(
-        (request for request, _ in goals.values()), sorted(arrivals, key=lambda a: a[0]), strict=True
-    ):
+    ordered = sorted(arrivals, key=lambda arrival: arrival[0])
+    for (request, _), (_, tokens, more, *_) in zip(goals.values(), ordered, strict=True):
         alone = tokens
         while len(alone) < len(tokens) + more:
             alone += (next_token(alone),)
         assert request.tokens == alone[: len(request.tokens)] and (request in given_up or request.tokens == alone)
+    admitted = [(r, more) for (r, _), (_, _, more, *_) in zip(goals.values(), ordered, strict=True) if r.missed >= 0]
+    assert cache.missed_tokens == sum(request.missed for request, _ in admitted)  # however often one was sent back
+    if not given_up:
+        assert cache.hit_tokens + cache.missed_tokens == sum(len(r.tokens) - more for r, more in admitted)
     assert all(node.users == 0 for node in cache.nodes())
     cache.clear()
     assert cache.pool.free == cache.pool.usable
@@ -225,6 +228,7 @@ def test_a_full_pool_that_an_old_prefix_fragments_still_admits_a_request_that_fi
         step = scheduler.schedule()
         memory.run(step)
         scheduler.complete(step)
+    assert cache.evicted_tokens == 1
 
 
 @given(batches, st.integers(1, 9), st.integers(1, 12))
