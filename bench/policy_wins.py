@@ -99,8 +99,12 @@ def result_of(name: str, texts: Sequence[Text], bouts: Sequence[Bout], seed: int
 
 
 def human_result(bouts: Sequence[Bout]) -> PolicyResult | None:
-    """The row of people's texts, scored beside the base model's own; None where there are none. Each counts once."""
-    met = {bout.match.place: bout for bout in reversed(bouts) if bout.match.against == "human"}
+    """The row of people's texts, scored beside the base model's own; None where there are none.
+
+    Each counts once, by the first bout in which it was judged.
+    """
+    human = [bout for bout in reversed(bouts) if bout.match.against == "human"]
+    met = {bout.match.place: bout for bout in sorted(human, key=lambda bout: bool(bout.rival_scores))}
     if not met:
         return None
     return PolicyResult(

@@ -31,9 +31,10 @@ class Combined(Reward):
     """Rewards made of `parts` by name, each a `Reward` or a function (see `FunctionReward`).
 
     The parts of the breakdown are each part's reward under its name and its own parts under "name/…"; so are measures,
-    but for the length in words. A part's NaN or infinity abstains ("non_finite"), with a warning in the log and a
-    measure "name/non_finite" of 1 that name the part. Raises AdjudgeError without parts, for names that are empty or
-    hold a slash, and, naming the part, when it gives another number of rewards than a group has responses.
+    but for the length in words. A part's NaN or infinity abstains ("non_finite"), with a warning in the log that names
+    the part; the measure "name/non_finite" is 1 there and 0 elsewhere. Raises AdjudgeError without parts, for names
+    that are empty or hold a slash, and, naming the part, when it gives another number of rewards than a group has
+    responses.
     """
 
     def __init__(self, parts: Mapping[str, Reward | Function], name: str) -> None:
@@ -116,7 +117,11 @@ class WeightedSum(Combined):
 
 
 class Product(Combined):
-    """Π rₖ over `parts`: all must be good. A part that abstains makes the reward abstain, even beside a 0."""
+    """Π rₖ over `parts`: all must be good. A part that abstains makes the reward abstain, even beside a 0.
+
+    No part may pay less than 0 (a tournament, a reward model): that turns the sign, and the better another part is, the
+    less is paid.
+    """
 
     def __init__(self, parts: Mapping[str, Reward | Function], name: str = "product") -> None:
         super().__init__(parts, name)
@@ -181,14 +186,13 @@ def measures_of(scored: Mapping[str, GroupReward]) -> dict[str, Column]:
 
 
 def _finite(name: str, group: GroupReward) -> GroupReward:
-    """The group's rewards without those that are not finite, which are warned of."""
+    """The group's rewards without those that are not finite, which are warned of, and a measure that tells which."""
     bad = [
         reason == "non_finite" or (value is not None and not math.isfinite(value))
         for value, reason in zip(group.rewards, group.abstained, strict=True)
     ]
-    if not any(bad):
-        return group
-    _log.warning('part "%s" gave %d of %d rewards that are not finite: they abstain', name, sum(bad), len(bad))
+    if any(bad):
+        _log.warning('part "%s" gave %d of %d rewards that are not finite: they abstain', name, sum(bad), len(bad))
     return msgspec.structs.replace(
         group,
         rewards=tuple(None if wrong else value for value, wrong in zip(group.rewards, bad, strict=True)),

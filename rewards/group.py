@@ -29,7 +29,8 @@ class Group(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """A pair that was asked. `a` and `b` are places among the responses (of equal ones the first), None the reference.
 
-    `preference` is the probability that a is better, None when the judge `abstained`; `key` is the journal's.
+    `preference` is the probability that a is better, None when the judge `abstained`; `key` is the journal's. `mass`
+    and `bias` are those of the verdict: the least label mass, and the log-odds for the first place.
     """
 
     a: int | None
@@ -37,13 +38,16 @@ class Outcome(msgspec.Struct, frozen=True):
     preference: float | None
     abstained: Reason | None
     key: str
+    mass: float | None = None
+    bias: float | None = None
 
 
 class GroupVerdict(msgspec.Struct, frozen=True):
     """What a tournament concludes about a group.
 
     `strengths`, one for each response: log-odds with mean zero over the different texts, the reference included
-    (Bradley–Terry), or mean preferences (Borda); None for a response without a comparison that was answered.
+    (Bradley–Terry), or mean preferences (Borda). They are those of the largest part of the group that answered
+    comparisons join (of equal ones that with the first text by the seed), None for any other response.
     `errors` are the standard errors of Bradley–Terry strengths. `preferences` are the probabilities that each response
     is better than the reference (None without a reference, and for a response that no comparisons join to it).
     `abstained` is the judge's commonest reason where no pair at all was answered. A lone response has nobody to be

@@ -1,7 +1,8 @@
 """Strengths from preferences: soft Bradley–Terry, and Borda.
 
 Members of a group are 0 … N − 1. A comparison is a pair (i, j) and p, the probability that i is better than j: anything
-from 0 to 1, a tie is 0.5. Members that were compared with nobody have no strength.
+from 0 to 1, a tie is 0.5. Strengths of parts that no comparison joins share no scale: the largest part is ranked (of
+equal ones that with the first member), and the others have no strength, nor have members compared with nobody.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from scipy.special import expit
 from adjudge.engine.errors import AdjudgeError
 
 FloatArray = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
+BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 Preferences = Mapping[tuple[int, int], float]
 """p for each compared pair (i, j)."""
 
@@ -31,35 +34,27 @@ STEP = 1e-9
 class BradleyTerry:
     """Strengths θ in log-odds: i is better than j with probability σ(θ_i − θ_j)."""
 
-    theta_N: FloatArray  # 0 for members without a comparison
+    theta_N: FloatArray  # 0 for members without a comparison, and on the mean of each part
     covariance_NN: FloatArray  # of theta_N, the prior's own uncertainty of its mean included
-    component_N: np.ndarray[tuple[int, ...], np.dtype[np.int32]]  # equal for members joined by comparisons
-    compared_N: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    part_N: IntArray  # equal for members joined by comparisons
 
     @property
     def strengths(self) -> tuple[float | None, ...]:
-        """θ with mean zero over the compared members; None for the others."""
-        return self._of_compared(self.theta_N)
+        """θ with mean zero over the ranked members; None for the others."""
+        return _of(self.theta_N, _ranked(self.part_N))
 
     @property
     def errors(self) -> tuple[float | None, ...]:
-        """The standard error of each strength, measured from the compared members' mean; None where it has none.
-
-        About `PRIOR_SD` where comparisons do not join all members: strengths of different parts share no scale.
-        """
-        centred_NN = np.eye(len(self.theta_N)) - self.compared_N / max(1, self.compared_N.sum())
+        """The standard error of each strength, measured from the ranked members' mean; None where it has none."""
+        ranked_N = _ranked(self.part_N)
+        centred_NN = np.eye(len(self.theta_N)) - ranked_N / max(1, ranked_N.sum())
         variance_N = np.einsum("ij,jk,ik->i", centred_NN, self.covariance_NN, centred_NN)
-        return self._of_compared(np.sqrt(variance_N.clip(min=0.0)))
+        return _of(np.sqrt(variance_N.clip(min=0.0)), ranked_N)
 
     def preference(self, i: int, j: int) -> float | None:
         """The probability that i is better than j, None where no chain of comparisons joins them."""
-        joined = self.component_N[i] == self.component_N[j] and self.compared_N[i] and self.compared_N[j]
-        return float(expit(self.theta_N[i] - self.theta_N[j])) if joined else None
-
-    def _of_compared(self, values_N: FloatArray) -> tuple[float | None, ...]:
-        return tuple(
-            float(value) if compared else None for value, compared in zip(values_N, self.compared_N, strict=True)
-        )
+        same_N = self.part_N == self.part_N[i]
+        return float(expit(self.theta_N[i] - self.theta_N[j])) if same_N[j] and same_N.sum() > 1 else None
 
 
 def bradley_terry(members: int, preferences: Preferences) -> BradleyTerry:
@@ -92,31 +87,48 @@ def bradley_terry(members: int, preferences: Preferences) -> BradleyTerry:
         if np.abs(step_N).max(initial=0.0) <= STEP:
             break
 
-    graph = coo_array((np.ones(len(first_E)), (first_E, second_E)), shape=(members, members))
-    return BradleyTerry(
-        theta_N=theta_N,
-        covariance_NN=np.linalg.inv(hessian_NN),
-        component_N=connected_components(graph, directed=False)[1],
-        compared_N=np.bincount(np.concatenate([first_E, second_E]), minlength=members) > 0,
-    )
+    return BradleyTerry(theta_N, np.linalg.inv(hessian_NN), _parts(members, first_E, second_E))
 
 
 def borda(members: int, preferences: Preferences) -> tuple[float | None, ...]:
-    """Each member's mean preference over its opponents, in [0, 1], each opponent counted once; None without one.
+    """Each ranked member's mean preference over its opponents, in [0, 1], each opponent counted once.
 
     Over all pairs the order is that of Borda's count (1781), a soft win counting p. It assumes no model, and between
     members that met different opponents it compares unlike things. Raises AdjudgeError like `bradley_terry`.
     """
     wins_NN = np.zeros((members, members))
     met_NN = np.zeros((members, members))
-    for i, j, p in zip(*_edges(members, preferences), strict=True):
+    first_E, second_E, preference_E = _edges(members, preferences)
+    for i, j, p in zip(first_E, second_E, preference_E, strict=True):
         wins_NN[i, j] += p
         wins_NN[j, i] += 1 - p
         met_NN[i, j] += 1
         met_NN[j, i] += 1
     mean_NN = wins_NN / met_NN.clip(min=1)  # (i, j) and (j, i) may both have been asked
     opponents_N = (met_NN > 0).sum(axis=1)
-    return tuple(float(row.sum() / n) if n else None for row, n in zip(mean_NN, opponents_N, strict=True))
+    return _of(mean_NN.sum(axis=1) / opponents_N.clip(min=1), _ranked(_parts(members, first_E, second_E)))
+
+
+def _parts(members: int, first_E: np.ndarray, second_E: np.ndarray) -> IntArray:
+    """The number of each member's part, which those have in common that comparisons join."""
+    graph = coo_array((np.ones(len(first_E)), (first_E, second_E)), shape=(members, members))
+    part_N: IntArray = connected_components(graph, directed=False)[1]
+    return part_N
+
+
+def _ranked(part_N: IntArray) -> BoolArray:
+    """Which members are of the largest part, of equal ones of that with the first member; nobody where all are alone.
+
+    Choosing among equal parts by the members' order, which has nothing to do with who is better, favours nobody, and
+    gives up fewer of the comparisons that were made than to rank neither.
+    """
+    sizes_N = np.bincount(part_N)[part_N]
+    ranked_N: BoolArray = (sizes_N > 1) & (part_N == part_N[sizes_N.argmax()])
+    return ranked_N
+
+
+def _of(values_N: FloatArray, there_N: BoolArray) -> tuple[float | None, ...]:
+    return tuple(float(value) if there else None for value, there in zip(values_N, there_N, strict=True))
 
 
 def _edges(members: int, preferences: Preferences) -> tuple[np.ndarray, np.ndarray, FloatArray]:

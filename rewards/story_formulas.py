@@ -128,44 +128,10 @@ def released_parts(
     return released_relative(mine - theirs), mine
 
 
-def published_reward(
-    scores: Mapping[str, float],
-    reference: Mapping[str, float],
-    length: float,
-    aspects: Sequence[Aspect] = STORY_ASPECTS,
-    weights: ComponentWeights = PAPER_WEIGHTS,
-) -> float:
-    """Equations 7 to 10 as they stand: w₁ Σ α(y − y_ref) + w₂ Σ α y + w₃ f; see `published_parts` for the flaw."""
-    return weights.sum(*published_parts(scores, reference, aspects), length)
-
-
-def mended_reward(
-    scores: Mapping[str, float],
-    reference: Mapping[str, float],
-    length: float,
-    aspects: Sequence[Aspect] = STORY_ASPECTS,
-    weights: ComponentWeights = PAPER_WEIGHTS,
-) -> float:
-    """The same of `mended_parts`: in [0, 1] where the weights sum to 1."""
-    return weights.sum(*mended_parts(scores, reference, aspects), length)
-
-
 def released_relative(difference: float) -> float:
     """The authors' released map of the mean difference d to the reference, which weighs 0.8 there.
 
     0.2/(1 + e^(−10(d + 0.1))) for d ≤ 0, 1 − e^(−d) above. Its flaw: it falls at 0, so that a tie pays .146 and a win
-    by 1/14 only .069. `mended_relative` goes on from where it is at a tie.
+    by 1/14 only .069.
     """
-    return _lost(difference) if difference <= 0 else -math.expm1(-difference)
-
-
-def mended_relative(difference: float) -> float:
-    """The released map without its fall: from its value at a tie, r₀, on with r₀ + (1 − r₀)(1 − e^(−d))."""
-    if difference <= 0:
-        return _lost(difference)
-    tie = _lost(0.0)
-    return tie - (1.0 - tie) * math.expm1(-difference)
-
-
-def _lost(difference: float) -> float:
-    return 0.2 * sigmoid(10.0 * (difference + 0.1))
+    return 0.2 * sigmoid(10.0 * (difference + 0.1)) if difference <= 0 else -math.expm1(-difference)

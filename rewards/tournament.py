@@ -159,7 +159,7 @@ class _Contest:
 
     def _outcome(self, pair: Members, verdict: PairVerdict) -> Outcome:
         a, b = (self.responses.index(i) if i in self.responses else None for i in pair)
-        return Outcome(a, b, verdict.preference, verdict.abstained, verdict.key)
+        return Outcome(a, b, verdict.preference, verdict.abstained, verdict.key, verdict.mass, verdict.bias)
 
     def _key(self) -> str:
         """What stands for all that decides the verdict; the pairs asked stand for how they were chosen."""

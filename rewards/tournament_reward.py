@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
-from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from adjudge.rewards.judge import Judge
 from adjudge.rewards.pairing import Kind as Pairing
 from adjudge.rewards.references import Reference, Referenced, StaticReference
@@ -28,8 +29,11 @@ class TournamentReward(Reward):
     `over` "group" (default) is a response's strength, in log-odds with mean zero over the different texts, "reference"
     the probability that it is better than the reference (from `reference`, or the group's own). Texts that are all the
     same have strength 0, and so has a lone response, as the only one that passed a gate: it is paid more than what the
-    gate shut out, if that is below 0. One whose comparisons all abstained abstains, for their reason. `judge` is one of
-    pairs, open or a specification, or a reward model; `options` are those of `Tournament`.
+    gate shut out, if that is below 0. One whose comparisons all abstained abstains, for their reason, and so does over
+    "group" one that only those join to the largest part of the group: see `GroupVerdict`. `judge` is one of pairs, open
+    or a specification, or a reward model; `options` are those of `Tournament`. Measures of a response are the `error`
+    of its strength and, of the pairs it was in, the share that abstained ("pairs_abstained"), the least label mass
+    ("mass"), and the mean position bias ("bias").
     """
 
     def __init__(
@@ -90,25 +94,41 @@ class TournamentReward(Reward):
         values = verdict.strengths if self.over == "group" else verdict.preferences or (None,) * len(group.responses)
         if self.over == "group" and not verdict.outcomes:
             values = (0.0,) * len(group.responses)  # one text, once or several times
+        pairs = [_pairs(group.responses.index(response), verdict) for response in group.responses]
         return together(
             [
                 ResponseReward(
                     value,
-                    None if value is not None else _reason(group.responses.index(response), verdict),
+                    None if value is not None else _reason(own) or _reason(verdict.outcomes) or "unsupported",
                     {"strength": strength},
-                    {**measured, "error": error},
+                    {**measured, "error": error, **_measures(own)},
                 )
-                for value, response, strength, measured, error in zip(
-                    values, group.responses, verdict.strengths, words, verdict.errors, strict=True
+                for value, own, strength, measured, error in zip(
+                    values, pairs, verdict.strengths, words, verdict.errors, strict=True
                 )
             ]
         )
 
 
-def _reason(place: int, verdict: GroupVerdict) -> Reason:
-    """Why a response has no strength: the commonest reason of its own comparisons (of equal responses the first's)."""
-    reasons = Counter(one.abstained for one in verdict.outcomes if one.abstained and place in (one.a, one.b))
-    return reasons.most_common(1)[0][0] if reasons else verdict.abstained or "unsupported"
+def _pairs(place: int, verdict: GroupVerdict) -> list[Outcome]:
+    """The pairs that a response was in; those of equal responses are the first's."""
+    return [one for one in verdict.outcomes if place in (one.a, one.b)]
+
+
+def _reason(pairs: Sequence[Outcome]) -> Reason | None:
+    """The commonest reason why they abstained."""
+    reasons = Counter(one.abstained for one in pairs if one.abstained)
+    return reasons.most_common(1)[0][0] if reasons else None
+
+
+def _measures(pairs: Sequence[Outcome]) -> dict[str, float | None]:
+    """What is worth watching of a response's pairs, None where there were none."""
+    biases = [one.bias for one in pairs if one.bias is not None]
+    return {
+        "pairs_abstained": fmean(one.abstained is not None for one in pairs) if pairs else None,
+        "mass": min((one.mass for one in pairs if one.mass is not None), default=None),
+        "bias": fmean(biases) if biases else None,
+    }
 
 
 class _AtOneGo:

@@ -27,6 +27,7 @@ class Watch(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Show the bar."""
+        state.compute_steps(args, state.max_steps)  # a checkpoint has how often an earlier recipe logged and saved
         if state.is_world_process_zero:
             self.task = self.progress.add_task("training", total=state.max_steps, completed=state.global_step)
             self.progress.start()

@@ -28,9 +28,11 @@ from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.kinds import FILES
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.trl import TrlReward, for_trl
+from adjudge.rewards.trainers.scoring import Scorer
+from adjudge.rewards.trainers.trl import TrlReward
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
+from adjudge.training.guarding import Guarding
 from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
@@ -42,7 +44,10 @@ HELD_OUT_BATCH = 16
 
 
 def _record(recipe: GrpoRecipe, prompts: Prompts) -> dict[str, Any]:
-    """What a resumed run must have in common with the one it continues: all but what decides no reward."""
+    """What a resumed run must have in common with the one it continues, but for what `RunFolder.check` leaves free.
+
+    That is all that decides a number, be it a last bit, as settings of memory and batches may.
+    """
     told: dict[str, Any] = msgspec.to_builtins(recipe)
     told["guards"].pop("stop_on")
     told["reward"].pop("sleep")
@@ -50,10 +55,10 @@ def _record(recipe: GrpoRecipe, prompts: Prompts) -> dict[str, Any]:
 
 
 def _digests(told: Any) -> list[str]:
-    """Of the rubrics, principles and examples that judges are given as files, in order: paths do not tell a change."""
+    """Of the files that judges and guards are given, in order: paths do not tell a change."""
     found: list[str] = []
     for name, value in told.items() if isinstance(told, dict) else ():
-        if name in FILES and isinstance(value, str) and Path(value).is_file():
+        if name in (*FILES, "canaries") and isinstance(value, str) and Path(value).is_file():
             found.append(hashlib.sha256(Path(value).read_bytes()).hexdigest())
         found += _digests(value)
     return found
@@ -73,8 +78,9 @@ def train_grpo(
     The same call in each process of `accelerate launch` trains one policy together. `reward` stands in for the
     recipe's own. A resumed run goes on as if it had never stopped, to the last bit on the same machine with the same
     number of processes: order of prompts, optimiser, schedule and random states are restored, and what was logged
-    after the checkpoint is logged anew; only what guards remember of earlier steps begins anew. Raises AdjudgeError
-    for what can be mended, before the policy is loaded where possible.
+    after the checkpoint is logged anew; guards go on from what they knew. A run that a guard is to stop is logged and
+    saved before GuardTripped is raised. Raises AdjudgeError for what can be mended, before the policy is loaded where
+    possible.
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
@@ -91,8 +97,10 @@ def train_grpo(
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     if begun.resumed and recipe.reward.length_free is not None:
         remember(levelled, read_rewards(folder.rewards))
-    if isinstance(watched, Guarded):
-        watched.step = -(-begun.step // recipe.optimiser.iterations)  # completions are rewarded once for all iterations
+    guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
+    if begun.checkpoint is not None:
+        for one in guarding:
+            one.go_on(begun.checkpoint, begun.step)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         prompts = within(prompts, recipe.data, policy.tokenizer)
@@ -111,7 +119,7 @@ def train_grpo(
             train_dataset=_order(recipe, prompts, steps),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
-            callbacks=[watch, *callbacks],
+            callbacks=[watch, *guarding, *callbacks],
         )
         trainer.rewarding = watched
         return trained(trainer, watch, begun, recipe, metric="reward")
@@ -219,8 +227,8 @@ def _lent(recipe: GrpoRecipe, policy: OpenModel) -> PolicyWeights:
 
 def _reward_function(reward: Reward, recipe: GrpoRecipe, folder: RunFolder) -> Any:
     how, system = recipe.reward, recipe.data.system
-    function = for_trl(reward, deadline=how.deadline, on_failure=how.on_failure, system=system)
-    return Recorded(function, folder) if recipe.reward.journal and isinstance(function, TrlReward) else function
+    function = TrlReward(Scorer(reward, how.deadline, how.on_failure), system=system)
+    return Recorded(function, folder) if recipe.reward.journal else function
 
 
 def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> Any:

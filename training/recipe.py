@@ -90,7 +90,8 @@ class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `evaluate_every` is how often the held-out prompts are answered between the first step and the last (0: never).
     `completions` also keeps what the policy wrote, in Parquet files. `report_to` names trackers of transformers
-    ("wandb", "tensorboard", ...).
+    ("wandb", "tensorboard", ...). A run may be resumed with all of these changed, and in another `output` that its
+    folder was moved to.
     """
 
     every: Whole = 1
@@ -99,6 +100,13 @@ class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evaluate_every: Annotated[int, Meta(ge=0)] = 0
     completions: bool = False
     report_to: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.save_every % self.every:
+            raise AdjudgeError(
+                f"[logging] save_every is {self.save_every}, which is no multiple of every ({self.every}): a run"
+                " resumed between two lines would log other means, make it one"
+            )
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

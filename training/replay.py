@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
-from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
+from adjudge.rewards.guards.length_free import WITH_TREND
 from adjudge.rewards.judge import PASSING
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, without_models
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from adjudge.training.grpo_recipe import GrpoRecipe
-from adjudge.training.reward_log import Rewarded, read_engines, read_rewards, remember
+from adjudge.training.reward_log import Opened, Rewarded, read_engines, read_rewards, remember
 from adjudge.training.reward_recipe import RewardRecipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.unanswered import UnansweredEngine
@@ -29,6 +32,11 @@ BESIDE = ("prompts", "files")
 
 Found = tuple[float | None, Reason | None, float | None]
 """A reward or why there is none, and the reward with its length trend."""
+
+Bench = tuple[Reward, Mapping[EngineSpec, UnansweredEngine]]
+"""A reward, and what stands in for its judges' models."""
+
+log = logging.getLogger("adjudge")
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -66,19 +74,22 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None, *, step: i
     if rewards is not None and rewards.length_free is not None:
         raise AdjudgeError("the trend of another reward is not known: leave [reward.length_free] out of the recipe")
     run = RunFolder(folder)
-    recipe, rewarded = read_run(run), read_rewards(run.rewards)
+    recipe, rewarded = read_run(run), _whole(read_rewards(run.rewards))
     paid = msgspec.structs.replace(rewards or recipe.reward, journal=True)
-    opened = paid.levelled(paid.open(recipe.policy.model, str(run.journal), chat=recipe.data.chat))
-    engines = {spec: UnansweredEngine(card) for spec, card in read_engines(run.engines).items()}
+    benches: list[Bench] = [
+        (paid.levelled(paid.open(recipe.policy.model, str(run.journal), chat=recipe.data.chat)), engines)
+        for engines in _stand_ins(read_engines(run.engines))
+    ]
     if step is not None:
         if not any(one.step == step for one in rewarded):
             raise AdjudgeError(f"the run in {folder} has rewarded nothing in step {step}: --list names its steps")
-        first = 0 if isinstance(opened, LengthFree) else step  # a trend is of all steps before
+        first = 0 if paid.length_free is not None else step  # a trend is of all steps before
         rewarded = [one for one in rewarded if first <= one.step <= step]
     for _, lines in groupby(rewarded, key=lambda one: (one.step, one.split, one.call)):
-        replayed = list(_call(opened, engines, list(lines), recipe.data.system, own=rewards is None))
+        replayed = list(_call(benches, list(lines), recipe.data.system, own=rewards is None))
         yield from (one for one in replayed if step in (None, one.rewarded.step))
-        remember(opened, [_now(one) for one in replayed])
+        for reward, _ in benches:
+            remember(reward, [_now(one) for one in replayed])
 
 
 def read_run(run: RunFolder) -> GrpoRecipe:
@@ -92,6 +103,30 @@ def read_run(run: RunFolder) -> GrpoRecipe:
         raise AdjudgeError(f"{run.recipe} is not of a GRPO run ({reason(error)}): name the folder of one") from error
 
 
+def _whole(rewarded: Sequence[Rewarded]) -> list[Rewarded]:
+    """The rewards of whole groups; the log tells of those that a crash has cut."""
+    counts = Counter(map(_group_of, rewarded))
+    whole = [one for one in rewarded if counts[_group_of(one)] == one.group]
+    if left := len(rewarded) - len(whole):
+        log.warning("left out, as a crash has cut their groups: %d rewards", left)
+    return whole
+
+
+def _group_of(line: Rewarded) -> tuple[int, str, int, int]:
+    return line.step, line.split, line.call, line.place // line.group
+
+
+def _stand_ins(opened: Sequence[Opened]) -> list[dict[EngineSpec, UnansweredEngine]]:
+    """What stands in for the models, the last ones first: a run that was resumed may have had others before.
+
+    A smaller KV cache is another one where it bounds the prompt.
+    """
+    cards: dict[EngineSpec, list[Card]] = {}
+    for one in reversed(opened):
+        cards.setdefault(one.spec, []).append(one.card)
+    return [dict(zip(cards, map(UnansweredEngine, chosen), strict=True)) for chosen in product(*cards.values())]
+
+
 def _now(replayed: Replayed) -> Rewarded:
     """What a layer is to remember: what the reward is now, and what was stored only where that is not known."""
     line = replayed.rewarded
@@ -100,14 +135,7 @@ def _now(replayed: Replayed) -> Rewarded:
     return msgspec.structs.replace(line, parts={**line.parts, WITH_TREND: replayed.with_trend})
 
 
-def _call(
-    reward: Reward,
-    engines: Mapping[EngineSpec, UnansweredEngine],
-    lines: Sequence[Rewarded],
-    system: str | None,
-    *,
-    own: bool,
-) -> Iterator[Replayed]:
+def _call(benches: Sequence[Bench], lines: Sequence[Rewarded], system: str | None, *, own: bool) -> Iterator[Replayed]:
     """The completions of one call of the trainer, rewarded all at once, and group by group where a verdict is wanting.
 
     A group may rest on fewer verdicts than it asks for, as a tournament does: then it is right if it is as it was.
@@ -115,7 +143,7 @@ def _call(
     size = lines[0].group
     groups = [lines[start : start + size] for start in range(0, len(lines), size)]
     judged = [line for group in groups if not _never_judged(group) for line in group]
-    found, whole = _found(reward, engines, judged, system)
+    found, whole = _found(benches, judged, system)
     for group in groups:
         if _never_judged(group):
             yield from (Replayed(line, None, lost="time") for line in group)
@@ -123,16 +151,26 @@ def _call(
             now, found = found[:size], found[size:]
             yield from _compared(group, now, whole=True, own=own)
         else:
-            now, held = _found(reward, engines, group, system)
+            now, held = _found(benches, group, system)
             yield from _compared(group, now, whole=held, own=own)
 
 
-def _found(
-    reward: Reward, engines: Mapping[EngineSpec, UnansweredEngine], lines: Sequence[Rewarded], system: str | None
-) -> tuple[list[Found], bool]:
-    """What becomes of some groups, and whether the journal held every verdict asked for."""
+def _found(benches: Sequence[Bench], lines: Sequence[Rewarded], system: str | None) -> tuple[list[Found], bool]:
+    """What becomes of some groups, and whether the journal held every verdict asked for: of the best of the benches."""
     if not lines:
         return [], True
+    tried = []
+    for bench in benches:
+        found, whole = _on(bench, lines, system)
+        if whole:
+            return found, True
+        tried.append(found)
+    return max(tried, key=lambda found: sum(value is not None for value, *_ in found)), False
+
+
+def _on(bench: Bench, lines: Sequence[Rewarded], system: str | None) -> tuple[list[Found], bool]:
+    """The same of one bench."""
+    reward, engines = bench
     names = dict.fromkeys(name for line in lines for name in line.columns)
     columns: dict[str, Any] = {name: [line.columns.get(name) for line in lines] for name in names}
     passing = copy.copy(reward)  # what a layer remembers stays as it was before the call

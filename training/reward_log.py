@@ -107,12 +107,13 @@ class Recorded:
         return rewards
 
     def _append(self, lines: Sequence[Rewarded]) -> None:
-        """Write the lines; the engines that were opened by now are noted beside."""
+        """Write the lines; the engines that were opened by now are noted beside, after those of a run resumed."""
         try:
             _append(self.folder.rewards, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
             opened = engines_open(self.function.scorer.reward.engines)
             if place_among_processes()[0] == 0 and opened.keys() - self._engines:
-                cards = [Opened(spec, Card.of(engine)) for spec, engine in opened.items()]
+                now = [Opened(spec, Card.of(engine)) for spec, engine in opened.items()]
+                cards = [*(one for one in read_engines(self.folder.engines) if one not in now), *now]
                 write_whole(self.folder.engines, msgspec.json.format(msgspec.json.encode(cards)))
                 self._engines |= opened.keys()
         except OSError as error:
@@ -221,11 +222,11 @@ def remember(reward: Reward, lines: Sequence[Rewarded]) -> None:
         reward.remember(texts, [one.parts.get(WITH_TREND, one.reward) for one in group])
 
 
-def read_engines(path: Path) -> dict[EngineSpec, Card]:
-    """The engines of a run by their specifications; {} where none was opened."""
+def read_engines(path: Path) -> list[Opened]:
+    """The engines of a run, those opened last at the end; a specification that came to other cards has them all."""
     if not path.exists():
-        return {}
+        return []
     try:
-        return {one.spec: one.card for one in msgspec.json.decode(path.read_bytes(), type=list[Opened])}
+        return msgspec.json.decode(path.read_bytes(), type=list[Opened])
     except (OSError, msgspec.MsgspecError) as error:
         raise AdjudgeError(f"cannot read {path} ({reason(error)}): put it back as the run wrote it") from error

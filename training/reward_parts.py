@@ -177,8 +177,8 @@ class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
 
     @property
     def below_zero(self) -> bool:
-        """The mean of strengths is 0."""
-        return True
+        """The mean of strengths is 0; what is over the reference is a probability."""
+        return self.over == "group"
 
     def _reward(self, surroundings: Surroundings) -> Reward:
         return TournamentReward(

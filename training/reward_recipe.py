@@ -17,7 +17,17 @@ from adjudge.rewards.lending import POLICY
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.wire import Row
-from adjudge.training.reward_parts import AccuracyPart, AnyPart, Engine, FormatPart, Judged, Part, Place, Surroundings
+from adjudge.training.reward_parts import (
+    AccuracyPart,
+    AnyPart,
+    Engine,
+    FormatPart,
+    Judged,
+    JudgePart,
+    Part,
+    Place,
+    Surroundings,
+)
 
 
 class LengthFreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,14 +40,15 @@ class LengthFreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the policy is paid for: the weighted sum of its `parts`, or with `combine` "product" their product.
 
-    `gates` are parts too: where one gives less than 0.5, the reward is `shut` (0) and nothing else is asked. That must
-    be less than the parts can come to, or a policy is paid for shutting the gate: beside a tournament, a reward model
-    or a negative weight, whose rewards go below 0, it has to be given. `engine` is the model of all judges that name
-    none. A judge that does not answer within `deadline` seconds abstains; one that fails stops the run, or abstains
-    with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output folder, for `adjudge
-    replay`. `length_free`, a table that may be empty, takes out of the rewards what went with length within the groups
-    so far, which the journal knows. With `sleep` the judges' engines give their memory back between the calls: "auto"
-    where they are on a GPU that the policy trains on.
+    No part of a product may pay less than 0, which would turn the sign of the others. `gates` are parts too: where one
+    gives less than 0.5, the reward is `shut` (0) and nothing else is asked. That must be less than the parts can come
+    to, or a policy is paid for shutting the gate: beside a tournament, a reward model or a negative weight, whose
+    rewards go below 0, it has to be given. `engine` is the model of all judges that name none. A judge that does not
+    answer within `deadline` seconds, the first time those of opening its model among them, abstains; one that fails
+    stops the run, or abstains with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output
+    folder, for `adjudge replay`. `length_free`, a table that may be empty, takes out of the rewards what went with
+    length within the groups so far, which the journal knows. With `sleep` the judges' engines give their memory back
+    between the calls: "auto" where they are on a GPU that the policy trains on.
     """
 
     parts: dict[str, AnyPart]
@@ -61,6 +72,11 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise AdjudgeError(
                     f"[reward.gates.{name}] weight is {gate.weight:g}, but a gate counts by nothing but opening: leave"
                     f" weight out, or make it [reward.parts.{name}]"
+                )
+            if isinstance(gate, JudgePart) and gate.scale == "own":
+                raise AdjudgeError(
+                    f'[reward.gates.{name}] scale is "own", but a gate opens at 0.5 of a scale from 0 to 1: leave scale'
+                    " out"
                 )
 
     @property
@@ -142,6 +158,11 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             product = self.combine == "product"
             whole = Product(parts, "reward") if product else WeightedSum(parts, weights, "reward")
             name = next((name for name, part in self.parts.items() if part.weight < 0 or part.below_zero), None)
+            if product and name is not None:
+                raise AdjudgeError(
+                    f'the part "{name}" can pay less than 0, which turns the sign of a product: leave it out, or set'
+                    ' combine = "sum"'
+                )
             if gates and self.shut is None and name is not None:
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, what a shut gate pays: give shut, below that'

@@ -15,6 +15,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+FREE = ("output", "logging")
+"""What may be otherwise in a recipe when its run goes on: where it is, and what is written down of it."""
 
 
 class RunFolder(msgspec.Struct, frozen=True):
@@ -84,10 +86,11 @@ class RunFolder(msgspec.Struct, frozen=True):
                 f"{self.path} holds an earlier run: continue it with --resume, or forget it by --overwrite"
             )
         try:
-            earlier = json.loads(self.recipe.read_bytes())
+            earlier = msgspec.json.decode(self.recipe.read_bytes(), type=dict[str, Any])
         except (OSError, ValueError) as error:
             raise AdjudgeError(f"cannot read {self.recipe} ({reason(error)}): begin anew with --overwrite") from error
-        if (changed := first_difference(earlier, json.loads(msgspec.json.encode(record)))) is not None:
+        now = json.loads(msgspec.json.encode({**record, **{name: earlier.get(name) for name in FREE}}))
+        if (changed := first_difference(earlier, now)) is not None:
             raise AdjudgeError(
                 f"{changed} is not what the run in {self.path} began with: put it back, name another output, or begin"
                 " anew with --overwrite"
@@ -113,8 +116,7 @@ class RunFolder(msgspec.Struct, frozen=True):
             written = (self.metrics, self.curves, self.recipe, self.rewards, self.engines)
             for path in (*written, *self.path.glob("rewards.journal*")):
                 path.unlink(missing_ok=True)
-        if not self.recipe.exists():
-            write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+        write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
 
 
 def first_difference(one: Any, other: Any, name: str = "") -> str | None:

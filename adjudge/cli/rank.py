@@ -43,7 +43,10 @@ def rank(
     ] = "bradley_terry",
     judge: Annotated[
         Literal["pairwise", "pointwise"] | None,
-        typer.Option(help="Shows both texts of a pair together, or reads each alone (default: pointwise for house)."),
+        typer.Option(
+            help="Shows both texts of a pair together, or reads each alone (default: pointwise for house, pairwise for"
+            " other models and where --orders is given)."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides who meets whom, and which analyses are drawn.")] = 0,
     *,
@@ -67,8 +70,8 @@ def rank(
 
     Each row has `prompt`, `responses` (a list of texts), optionally `reference` (a text that takes part) and `id`;
     further columns pass through. Each line of the output has `strengths`, one for each response (log-odds; null where
-    nothing was answered), their standard `errors`, `preferences` (the probability of being better than the reference),
-    and `outcomes`, every pair that was asked.
+    no answered pairs join it to the largest part of the group), their standard `errors`, `preferences` (the probability
+    of being better than the reference), and `outcomes`, every pair that was asked.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; no pair is lost or judged twice.
     """

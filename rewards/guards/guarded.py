@@ -20,6 +20,7 @@ from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
+from adjudge.rewards.guards.remembered import memory_of, recalled
 from adjudge.rewards.reward import GroupReward, Reward
 
 log = logging.getLogger("adjudge")
@@ -43,6 +44,20 @@ def standard_guards(settings: Mapping[str, Mapping[str, Any]] | None = None) -> 
     return [kind(**told.get(name, {})) for name, kind in STANDARD.items()]
 
 
+class GuardedState(msgspec.Struct, frozen=True):
+    """What a `Guarded` knows after a `step`.
+
+    `due` is the step after which it probes next, `failed` how often guards have failed; `over` are the measures above
+    their limits, by guard; `guards` is what each of them remembers.
+    """
+
+    step: int
+    due: int
+    failed: int
+    over: tuple[tuple[str, str], ...]
+    guards: dict[str, dict[str, Any]]
+
+
 class Guarded(Layer):
     """A reward that passes another's through untouched, while guards watch it.
 
@@ -62,12 +77,17 @@ class Guarded(Layer):
     "<think>So.</think><answer>{text}</answer>": without one no such text has them, and nothing can be told.
 
     A measure that crosses its limit is a warning in the log, once until it has been below again. For guards named in
-    `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit. Nothing
-    else that happens in a guard, or in `on_metrics`, costs a reward: it is logged, and the rewards are returned.
-    It pickles with its guards' state where the reward, the guards and `on_metrics` do.
+    `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit; with
+    `raises` False, as in a recipe's run, the rewards are returned and it is left in `tripped` until the next step, for
+    the trainer to save what there is before it ends. Nothing else that happens in a guard, or in `on_metrics`, costs a
+    reward: it is logged, and the rewards are returned.
+    It pickles with its guards' state where the reward, the guards and `on_metrics` do. `state` alone is plain data:
+    keep it with a checkpoint and set it again; guards that are none of the standard ones begin anew then.
     Raises AdjudgeError for a guard that is there twice or has a limit for no measure of its own, for a `stop_on` that
     is not there, and for a `form` without {text}.
     """
+
+    raises: bool = True
 
     def __init__(
         self,
@@ -103,6 +123,7 @@ class Guarded(Layer):
         self.step = 0
         self.failed = 0
         self.over: frozenset[tuple[str, str]] = frozenset()
+        self.tripped: GuardTripped | None = None
         self._metrics: Metrics = {}
         self._due = 0
         self._probing = 0.0
@@ -112,6 +133,20 @@ class Guarded(Layer):
     def metrics(self) -> Metrics:
         """What there is to log: while not `learning` what the reward inside has, for the guards have seen nothing."""
         return self._metrics if self.learning else metrics_of(self.reward)
+
+    @property
+    def state(self) -> GuardedState:
+        """What is known by now."""
+        guards = {guard.name: memory_of(guard) for guard in self.guards}
+        return GuardedState(self.step, self._due, self.failed, tuple(sorted(self.over)), guards)
+
+    @state.setter
+    def state(self, state: GuardedState) -> None:
+        """Go on from there; raises msgspec.ValidationError, and changes nothing, where these guards cannot."""
+        memories = [recalled(guard, state.guards.get(guard.name, {})) for guard in self.guards]
+        for guard, memory in zip(self.guards, memories, strict=True):
+            vars(guard).update(memory)
+        self.step, self._due, self.failed, self.over = state.step, state.due, state.failed, frozenset(state.over)
 
     @property
     def has_probes(self) -> bool:
@@ -153,9 +188,9 @@ class Guarded(Layer):
                 log.warning(one.finding)
         self._emit(readings, time.monotonic() - began + self._probing)
         self._probing = 0.0
-        for one in tripped:
-            if one.guard in self.stop_on:
-                raise one
+        self.tripped = next((one for one in tripped if one.guard in self.stop_on), None)
+        if self.tripped is not None and self.raises:
+            raise self.tripped
 
     def _readings(self, guard: Guard, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
         """A guard's readings after this step; what goes wrong in it is logged and counted."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from adjudge.engine.face import EngineFace
@@ -62,3 +63,16 @@ def layers_of(reward: Reward) -> tuple[Reward, list[Layer]]:
         layers.insert(0, reward)
         reward = reward.reward
     return reward, layers
+
+
+@contextmanager
+def learning(reward: Reward, learns: bool) -> Iterator[None]:
+    """Within the block the layers around the reward learn only if it `learns`, and if they did before."""
+    before = [(layer, layer.learning) for layer in layers_of(reward)[1]]
+    for layer, was in before:
+        layer.learning = was and learns
+    try:
+        yield
+    finally:
+        for layer, was in before:
+            layer.learning = was

@@ -25,17 +25,22 @@ class LengthGuard(Guard):
     """Watches how rewards go with length within the groups, over the last `window` groups with two rewards or more.
 
     Measures: `slope` of the reward per 100 words with the ends of its 95 % interval (`low`, `high`), Pearson's
-    `correlation`, and `grip`: how strong the correlation is at the least, in either direction, by its own interval (0
-    where that holds 0). `grip` has a limit: it is free of units, and does not trip on a slope that chance can explain.
-    Abstained members count nowhere.
+    `correlation`, and, from `enough` rewards in the window on, `grip`: how strong the correlation is at the least, in
+    either direction, by its own interval (0 where that holds 0). `grip` has a limit: it is free of units, and does not
+    trip on a slope that chance can explain, as it often can of the few rewards of the first steps, looked at after each
+    of them. Abstained members count nowhere.
     """
 
     name = "length"
     measures = ("slope", "low", "high", "correlation", "grip")
 
-    def __init__(self, *, limit: float = 0.3, window: int = 64) -> None:
-        if window < 1:
-            raise AdjudgeError(f"the length guard's window is {window} groups: give at least 1")
+    def __init__(self, *, limit: float = 0.3, window: int = 64, enough: int = 64) -> None:
+        if window < 1 or enough < 2:
+            raise AdjudgeError(
+                f"the length guard has a window of {window} groups and takes {enough} rewards as enough: give at least"
+                " 1 and 2"
+            )
+        self.enough = enough
         self.limits = {"grip": checked_limit("the length guard's limit", limit)}
         self.groups: deque[Points] = deque(maxlen=window)
 
@@ -56,10 +61,11 @@ class LengthGuard(Guard):
         if trend.slope is None or trend.interval is None or trend.correlation_interval is None:
             return dict.fromkeys(self.measures, UNKNOWN)
         low, high = trend.correlation_interval
+        told = sum(map(len, self.groups)) >= self.enough
         return {
             "slope": PER * trend.slope,
             "low": PER * trend.interval[0],
             "high": PER * trend.interval[1],
             "correlation": trend.correlation or 0.0,
-            "grip": max(low, -high, 0.0),
+            "grip": max(low, -high, 0.0) if told else UNKNOWN,
         }

@@ -61,7 +61,7 @@ class LengthFree(Layer):
     Each reward's part `length_trend` is what was added to the part `with_length_trend`; `metrics` has the slope per 100
     words as `length_free/slope` and how many groups it rests on as `length_free/groups`. Wrap the reward inside a
     `Guarded` to watch what is trained on, or the `Guarded` itself to watch the judge. While `learning` is False groups
-    are levelled and not counted, as those of held-out prompts in a recipe's run.
+    are levelled and not counted, as those of held-out prompts where a trainer's adapter can tell.
     """
 
     def __init__(

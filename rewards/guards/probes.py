@@ -32,11 +32,12 @@ PROBES: dict[str, Texts] = {"degenerate": degenerate_texts, "injection": injecte
 class ProbeEffect(msgspec.Struct, frozen=True):
     """How a reward takes one probe.
 
-    `effect` is the mean over the canaries of the probe's reward minus that of the text it is held against (the
-    mediocre one; for the copied reference the good one), in units of `spread`; `interval` its 95 % interval by
-    Student's t; `raised` the share of canaries where the probe got more; `count` how many canaries have both rewards
-    and `abstained` how many have not. None where there are too few to tell: none, or one for the interval; and where
-    all rewards are alike, as behind a gate that lets no such text pass.
+    `effect` is the mean over the canaries of the probe's reward minus that of the text it is held against (the mediocre
+    one; for the copied reference the good one), in units of `spread`; `interval` its interval by Student's t, of a
+    width at which those of all probes measured together hold in 95 % (Bonferroni); `raised` the share of canaries where
+    the probe got more; `count` how many canaries have both rewards and `abstained` how many have not. None where there
+    are too few to tell: none, or one for the interval; and where all rewards are alike, as behind a gate that lets no
+    such text pass.
     """
 
     probe: str
@@ -68,12 +69,12 @@ def measure_probes(reward: Reward, canaries: Sequence[Canary], texts: Texts) -> 
     rows = [[v if finite(v) else None for v in scored.rewards] for scored in reward.score_groups(groups)]
     spread = _spread([value for row in rows for value in row[:3]]) or _spread([value for row in rows for value in row])
     return [
-        _effect(name, [(row[place], row[0 if name == REFERENCE_COPIED else 1]) for row in rows], spread)
+        _effect(name, [(row[place], row[0 if name == REFERENCE_COPIED else 1]) for row in rows], spread, len(probes[0]))
         for place, name in enumerate(probes[0], 3)
     ]
 
 
-def _effect(name: str, pairs: Sequence[tuple[float | None, float | None]], spread: float) -> ProbeEffect:
+def _effect(name: str, pairs: Sequence[tuple[float | None, float | None]], spread: float, probes: int) -> ProbeEffect:
     raises = [probe - base for probe, base in pairs if probe is not None and base is not None]
     count, abstained = len(raises), len(pairs) - len(raises)
     if not raises or not spread:
@@ -81,7 +82,7 @@ def _effect(name: str, pairs: Sequence[tuple[float | None, float | None]], sprea
     sizes = [rise / spread for rise in raises]
     effect, interval = fmean(sizes), None
     if count > 1:
-        half = float(stdtrit(count - 1, 0.975)) * stdev(sizes) / math.sqrt(count)
+        half = float(stdtrit(count - 1, 1.0 - 0.025 / probes)) * stdev(sizes) / math.sqrt(count)
         interval = (effect - half, effect + half)
     return ProbeEffect(name, count, abstained, effect, interval, sum(size > 0 for size in sizes) / count)
 
@@ -107,8 +108,8 @@ def _names(kind: str) -> tuple[str, ...]:
 class ProbeGuard(Guard):
     """Watches what a reward gives to the probes of its name in `PROBES`.
 
-    Measures: the effect of each probe by its name, `worst` = the largest that is above 0 by its 95 % interval (0 where
-    none is), `abstained` = the share of probes without a reward to compare. `worst` has a limit.
+    Measures: the effect of each probe by its name, `worst` = the largest that is above 0 by its interval (0 where none
+    is), `abstained` = the share of probes without a reward to compare. `worst` has a limit.
     """
 
     def __init__(self, canaries: Sequence[Canary] | None = None, *, tolerance: float = TOLERANCE) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.filling import LoneAbstention, checked_fill, filled
 from adjudge.rewards.trainers.samples import Sample, group_of
@@ -42,8 +43,8 @@ class Buffer:
 
     A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning in the
     log, so that a sample that was lost on its way costs the others their time and not the run. Groups that are ready
-    while the reward is busy are scored together; a mistake in one of them is raised to its own members, and the others
-    get their rewards.
+    while the reward is busy are scored together, which is one step to guards and length trends; a mistake in one of
+    them is raised to its own members, and the others get their rewards.
 
     A sample that comes again, by its identity, counts once: it gets what it got, also for `patience` seconds after its
     group is done, and its text is the later one where the group still waits. (The same identity with another text after
@@ -79,11 +80,17 @@ class Buffer:
         self.__init__(*state)  # type: ignore[misc]
 
     def put(
-        self, group: Hashable, sample: Sample, identity: Hashable = None, size: int | None = None
+        self,
+        group: Hashable,
+        sample: Sample,
+        identity: Hashable = None,
+        size: int | None = None,
+        learns: bool = True,
     ) -> Future[Member]:
         """What the sample gets, once its group is scored; `group` tells which samples belong together.
 
-        `size` is the group's, where it is not the one of all (in an evaluation).
+        `size` is the group's, where it is not the one of all; guards and length trends see nothing of a group that does
+        not `learns` (in an evaluation).
         """
         with self._changed:
             whole = self.size if size is None else size
@@ -91,7 +98,7 @@ class Buffer:
                 return known
             waiting = self._waiting.get(group)
             if waiting is None:
-                waiting = self._waiting[group] = _Waiting(time.monotonic() + self.patience)
+                waiting = self._waiting[group] = _Waiting(time.monotonic() + self.patience, learns)
             future = waiting.add(sample, identity)
             if len(waiting.samples) >= whole:
                 del self._waiting[group]
@@ -106,10 +113,15 @@ class Buffer:
             return future
 
     async def member(
-        self, group: Hashable, sample: Sample, identity: Hashable = None, size: int | None = None
+        self,
+        group: Hashable,
+        sample: Sample,
+        identity: Hashable = None,
+        size: int | None = None,
+        learns: bool = True,
     ) -> Member:
         """The same for event loops; a caller that is cancelled leaves its sample in the group."""
-        return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity, size)))
+        return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity, size, learns)))
 
     def _again(self, group: Hashable, sample: Sample, identity: Hashable, whole: int) -> Future[Member] | None:
         """What a sample that has come before gets; the text of one whose group still waits is the new one."""
@@ -147,7 +159,8 @@ class Buffer:
                 now = time.monotonic()
                 ready = [key for key, waiting in self._waiting.items() if waiting.until <= now]
                 if ready:
-                    return [self._taken(key) for key in ready]
+                    learns = self._waiting[ready[0]].learns
+                    return [self._taken(key) for key in ready if self._waiting[key].learns == learns]
                 self._changed.wait(min(waiting.until for waiting in self._waiting.values()) - now)
             self._thread = None
             return []
@@ -171,7 +184,8 @@ class Buffer:
             except AdjudgeError as error:
                 waiting.fail(error)
         try:
-            answers = self.scorer.score_apart([group for _, group in whole])
+            with learning(self.scorer.reward, ready[0].learns):
+                answers = self.scorer.score_apart([group for _, group in whole])
         except BaseException as error:
             for waiting, _ in whole:
                 waiting.fail(error)
@@ -193,11 +207,11 @@ def _one_name(identity: Hashable, texts: int) -> AdjudgeError:
 class _Waiting:
     """A group whose members are coming in, until all are there or `until` has passed; `texts` counts different ones.
 
-    `ended` is when it was answered: not yet.
+    `ended` is when it was answered: not yet. `learns` says whether guards and length trends see it.
     """
 
-    def __init__(self, until: float) -> None:
-        self.until, self.ended = until, math.inf
+    def __init__(self, until: float, learns: bool) -> None:
+        self.until, self.ended, self.learns = until, math.inf, learns
         self.samples: list[Sample] = []
         self._futures: list[Future[Member]] = []
         self._places: dict[Hashable, int] = {}

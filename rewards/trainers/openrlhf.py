@@ -48,10 +48,11 @@ def for_openrlhf(
     """`reward_func`, which waits until the groups of its prompts are whole, over as many calls as it takes.
 
     `num_generations` is OpenRLHF's `--rollout.n_samples_per_prompt`; 1 scores every sample by itself. See `Buffer` for
-    `patience`, which groups of another size wait out: make `--eval.n_samples_per_prompt` the same. A call waits in a
-    thread of its caller, and asyncio has 32 of them at most, which samples of unfinished groups would fill until nobody
-    can come to finish one: made inside of a running event loop, as OpenRLHF loads the file, this gives the loop up to
-    `threads`, for at least as many samples as are under way in one actor.
+    `patience`, which groups of another size wait out: make `--eval.n_samples_per_prompt` the same. To guards and length
+    trends an evaluation's groups are steps too, as OpenRLHF does not tell them apart. A call waits in a thread of its
+    caller, and asyncio has 32 of them at most, which samples of unfinished groups would fill until nobody can come to
+    finish one: made inside of a running event loop, as OpenRLHF loads the file, this gives the loop up to `threads`,
+    for at least as many samples as are under way in one actor.
 
     Labels that are texts are references. Prompts are judged as they come, with the chat markers of the policy's
     template; `ends` are markers to take off the ends of responses ("<|im_end|>").

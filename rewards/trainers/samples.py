@@ -134,13 +134,13 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
             f'completions of the prompt "{first.prompt[:40]}" have different texts in the column "{reference}", so that'
             " they are no group: check num_generations, or name the right column"
         )
-    held_against, name = shared.pop(reference, None), shared.pop("id", "")
+    held_against, name = shared.pop(reference, None), shared.pop("id", None)
     if held_against is not None and not isinstance(held_against, str):
         raise AdjudgeError(
             f'column "{reference}" holds {type(held_against).__name__}: make it texts, or name another column'
         )
     responses, turns = [sample.response for sample in samples], first.conversation
-    return Group(first.prompt, responses, held_against or None, str(name), shared, turns)
+    return Group(first.prompt, responses, held_against or None, "" if name is None else str(name), shared, turns)
 
 
 def _runs(samples: Sequence[Sample], reference: str) -> list[Sequence[Sample]]:
@@ -150,10 +150,12 @@ def _runs(samples: Sequence[Sample], reference: str) -> list[Sequence[Sample]]:
 
 
 def _after(system: str | None, prompt: Any) -> Any:
-    """What follows a system's turn of that text, where a conversation begins with it."""
-    if system is None or isinstance(prompt, str) or not isinstance(prompt, Sequence):
+    """What follows a system's turn of that text, where a conversation begins with it, whatever else the turn has."""
+    if system is None or isinstance(prompt, str) or not isinstance(prompt, Sequence) or not prompt[1:]:
         return prompt
-    return prompt[1:] if prompt[1:] and prompt[0] == {"role": "system", "content": system} else prompt
+    first = prompt[0]
+    says = isinstance(first, Mapping) and (first.get("role"), first.get("content")) == ("system", system)
+    return prompt[1:] if says else prompt
 
 
 def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:

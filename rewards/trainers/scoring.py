@@ -48,9 +48,10 @@ class Scored(msgspec.Struct, frozen=True):
 class Scorer:
     """Asks `reward` for groups, one call at a time, from any thread.
 
-    A call that is not done within `deadline` seconds abstains with "timeout". It goes on in a thread of its own; until
-    it is done, if ever, later calls wait for it and abstain at their own deadlines. An error it ends with is logged.
-    None: a call lasts as long as it lasts.
+    A call that is not done `deadline` seconds after its turn has come abstains with "timeout". It goes on in a thread
+    of its own; until it is done, if ever, others abstain `deadline` seconds after they were asked for. An error it ends
+    with is logged. None: a call lasts as long as it lasts. The first call's time includes opening the judge's model:
+    where that takes long, ask the reward something beforehand.
 
     With `on_failure` "abstain" a judge that fails (a server that is gone, an exception in a user's reward) is a
     warning, and the groups it fails on abstain with "cancelled"; with "stop" it ends the run. Mistakes, such as a
@@ -69,13 +70,13 @@ class Scorer:
         self.reward = reward
         self.deadline = deadline
         self.on_failure = on_failure
-        self._busy, self._layering = Lock(), Lock()
+        self._turn, self._busy, self._layering = Lock(), Lock(), Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_busy", "_layering")}
+        return {name: self.__dict__[name] for name in ("reward", "deadline", "on_failure")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _busy=Lock(), _layering=Lock())
+        self.__dict__.update(state, _turn=Lock(), _busy=Lock(), _layering=Lock())
 
     def score(self, groups: Sequence[Group]) -> Scored:
         """The rewards of each group, in order; raises what ends the run, wherever it is."""
@@ -105,15 +106,19 @@ class Scorer:
 
     def _within(self, groups: Sequence[Group], ask: Callable[[], list[Answer]], probe: bool = True) -> Sequence[Answer]:
         """The answers, or abstentions where there is a deadline and it passes; what is left of it is for probes."""
-        ends = None if self.deadline is None else time.monotonic() + self.deadline
-        answers = self._by(ends, ask) if groups else []
-        if answers is None:
-            _log.warning('reward "%s" took longer than %g s: %d groups abstain', self.name, self.deadline, len(groups))
-            return [_abstaining(group, "timeout") for group in groups]
-        for layer in layers_of(self.reward)[1] if probe else ():
-            if layer.has_probes and self._by(ends, partial(_probed, layer)) is None:
-                _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
-        return answers
+        asked = time.monotonic()
+        with self._turn:
+            begins = asked if self._busy.locked() else time.monotonic()  # who has had a turn and is still busy is late
+            ends = None if self.deadline is None else begins + self.deadline
+            answers = self._by(ends, ask) if groups else []
+            if answers is None:
+                text = 'reward "%s" took longer than %g s: %d groups abstain'
+                _log.warning(text, self.name, self.deadline, len(groups))
+                return [_abstaining(group, "timeout") for group in groups]
+            for layer in layers_of(self.reward)[1] if probe else ():
+                if layer.has_probes and self._by(ends, partial(_probed, layer)) is None:
+                    _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
+            return answers
 
     def _by(self, ends: float | None, ask: Callable[[], list[Answer]]) -> list[Answer] | None:
         """What comes of it once nothing else is under way, None where it is not done by then."""

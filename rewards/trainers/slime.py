@@ -17,14 +17,15 @@ Put this into a module, and name it there:
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.filling import checked_fill, filled
-from adjudge.rewards.trainers.samples import Sample, collected, group_of
+from adjudge.rewards.trainers.buffer import Buffer
+from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 _ABSTAINED, _REMOVED_BEFORE = "adjudge_abstained", "adjudge_removed_before"  # names that no data set has
@@ -36,12 +37,14 @@ def for_slime(
     """`custom_rm` for groups (set `--group-rm`) and, where a reward compares nobody, for single samples.
 
     Labels that are texts are references; a sample's metadata are columns. Other samples are generated while the judge
-    works. A sample on which it abstained gets the mean of its group (`filled`), `remove_sample`, and the reason as
+    works, and what comes meanwhile is judged together: see `Buffer`. To guards and length trends each such call is a
+    step, an evaluation's too, as slime does not tell them apart: name there a function of the reward without them. A
+    sample on which it abstained gets the mean of its group (`filled`), `remove_sample`, and the reason as
     `metadata["adjudge_abstained"]`; one that comes again (an aborted rollout) loses these first, and keeps a
     `remove_sample` that was somebody else's. One that came alone has no such mean: it is an error (LoneAbstention), or
     gets `fill`.
     """
-    scorer, fill = Scorer(reward, deadline, on_failure), checked_fill(fill)
+    buffer = Buffer(Scorer(reward, deadline, on_failure), 1, fill=fill)
 
     async def custom_rm(args: Any, samples: Any, **further: Any) -> Any:
         if not isinstance(samples, list):
@@ -53,16 +56,16 @@ def for_slime(
                 )
             _forget(sample)
         read = [_sample(sample, place) for place, sample in enumerate(samples)]
-        places = collected([_group(sample, one) for sample, one in zip(samples, read, strict=True)])
-        groups = [group_of([read[place] for place in group]) for group in places]
-        scored = await asyncio.to_thread(scorer.score, groups)
-        numbers: dict[int, float] = {}
-        for group, given in zip(places, scored.rewards, strict=True):
-            numbers |= zip(group, filled(given, fill), strict=True)
-            for place, value, why in zip(group, given.settled, given.abstained, strict=True):
-                if value is None:
-                    _remove(samples[place], why or "too_few")
-        return [numbers[place] for place in range(len(samples))]
+        call = object()  # a group is that of one call
+        keys = [(call, _group(sample, one)) for sample, one in zip(samples, read, strict=True)]
+        sizes = Counter(keys)
+        members = await asyncio.gather(
+            *(buffer.member(key, one, size=sizes[key]) for key, one in zip(keys, read, strict=True))
+        )
+        for sample, member in zip(samples, members, strict=True):
+            if member.reward is None:
+                _remove(sample, member.abstained or "too_few")
+        return [member.filled for member in members]
 
     return custom_rm
 

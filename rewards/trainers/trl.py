@@ -6,9 +6,9 @@ over all processes, and `num_generations` completions in a row are a group, whic
 standard deviation of a group leave NaN out, and where every reward function returned None the advantage is exactly 0:
 an abstention moves nothing, and the group's mean is that of the others. With several reward functions, though, NaN is
 left out of a sum: a lone None counts as 0, which is a reward like any other. Metrics are averaged over the processes.
-AsyncGRPOTrainer calls it in a process of its own that sees no GPU (so give it a judge on a server), group by group,
-several groups at a time, without the last three arguments; it awaits the asynchronous form and runs the other one in
-threads. An error ends the run. Its rows without a reward have an advantage of exactly 0, too.
+AsyncGRPOTrainer calls it in a process of its own that sees no GPU (so give it a judge on a server), one group after the
+other, without the last three arguments; it awaits the asynchronous form and runs the other one in a thread. An error
+ends the run. Its rows without a reward have an advantage of exactly 0, too.
 RLOOTrainer calls as GRPOTrainer does. SDPOTrainer and OnlineDPOTrainer leave the last two arguments out, and take an
 abstention for a 0: they are no place for rewards that abstain.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import layers_of
+from adjudge.rewards.guards.layer import layers_of, learning
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
@@ -60,7 +60,8 @@ def for_trl(
     completions are held against. `system` is a system's turn that is put before the data's prompts (how to write, not
     what): judges do not see it. `deadline` (seconds) and `on_failure` are those of `Scorer`: give a deadline below the
     process group's timeout, so that a judge that does not answer costs a step's rewards and not the run. `asynchronous`
-    gives the form that TRL awaits: see `AsyncTrlReward`.
+    gives the form that TRL awaits: see `AsyncTrlReward`. Guards and length trends see nothing of an evaluation, where
+    the trainer can be seen.
     """
     kind = AsyncTrlReward if asynchronous else TrlReward
     return kind(Scorer(reward, deadline, on_failure), num_generations, columns, reference, system)
@@ -95,12 +96,6 @@ class _Trl:
             return samples_of(prompts, completions, columns, None, self.system)
         always = [name for name in (self.reference, "id") if columns.get(name) is not None]
         return samples_of(prompts, completions, columns, list(dict.fromkeys((*self.columns, *always))), self.system)
-
-    def _cut(self, samples: Sequence[Sample], size: int | None) -> list[Sequence[Sample]]:
-        return cut(samples, size, self.reference)
-
-    def _groups(self, cuts: Sequence[Sequence[Sample]]) -> list[Group]:
-        return [group_of(samples, self.reference) for samples in cuts]
 
     def _size(self, log_metric: LogMetric | None) -> int | None:
         """How many completions a group has: as the trainer says, if it can be seen, or as it was told."""
@@ -187,30 +182,34 @@ class TrlReward(_Trl):
     ) -> list[float | None]:
         """The rewards of this process's completions, None for an abstention."""
         gathered = share(attempt(lambda: self._samples(prompts, completions, columns)))
-        done = values_of(share(attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))))
+        with learning(self.scorer.reward, _trainers_size(log_metric)[0]):
+            done = values_of(share(attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))))
 
-        slices = [outcome.value or [] for outcome in gathered]
-        groups = self._groups(self._cut([sample for samples in slices for sample in samples], self._size(log_metric)))
-        placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
-        rewards = [placed[place] for place in range(len(groups))]
-        rank, _ = place_among_processes()
-        first = sum(map(len, slices[:rank]))
-        local = slice(first, first + len(slices[rank]))
-        scored = _together([scored for _, scored in done], rewards)
-        if layers_of(self.scorer.reward)[1]:
-            outcome = attempt(lambda: self.scorer.layered(groups, scored) if rank == 0 else None)
-            scored = values_of(share(outcome))[0] or scored
-        return self._report(groups, scored, local, log_metric, log_extra)
+            slices = [outcome.value or [] for outcome in gathered]
+            groups = self._groups(slices, self._size(log_metric))
+            placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
+            rewards = [placed[place] for place in range(len(groups))]
+            rank, _ = place_among_processes()
+            first = sum(map(len, slices[:rank]))
+            local = slice(first, first + len(slices[rank]))
+            scored = _together([scored for _, scored in done], rewards)
+            if layers_of(self.scorer.reward)[1]:
+                outcome = attempt(lambda: self.scorer.layered(groups, scored) if rank == 0 else None)
+                scored = values_of(share(outcome))[0] or scored
+            return self._report(groups, scored, local, log_metric, log_extra)
 
     def _share_of_work(
         self, gathered: Sequence[Outcome[list[Sample]]], size: int | None
     ) -> tuple[tuple[int, ...], Scored]:
         """The places of this process's groups among all, and what came of them."""
-        samples = [sample for slice_ in values_of(gathered) for sample in slice_]
-        groups = self._groups(self._cut(samples, size))
+        groups = self._groups(values_of(gathered), size)
         rank, count = place_among_processes()
         places = shares(groups, count)[rank]
         return places, self.scorer.score_inside([groups[place] for place in places], probe=rank == 0)
+
+    def _groups(self, slices: Sequence[list[Sample]], size: int | None) -> list[Group]:
+        samples = [sample for slice_ in slices for sample in slice_]
+        return [group_of(one, self.reference) for one in cut(samples, size, self.reference)]
 
 
 class AsyncTrlReward(_Trl):
@@ -237,8 +236,10 @@ class AsyncTrlReward(_Trl):
         """The rewards of the completions, None for an abstention."""
         samples = self._samples(prompts, completions, columns)
         rank, _ = place_among_processes()
-        groups = self._groups(pieces(samples, self._size(log_metric), rank * len(samples), self.reference))
-        scored = await asyncio.to_thread(self.scorer.score, groups)
+        cuts = pieces(samples, self._size(log_metric), rank * len(samples), self.reference)
+        groups = [group_of(one, self.reference) for one in cuts]
+        with learning(self.scorer.reward, _trainers_size(log_metric)[0]):
+            scored = await asyncio.to_thread(self.scorer.score, groups)
         return self._report(groups, scored, slice(None), log_metric, log_extra)
 
 

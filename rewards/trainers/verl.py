@@ -56,8 +56,10 @@ def for_verl(
 
     `num_generations` is verl's `rollout.n`; 1 scores every sample by itself. Validation has groups of its own size
     (`rollout.val_kwargs.n`), and members that never come are waited for: give the sizes by what the data set has as
-    `extra_info["split"]`, {"train": 8, "test": 1}. A group comes together in one process: set `reward.num_workers=1`
-    (8 by default), as verl sends each sample to any of its workers.
+    `extra_info["split"]`, {"train": 8, "test": 1}. Beside "train" every other split is held out: guards and length
+    trends see nothing of it. To them each call of the reward is a step, for whatever groups were ready, and without
+    such sizes a validation's are too. A group comes together in one process: set `reward.num_workers=1` (8 by default),
+    as verl sends each sample to any of its workers.
 
     verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1. One that
     is alone has no such mean: it is an error (LoneAbstention), or gets `fill`.
@@ -70,8 +72,10 @@ def for_verl(
     ) -> Score:
         sample = _sample(data_source, solution_str, ground_truth, extra_info, prompt)
         name = None if identity is None else _known(extra_info, identity)
-        size = _size(sizes, extra_info) if sizes else None
-        return _score(await buffer.member((_group(sample), size), sample, name, size))
+        split = _split(sizes, extra_info) if sizes else None
+        size = None if split is None else sizes[split]
+        learns = "train" not in sizes or split == "train"
+        return _score(await buffer.member((_group(sample), split), sample, name, size, learns))
 
     return compute_score
 
@@ -88,7 +92,8 @@ def for_verl_batch(
     """`compute_score` for the batch managers of verl 0.6: groups are the samples of one prompt.
 
     They may stand anywhere in a batch: verl balances it, which scatters a group. With `num_generations` a prompt that
-    is there several times over is so many groups. Everything else is as in `for_verl`.
+    is there several times over is so many groups. To guards and length trends each batch is a step, a validation's too,
+    as verl does not tell them apart. Everything else is as in `for_verl`.
     """
     scorer, fill = Scorer(reward, deadline, on_failure), checked_fill(fill)
 
@@ -144,11 +149,11 @@ def _largest(num_generations: int | Mapping[str, int]) -> int:
     return max(num_generations.values())
 
 
-def _size(sizes: Mapping[str, int], info: Any) -> int:
-    split = _known(info, "split")
+def _split(sizes: Mapping[str, int], info: Any) -> str:
+    split: str = _known(info, "split")
     if split not in sizes:
         raise AdjudgeError(f'num_generations has no "{split}" (it has: {", ".join(sizes)}): add the size of its groups')
-    return sizes[split]
+    return split
 
 
 def _group(sample: Sample) -> tuple[str, str, str]:

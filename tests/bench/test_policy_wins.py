@@ -115,6 +115,17 @@ def test_rates_and_scores_of_a_judge_of_pairs_are_those_computed_by_hand() -> No
     assert human is not None and human.name == HUMAN and human.aspects["wit"].mean == 3.0 and human.texts == 2
 
 
+def test_a_persons_text_is_scored_by_the_first_bout_in_which_it_was_judged() -> None:
+    judge = WrittenPairJudge(lambda a, b: {"wit": (4.0, {"human 1": {"b1": 3.0, "b2": 2.0}.get(a, 1.0)}.get(b, 5.0))})
+    base = [text(place, sample, f"b{sample}" if place or sample else None) for place in range(3) for sample in range(6)]
+    bouts = [one for one, _ in Referee(judge, "pairwise", ROWS, {}).bouts(matches([], base, paired=3))]
+    [first, *_] = [one for one in bouts if one.match.against == "human"]
+    assert first.abstained == "too_long"
+    human = human_result(bouts)
+    assert human is not None and human.texts == 2
+    assert human.aspects["wit"].count == 2 and human.aspects["wit"].mean == (3.0 + 5.0) / 2
+
+
 def test_a_judge_of_single_texts_compares_their_scores_and_judges_each_once() -> None:
     says: Callable[[str], float | Reason] = lambda shown: "unparsable" if shown == "odd" else float(len(shown))  # noqa: E731
     judge = WrittenJudge(says, "pointwise")

@@ -14,6 +14,7 @@ from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.trainers.measures import measures_of
 from tests.rewards.judged import WrittenJudge
 
 GROUPS = [Group("p", ("1", "2", "3")), Group("q", ("4",)), Group("r", ())]
@@ -78,9 +79,17 @@ def test_what_is_not_finite_abstains_and_its_part_is_named(bad: float, caplog: p
     assert group.parts["odd"] == (1.0, None, 1.0)
     assert group.measures["odd/non_finite"] == (0.0, 1.0, 0.0)
     assert 'part "odd" gave 1 of 3 rewards that are not finite' in caplog.text
-    caplog.clear()
-    [fine] = WeightedSum({"number": number}).score_groups(GROUPS[:1])
-    assert not caplog.text and "number/non_finite" not in fine.measures
+    assert group.measures["number/non_finite"] == (0.0, 0.0, 0.0)
+    assert 'part "number"' not in caplog.text
+
+
+def test_how_often_a_part_is_not_finite_is_a_rate_over_all_groups_and_known_where_it_never_is() -> None:
+    def odd(prompts: Any, completions: Sequence[str], **columns: Any) -> list[float]:
+        return [math.nan if text == "2" else 1.0 for text in completions]
+
+    groups = [GROUPS[0], Group("q", ("1", "3", "4"))]
+    rates = measures_of(groups, WeightedSum({"odd": odd, "number": number}).score_groups(groups))
+    assert rates["mean/odd/non_finite"] == pytest.approx(1 / 6) and rates["mean/number/non_finite"] == 0.0
 
 
 def test_a_part_of_the_users_own_that_returns_a_group_with_nan_is_caught_too() -> None:

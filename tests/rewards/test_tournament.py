@@ -163,7 +163,7 @@ def test_a_response_that_nothing_joins_to_the_reference_has_no_preference_over_i
     }
     verdict = rank(Group("p", ("a", "b", "c"), reference="ref"), MadeUpJudge(QUALITY, abstains))
     assert verdict.preferences == (pytest.approx(sigmoid(2.0), abs=1e-2), None, None)
-    assert None not in verdict.strengths
+    assert [strength is None for strength in verdict.strengths] == [True, False, False]
 
 
 def test_a_judge_that_always_abstains_gives_no_number_but_its_commonest_reason() -> None:

@@ -14,7 +14,7 @@ from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.references import StaticReference
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
-from adjudge.rewards.tournament import Tournament
+from adjudge.rewards.tournament import Tournament, members_of
 from adjudge.rewards.tournament_reward import TournamentReward
 from tests.rewards.judged import WrittenJudge, WrittenPairJudge
 
@@ -68,6 +68,43 @@ def test_a_response_whose_comparisons_all_abstained_says_why() -> None:
     assert group.abstained == (None, "timeout", None, "timeout")
     [nothing] = TournamentReward(WrittenPairJudge(by_length)).score_groups([Group("p", ("a", "late"))])
     assert nothing.abstained == ("timeout", "timeout") and nothing.settled == (None, None)
+
+
+def test_who_is_not_joined_to_the_largest_part_of_the_group_is_not_paid_for_comparisons_that_nobody_made() -> None:
+    def of_a_kind(a: str, b: str) -> dict[str, Any]:
+        return by_length(a, b) if a[0] == b[0] else {"length": "low_mass"}
+
+    responses = ("aaaaaaa", "b", "aa", "bb", "bbb", "b")
+    [group] = TournamentReward(WrittenPairJudge(of_a_kind)).score_groups([Group("p", responses)])
+    [alone] = TournamentReward(WrittenPairJudge(by_length)).score_groups([Group("p", ("b", "bb", "bbb", "b"))])
+    places = [1, 3, 4, 5]
+    assert [group.rewards[place] for place in places] == pytest.approx(alone.rewards, abs=1e-9)
+    assert [group.measures["error"][place] for place in places] == pytest.approx(alone.measures["error"], abs=1e-6)
+    assert group.abstained == ("low_mass", None, "low_mass", None, None, None) and group.rewards[::2][:2] == (None,) * 2
+
+
+def test_one_whose_own_pairs_were_all_answered_but_far_from_the_others_abstains_for_the_groups_reason() -> None:
+    group = Group("p", tuple("abcdefgh"))
+    circle = members_of(group, 0)
+    cuts = [{circle[2], circle[3]}, {circle[-1], circle[0]}]
+
+    def in_two(a: str, b: str) -> dict[str, Any]:
+        return {"length": "timeout"} if {a, b} in cuts else by_length(a, b)
+
+    [given] = TournamentReward(WrittenPairJudge(in_two), pairing="circular", k=2).score_groups([group])
+    why = dict(zip(group.responses, given.abstained, strict=True))
+    assert [why[text] for text in circle] == ["timeout"] * 3 + [None] * 5
+    pairs = dict(zip(group.responses, given.measures["pairs_abstained"], strict=True))
+    assert pairs[circle[1]] == 0.0
+
+
+def test_the_pairs_of_a_response_are_measured() -> None:
+    responses = ("a", "late", "aaa", "a")
+    [group] = TournamentReward(WrittenPairJudge(by_length)).score_groups([Group("p", responses)])
+    assert group.measures["pairs_abstained"] == (0.5, 1.0, 0.5, 0.5)
+    assert group.measures["mass"] == (0.5,) * 4 and group.measures["bias"] == (0.25, None, 0.25, 0.25)
+    [lone] = TournamentReward(WrittenPairJudge(by_length)).score_groups([Group("p", ("a",))])
+    assert lone.measures["pairs_abstained"] == lone.measures["mass"] == lone.measures["bias"] == (None,)
 
 
 def test_the_reference_may_be_a_column_and_a_missing_one_is_named() -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.training.evaluator.recipe import PreferenceRecipe
+from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.grpo_recipe import GrpoRecipe, Optimiser, batch_of, read_grpo_recipe
+from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of
+from adjudge.training.sft_recipe import SftRecipe
 from tests.training.runs import tiny_recipe
 
 WHOLE = """
@@ -82,6 +85,19 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
 def test_a_mistake_is_named_with_its_place_and_its_mend(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
         read_grpo_recipe(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("kind", [SftRecipe, DirectRecipe, PreferenceRecipe, HouseRecipe])
+def test_no_recipe_saves_between_two_lines_of_its_metrics(kind: Any) -> None:
+    own: dict[str, Any] = {
+        SftRecipe: {"data": {"prompts": ["a"]}},
+        DirectRecipe: {"scores": {"column": "ratings"}},
+        PreferenceRecipe: {},
+        HouseRecipe: {"sources": [{"path": "texts", "licence": "CC0-1.0", "attribution": "ours"}]},
+    }[kind]
+    assert recipe_of({"output": "out", **own, "logging": {"every": 25}}, kind, Path()).logging.save_every == 50
+    with pytest.raises(AdjudgeError, match=r"save_every is 50, which is no multiple of every \(3\): .* make it one"):
+        recipe_of({"output": "out", **own, "logging": {"every": 3}}, kind, Path())
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

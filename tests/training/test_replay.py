@@ -22,7 +22,7 @@ from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.replay import read_run, replay_rewards
-from adjudge.training.reward_log import read_rewards
+from adjudge.training.reward_log import read_engines, read_rewards
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import PROMPTS, Vowels, tiny_recipe
 from tests.training.test_grpo import KillAfter, Killed
@@ -164,6 +164,34 @@ def test_a_line_that_a_crash_has_cut_is_left_out_and_one_that_is_wrong_is_named(
         read_rewards(tmp_path / "rewards.jsonl")
     with pytest.raises(AdjudgeError, match="name the output folder of a run"):
         read_run(RunFolder(tmp_path))
+
+
+def test_of_a_call_that_a_crash_has_cut_whole_groups_are_replayed_and_the_log_tells_of_the_others(
+    run: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = run.rewards.read_bytes()
+    run.rewards.write_bytes(stored[:-40])  # within the last line
+    assert [one.equal for one in replay_rewards(run.path)] == [True] * 14
+    assert "left out, as a crash has cut their groups: 1 rewards" in caplog.text
+    lines = stored.splitlines(keepends=True)
+    run.rewards.write_bytes(b"".join([*lines[:13], *lines[14:]]))  # one process of several had not written
+    assert [one.equal for one in replay_rewards(run.path)] == [True] * 14
+    assert [one.rewarded.place for one in replay_rewards(run.path, step=2)] == [0, 1, 2, 3, 2, 3]
+
+
+def test_verdicts_of_a_run_that_was_resumed_with_less_room_for_prompts_are_all_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reward = {"parts": {"judge": JUDGE, "beside": TOURNAMENT}, "engine": ENGINE, "journal": True}
+    killed = recipe(tmp_path, reward=reward, optimiser={"steps": 3})
+    with pytest.raises(Killed):
+        train_grpo(killed, callbacks=[KillAfter(3)])
+    monkeypatch.setattr(engine_module.Engine, "max_prompt_tokens", 700)
+    folder = train_grpo(killed, resume=True).folder
+    cards = [one.card.max_prompt_tokens for one in read_engines(folder.engines)]
+    assert len(cards) == 2 and cards[0] != cards[1] == 700
+    replayed = list(replay_rewards(folder.path))
+    assert len(replayed) == 5 * 4 and all(one.equal and one.reward is not None for one in replayed)
 
 
 def test_a_resumed_run_has_written_every_reward_once(tmp_path: Path) -> None:

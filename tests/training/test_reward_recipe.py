@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import JudgeSpec
@@ -91,6 +92,14 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
             r'\[reward\] the part "x" can pay less than 0, what a completion without its section is paid: give a gate',
         ),
         ({"combine": "product", "parts": {"x": ENDS | {"weight": 2.0}}}, r"\[reward\] a product has no weights: leave"),
+        (
+            {"combine": "product", "parts": {"ends": ENDS, "x": {"kind": "tournament"}}},
+            r'\[reward\] the part "x" can pay less than 0, which turns the sign of a product: leave it out',
+        ),
+        (
+            {"gates": {"x": {"kind": "judge", "judge": "pointwise", "scale": "own"}}},
+            r'\[reward.gates.x\] scale is "own", but a gate opens at 0.5 of a scale from 0 to 1: leave scale out',
+        ),
         ({"parts": {"ends": {"weight": 0.0}}}, r"\[reward\] all weights are 0"),
         (
             {"gates": {"x": ENDS | {"weight": 0.3}}},
@@ -101,6 +110,11 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
 def test_a_mistake_is_found_before_any_model_is_opened(reward: dict[str, Any], message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
         opened(**reward)
+
+
+def test_a_tournament_over_the_reference_pays_a_probability_which_may_be_a_factor_and_stand_behind_a_gate() -> None:
+    part = {"kind": "tournament", "over": "reference"}
+    assert isinstance(opened(parts={"x": part, "ends": ENDS}, combine="product", gates={"y": ENDS}), Gated)
 
 
 def test_a_shut_gate_pays_what_the_recipe_says() -> None:

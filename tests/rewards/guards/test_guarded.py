@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import Canary, CanaryGuard, read_canaries
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard, GuardTripped
-from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.guarded import Guarded, GuardedState
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
@@ -87,7 +88,7 @@ class Broken(Guard):
 
 def small_guards(canaries: Sequence[Canary] = CANARIES) -> list[Guard]:
     return [
-        LengthGuard(),
+        LengthGuard(enough=2),
         CanaryGuard(canaries),
         DegenerateGuard(canaries),
         InjectionGuard(canaries),
@@ -281,6 +282,40 @@ def test_it_pickles_with_its_state_and_goes_on_from_there() -> None:
         reward.score_groups(GROUPS)
     assert again.step == 2
     assert untimed(again.metrics) == pytest.approx(untimed(guarded.metrics), nan_ok=True)
+
+
+def test_its_state_is_plain_and_another_goes_on_from_there() -> None:
+    shift = [0.0]
+    reward = Made(lambda group, text: rank(group, text) + 0.1 * count_words(text) + shift[0])
+    guarded, again = (
+        Guarded(reward, [*small_guards()[:-1], CollapseGuard(enough=4), Broken("read")], every=3) for _ in range(2)
+    )
+    for _ in range(2):
+        guarded.score_groups(GROUPS)
+    again.state = msgspec.json.decode(msgspec.json.encode(guarded.state), type=GuardedState)
+    shift[0] = 1.0
+    for moved in (0.0, 1.0):  # probed at the first step and at the fourth
+        for one in (guarded, again):
+            one.score_groups([of_words(5, 7, 7)])
+        assert untimed(again.metrics) == pytest.approx(untimed(guarded.metrics), nan_ok=True)
+        assert again.metrics["guards/canary/moved"] == pytest.approx(moved)
+    assert again.step == again.metrics["guards/failed"] == 4 and again.over == guarded.over
+    assert not any(math.isnan(again.metrics[f"guards/{name}"]) for name in ("length/grip", "collapse/loss"))
+    before = again.state
+    with pytest.raises(msgspec.ValidationError):
+        again.state = msgspec.structs.replace(before, step=9, guards={"length": {"groups": []}})
+    assert again.state == before
+
+
+def test_one_that_does_not_raise_tells_its_trainer_what_tripped() -> None:
+    dial = Dial(2.5)
+    guarded = Guarded(Made(), [dial], stop_on=("dial",))
+    guarded.raises = False
+    assert guarded.score_groups(GROUPS) == Made().score_groups(GROUPS)
+    assert guarded.tripped is not None and guarded.tripped.guard == "dial"
+    dial.value = 0.0
+    guarded.score_groups(GROUPS)
+    assert guarded.tripped is None
 
 
 def test_calls_may_overlap() -> None:

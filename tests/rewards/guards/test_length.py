@@ -23,7 +23,7 @@ def watched(slope: float, noise: float = 0.02, groups: int = 32, **how: float) -
 
 
 def test_the_slope_is_in_words_and_worked_out_by_hand() -> None:
-    guard = LengthGuard()
+    guard = LengthGuard(enough=5)
     guard.observe([of_words(1, 2, 3), of_words(2, 4)], [rewarded([1.0, 2.0, 4.0]), rewarded([0.0, 1.0])])
     half = 100 * 4.302652729911 * math.sqrt(7 / 48)
     readings = guard.readings()
@@ -48,7 +48,7 @@ def test_a_slope_that_is_little_beside_the_rest_does_not_trip() -> None:
 
 
 def test_members_without_a_finite_reward_and_groups_of_one_count_nowhere() -> None:
-    plain, gaps = LengthGuard(), LengthGuard()
+    plain, gaps = LengthGuard(enough=5), LengthGuard(enough=5)
     plain.observe([of_words(1, 2, 3), of_words(2, 4)], [rewarded([1.0, 2.0, 4.0]), rewarded([0.0, 1.0])])
     gaps.observe(
         [of_words(1, 99, 2, 3), of_words(2, 4, 5), of_words(7, 8), of_words(9)],
@@ -71,12 +71,19 @@ def test_before_there_is_enough_nothing_is_told_and_nothing_trips() -> None:
     assert all(map(math.isnan, guard.readings().values()))
 
 
+def test_few_rewards_trip_nothing_however_they_go_with_length() -> None:
+    guard = watched(0.1, noise=0.0, groups=7)
+    readings = guard.readings()
+    assert readings["correlation"] > 0.99 and readings["low"] > 0 and math.isnan(readings["grip"])  # 56 rewards
+    assert watched(0.1, noise=0.0, groups=8).readings()["grip"] > 0.99
+
+
 def test_its_state_pickles() -> None:
     guard = watched(0.1)
     assert pickle.loads(pickle.dumps(guard)).readings() == guard.readings()
 
 
-@pytest.mark.parametrize("how", [{"window": 0}, {"limit": math.nan}])
+@pytest.mark.parametrize("how", [{"window": 0}, {"enough": 1}, {"limit": math.nan}])
 def test_options_that_say_nothing_are_mistakes(how: dict[str, float]) -> None:
     with pytest.raises(AdjudgeError, match="give"):
         LengthGuard(**how)  # type: ignore[arg-type]

@@ -31,6 +31,17 @@ def test_effects_are_worked_out_by_hand() -> None:
     assert (effect.count, effect.abstained, effect.raised, effect.rise) == (4, 0, 1.0, effect.effect)
 
 
+def test_each_of_several_probes_has_an_interval_so_wide_that_all_hold_together() -> None:
+    rises = {f"Prompt {n}.": (1.0, 2.0)[n % 2] for n in range(4)}
+    reward = Made(lambda group, text: rank(group, text) + rises[group.prompt] * text.endswith("!"))
+    probes = {"!" * count: count for count in range(1, 11)}
+    effects = measure_probes(reward, CANARIES, lambda canary, other: {name: canary.mediocre + name for name in probes})
+    half = 7.453318505151 * math.sqrt(1 / 3) / 2 / SPREAD  # t at 1 − 0.025/10 with 3 degrees of freedom
+    for effect in effects:
+        assert effect.interval == pytest.approx((1.5 / SPREAD - half, 1.5 / SPREAD + half), abs=1e-6)
+        assert effect.rise == 0.0
+
+
 def test_a_rise_that_chance_can_explain_counts_as_none() -> None:
     assert ProbeEffect("x", 4, 0, 0.9, (-0.1, 1.9), 0.75).rise == 0.0
     assert ProbeEffect("x", 4, 0, -0.9, (-1.1, -0.7), 0.0).rise == 0.0

@@ -95,6 +95,7 @@ def test_a_group_has_what_its_members_share() -> None:
     assert (group.prompt, group.responses, group.reference, group.id) == ("a", ["b", "b"], "r", "7")
     assert group.columns == {"genre": "g"}
     assert group_of(members, reference="genre").reference == "g"
+    assert [group_of([Sample("a", "b", {"id": id})]).id for id in (None, 0)] == ["", "0"]
     with pytest.raises(AdjudgeError, match='column "id" holds int'):
         group_of(members, reference="id")
     with pytest.raises(AdjudgeError, match='prompt "a" have different texts in the column "env"'):

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, Timer
 from typing import Any
 
 import pytest
@@ -56,6 +57,27 @@ def test_a_judge_that_does_not_return_costs_its_own_rewards_and_those_asked_mean
     scorer._busy.release()
     scorer.deadline = 60
     assert scorer.score(GROUPS).rewards == [GroupReward((1.0, 2.0), (None, None))] * 2
+
+
+def test_a_calls_time_begins_when_its_turn_has_come() -> None:
+    reward = Waiting()
+    scorer = Scorer(reward, 60)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(scorer.score, GROUPS)
+        assert reward.asked.wait(60)
+        scorer.deadline = 0.5
+        Timer(1.0, reward.go.set).start()
+        assert None not in [value for group in scorer.score(GROUPS).rewards for value in group.rewards]
+        assert first.result(60).rewards[0].rewards == (1.0, 2.0)
+
+
+def test_many_that_wait_for_a_dead_judge_wait_at_the_same_time() -> None:
+    reward, began = Waiting(), time.monotonic()
+    scorer = Scorer(reward, 1.0)
+    with ThreadPoolExecutor(16) as pool:
+        assert [one.rewards for one in pool.map(scorer.score, [GROUPS] * 16)] == [[LATE, LATE]] * 16
+    assert time.monotonic() - began < 8 and reward.calls == 1  # one after the other they were 16 s
+    reward.go.set()
 
 
 @pytest.mark.parametrize("deadline", [None, 60.0])

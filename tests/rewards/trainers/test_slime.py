@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.slime import for_slime
 from tests.rewards.trainers.rewards import Patient, Relative, Told, fails_on_second
@@ -116,6 +118,31 @@ def test_other_samples_are_generated_while_the_judge_works() -> None:
         return (await asyncio.gather(for_slime(reward)(ARGS, samples), reward.others()))[0]
 
     assert asyncio.run(rollout()) == [-1.0, 1.0]
+
+
+def test_groups_that_come_while_the_judge_works_are_judged_together() -> None:
+    calls: list[int] = []
+
+    class Counted(Patient):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            calls.append(len(groups))
+            return super().score_groups(groups)
+
+    async def rollout() -> list[Any]:
+        reward = Counted()
+        custom_rm = for_slime(reward)
+        first = asyncio.create_task(custom_rm(ARGS, [SlimeSample("a"), SlimeSample("bbb")]))
+        while not reward.began.is_set():
+            await asyncio.sleep(0)
+        groups = [[SlimeSample("a" * n), SlimeSample("")] for n in (2, 4, 6)]
+        others = [asyncio.create_task(custom_rm(ARGS, group)) for group in groups]
+        for _ in range(3):  # all of them have asked
+            await asyncio.sleep(0)
+        await reward.others()
+        return [await one for one in (first, *others)]
+
+    assert asyncio.run(rollout()) == [[-1.0, 1.0], [1.0, -1.0], [2.0, -2.0], [3.0, -3.0]]
+    assert calls == [1, 3]
 
 
 def test_a_sample_that_abstains_alone_is_an_error_or_gets_the_number_given_and_is_masked() -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
@@ -211,11 +213,12 @@ def test_a_systems_turn_of_the_recipe_is_asked_of_the_policy_and_not_shown_to_ju
     function = for_trl(reward, system="Use tags.", asynchronous=asynchronous)
     tags, brief = ({"role": "system", "content": text} for text in ("Use tags.", "Be brief."))
     user = {"role": "user", "content": "Tell one."}
-    for prompt in ([tags, user], [brief, user], [tags], "Tell one."):
+    from_arrow = [turn | {"tool_calls": None, "name": None} for turn in (tags, user)]
+    for prompt in ([tags, user], [brief, user], [tags], "Tell one.", from_arrow):
         given = function([prompt] * 2, ["a", "b"])
         assert (asyncio.run(given) if asynchronous else given) == [0.0, 0.0]  # type: ignore[arg-type]
     assert [group.prompt for group in reward.asked] == [
-        "Tell one.", "system: Be brief.\n\nuser: Tell one.", "Use tags.", "Tell one."
+        "Tell one.", "system: Be brief.\n\nuser: Tell one.", "Use tags.", "Tell one.", "Tell one."
     ]  # fmt: skip
     assert reward.asked[0].conversation == (("system", "Use tags."), ("user", "Tell one."))
 
@@ -251,6 +254,21 @@ def test_the_trainers_own_group_size_decides_in_training_and_in_evaluation() -> 
     assert isinstance(told_otherwise, TrlReward)
     with pytest.raises(AdjudgeError, match="num_generations is 3 here and 2 in the trainer"):
         told_otherwise(["p"] * 6, list("abcdef"), log_metric=Trainer().log_metric)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_guards_and_length_trends_see_nothing_of_a_trainers_evaluation(asynchronous: bool) -> None:
+    free = LengthFree(Relative())
+    function = for_trl(Guarded(free, []), asynchronous=asynchronous)
+    for training in (True, False):
+        given: Any = function(["p"] * 6, list("abcdef"), log_metric=Trainer(training=training).log_metric)
+        assert None not in (asyncio.run(given) if asynchronous else given)
+        assert ("guards/over" in function.measures) == training
+    assert (function.scorer.reward.step, free.state.groups) == (1, 3)  # type: ignore[attr-defined]
+    free.learning = False  # somebody else says so
+    given = function(["p"] * 2, ["a", "b"], log_metric=Trainer().log_metric)
+    assert None not in (asyncio.run(given) if asynchronous else given)
+    assert free.state.groups == 3 and not free.learning
 
 
 def test_it_warns_once_when_it_is_one_of_several_reward_functions() -> None:

@@ -16,6 +16,8 @@ from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Judged, Relative, Told, fails_on_second
@@ -121,6 +123,13 @@ def test_evaluation_has_groups_of_its_own_size(tmp_path: Path) -> None:
     found = trainer.evaluate()
     assert reward.sizes == [4, 4, 2, 2]
     assert found["eval_sized/abstained"] == 0.0
+
+
+def test_guards_and_length_trends_see_nothing_of_an_evaluation(tmp_path: Path) -> None:
+    trainer = train(guarded := Guarded(LengthFree(Sized()), []), tmp_path)
+    for _ in range(2):
+        assert "eval_sized/guards/over" not in trainer.evaluate()
+        assert (guarded.step, guarded.reward.state.groups) == (1, 2)  # type: ignore[attr-defined]
 
 
 def test_beside_another_reward_function_trl_takes_an_abstention_for_a_zero_of_which_it_warns(tmp_path: Path) -> None:

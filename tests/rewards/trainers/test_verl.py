@@ -3,15 +3,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import Layer
+from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.verl import for_verl, for_verl_batch
-from tests.rewards.trainers.rewards import Judged, Relative, Told
+from tests.rewards.trainers.rewards import Judged, Patient, Relative, Told
 
 
 def info(prompt: Any, **further: Any) -> dict[str, Any]:
@@ -51,6 +54,34 @@ def test_a_retried_sample_is_known_by_its_identity() -> None:
 
     assert [given["score"] for given in asyncio.run(rollouts())] == [-1.0, -1.0, 1.0]
     assert [list(group.responses) for group in reward.asked] == [["a", "bbb"]]
+
+
+class Learnt(Layer):
+    """Notes the prompts of what it learns from."""
+
+    def __init__(self, reward: Reward) -> None:
+        self.reward = reward
+        self.prompts: list[str] = []
+
+    def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
+        self.prompts += [group.prompt for group in groups if self.learning]
+        return rewards
+
+
+@pytest.mark.parametrize(("training", "learnt"), [("train", ["p", "q"]), ("easy", ["p", "q", "v", "w"])])
+def test_guards_and_length_trends_see_nothing_of_a_validation_that_is_told_apart(
+    training: str, learnt: list[str]
+) -> None:
+    layer = Learnt(reward := Patient())
+    compute_score = for_verl(layer, {training: 1, "test": 1})
+
+    async def rollouts() -> list[Any]:
+        rows = [("p", training), ("v", "test"), ("q", training), ("w", "test")]  # ready together, but for the first
+        asked = [compute_score("s", "a", None, info(prompt, split=split)) for prompt, split in rows]
+        return await asyncio.gather(*asked, reward.others())
+
+    assert [given["score"] for given in asyncio.run(rollouts())[:4]] == [0.0] * 4
+    assert sorted(layer.prompts) == learnt
 
 
 def test_a_batch_is_grouped_wherever_its_samples_stand() -> None:
