@@ -1,35 +1,31 @@
 """Dense layers whose rows do not depend on each other, on CPU.
 
 A CPU matmul picks its inner loops by the number of rows, so the last bits of a row can change with whatever shares its
-batch. Here every matmul has one of a few fixed row counts; others than `ROW_TILE` are used only after a probe on this
-machine has shown that they agree with it, bit for bit.
+batch. oneDNN's goes through the width in the same order for any two rows or more, and any number of threads; where a
+probe on this machine finds that so, it serves. Elsewhere every matmul has `ROW_TILE` rows.
 
-Ladder (2 cores of an AVX-512 machine, D 576 -> 1536, fp32, 2048 rows): one matmul of all rows 172-185 GFLOP/s, not
-invariant for odd row counts; tiles of 32 rows 136; tiles of 512 with the rest in 128 and 32 162; tiles of 1024 with the
-rest in 256, 64 and 32 185. Few rows (4, 8, 16, 24 or 32; microseconds on one core, D 576 -> 1536, then -> 49152):
-always 32 rows 632, 31,300; the smallest tile that holds them, this version, 167, 234, 367, 499 or 632, and 15,600,
-17,700, 22,500, 27,200 or 31,300. A single row by itself, whose bits differ, takes 70 and 9,200.
+Ladder (one core of two of an AVX-512 machine, beside other work; microseconds, weights from memory). D 576 -> 1536 for
+2, 16, 32, 300 and 2048 rows: MKL in tiles of 4 to 1024 rows as far as they agree, which served before, 717, 701, 854,
+4,823 and 25,128; oneDNN 462, 608, 800, 4,133 and 25,403. D 576 -> 49152 for 2, 16 and 64 rows: 21,224, 20,659 and
+37,962; 12,206, 16,799 and 33,098.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 ROW_TILE = 32
-"""The row count that every other must agree with."""
-LARGER_TILES = (1024, 256, 64)
-SMALLER_TILES = (4, 8, 16, 24)
-LEAST_ROWS = SMALLER_TILES[0]
-"""Row counts on CPU are padded to a multiple of this."""
-PROBED_ROWS = 32
-"""Tiles are compared on at least so many random rows."""
+"""The rows of every matmul that oneDNN does not serve."""
+LEAST_ROWS = 4
+"""Row counts on CPU are padded to a multiple of this: a single row is another matmul to oneDNN, too."""
+PROBED_ROWS = (2, 3, 4, 7, 16, 17, 31, 32, 33, 64, 100, 255, 1000, 2048)
 PROBED_VALUES = 1 << 23
-"""Larger tiles with more results than this are not tried: a head's probe would take seconds."""
+"""Row counts with more results than this are not probed: a head's probe would take seconds."""
 MAX_WIDTH = 768
 """float32 matmuls of greater width are cut along it, here always in the same places: for up to 256 rows MKL cuts them
 too (from 784 on), elsewhere for each number of threads."""
@@ -42,47 +38,69 @@ def padded_rows(count: int, unit: int) -> int:
     return max(1, -(-count // unit)) * unit
 
 
-def tiled_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None) -> torch.Tensor:
-    """`input @ weight.T + bias` in row tiles of fixed sizes: bit-equal for a row whatever surrounds it.
+def invariant_linear(
+    input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`input @ weight.T + bias`, bit-equal for a row whatever surrounds it.
 
     Shapes: input [N, D], weight [V, D], bias [V] -> [N, V].
     """
-    if short := -weight_VD.shape[1] % WIDTH_STEP:
-        input_ND, weight_VD = F.pad(input_ND, (0, short)), F.pad(weight_VD, (0, short))
-    (rows, width), outputs = input_ND.shape, weight_VD.shape[0]
-    output_NV = input_ND.new_empty(rows, outputs)
-    start = 0
-    for tile in _cut(rows, _tiles(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads())):
-        part_TD, part_TV = input_ND[start : start + tile], output_NV[start : start + tile]
-        if missing := tile - len(part_TD):
-            whole_TV = output_NV.new_empty(tile, outputs)
-            _tile(F.pad(part_TD, (0, 0, 0, missing)), weight_VD, bias_V, whole_TV)
-            part_TV.copy_(whole_TV[:-missing])
-        else:
-            _tile(part_TD, weight_VD, bias_V, part_TV)
-        start += tile
+    outputs, width = weight_VD.shape
+    if not any_rows_agree(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads()):
+        return tiled_linear(input_ND, weight_VD, bias_V)
+    if (rows := len(input_ND)) < 2:
+        input_ND = F.pad(input_ND, (0, 0, 0, 2 - rows))
+    return _onednn(input_ND, weight_VD, bias_V)[:rows]
+
+
+@cache
+def any_rows_agree(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> bool:
+    """Whether a probe with random rows found the same bits in oneDNN's matmuls of different numbers of them.
+
+    `threads` are those of the moment.
+    """
+    generator = torch.Generator().manual_seed(0)
+    counts = [count for count in PROBED_ROWS if count * outputs <= PROBED_VALUES] or PROBED_ROWS[:2]
+    input_ND = torch.randn(counts[-1], width, generator=generator).to(dtype)
+    weight_VD = torch.randn(outputs, width, generator=generator).to(dtype)
+    bias_V = torch.randn(outputs, generator=generator).to(dtype) if biased else None
+    try:
+        whole_NV = _onednn(input_ND, weight_VD, bias_V)
+        return all(
+            torch.equal(_onednn(input_ND[start : start + count], weight_VD, bias_V), whole_NV[start : start + count])
+            for count in counts[:-1]
+            for start in {0, counts[-1] - count}
+        )
+    except (RuntimeError, AttributeError):  # this torch is built without it, or it does not know this type
+        return False
+
+
+def _onednn(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None) -> torch.Tensor:
+    matmul: Any = torch.ops.mkldnn._linear_pointwise
+    output_NV: torch.Tensor = matmul(input_ND.contiguous(), weight_VD.contiguous(), bias_V, "none", [], "")
     return output_NV
 
 
-def _cut(rows: int, tiles: Sequence[int]) -> list[int]:
-    """Tiles for so many rows: the largest that are full, and the smallest that holds what is left over."""
-    cut: list[int] = []
-    while rows > 0:
-        full = [tile for tile in tiles if ROW_TILE <= tile <= rows]
-        cut.append(max(full) if full else min(tile for tile in tiles if tile >= rows))
-        rows -= cut[-1]
-    return cut
+def tiled_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None) -> torch.Tensor:
+    """The same by matmuls of `ROW_TILE` rows each, on any machine."""
+    rows, outputs = len(input_ND), len(weight_VD)
+    input_ND = F.pad(input_ND, (0, -input_ND.shape[1] % WIDTH_STEP, 0, -rows % ROW_TILE))
+    weight_VD = F.pad(weight_VD, (0, -weight_VD.shape[1] % WIDTH_STEP))
+    output_NV = input_ND.new_empty(len(input_ND), outputs)
+    for input_TD, output_TV in zip(input_ND.split(ROW_TILE), output_NV.split(ROW_TILE), strict=True):
+        _tile(input_TD, weight_VD, bias_V, output_TV)
+    return output_NV[:rows]
 
 
-def _tile(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None, out: torch.Tensor) -> None:
-    pieces = zip(_pieces(input_ND), _pieces(weight_VD), strict=True)
-    first_ND, first_VD = next(pieces)
+def _tile(input_TD: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None, out: torch.Tensor) -> None:
+    pieces = zip(_pieces(input_TD), _pieces(weight_VD), strict=True)
+    first_TD, first_VD = next(pieces)
     if bias_V is None:
-        torch.mm(first_ND, first_VD.t(), out=out)
+        torch.mm(first_TD, first_VD.t(), out=out)
     else:
-        torch.addmm(bias_V, first_ND, first_VD.t(), out=out)
-    for piece_ND, piece_VD in pieces:
-        out.addmm_(piece_ND, piece_VD.t())
+        torch.addmm(bias_V, first_TD, first_VD.t(), out=out)
+    for piece_TD, piece_VD in pieces:
+        out.addmm_(piece_TD, piece_VD.t())
 
 
 def _pieces(matrix: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -94,37 +112,13 @@ def _pieces(matrix: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return torch.split(matrix, -(-steps // count) * WIDTH_STEP, dim=1)
 
 
-@cache
-def _tiles(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> tuple[int, ...]:
-    """`ROW_TILE` and the tile sizes that a probe with random rows found bit-equal to it on this machine."""
-    generator = torch.Generator().manual_seed(0)
-    larger = [tile for tile in LARGER_TILES if tile * outputs <= PROBED_VALUES]
-    input_ND = torch.randn(max(PROBED_ROWS, *larger), width, generator=generator).to(dtype)
-    weight_VD = torch.randn(outputs, width, generator=generator).to(dtype)
-    bias_V = torch.randn(outputs, generator=generator).to(dtype) if biased else None
-
-    def in_tiles(tile: int, rows: int) -> torch.Tensor:
-        output_NV = input_ND.new_empty(rows, outputs)
-        for start in range(0, rows, tile):
-            _tile(input_ND[start : start + tile], weight_VD, bias_V, output_NV[start : start + tile])
-        return output_NV
-
-    expected_NV = in_tiles(ROW_TILE, len(input_ND))
-
-    def agrees(tile: int) -> bool:
-        rows = max(tile, PROBED_ROWS // tile * tile)
-        return torch.equal(in_tiles(tile, rows), expected_NV[:rows])
-
-    return (ROW_TILE, *filter(agrees, (*larger, *SMALLER_TILES)))
-
-
 class BatchInvariantLinear(nn.Linear):
-    """`nn.Linear` through `tiled_linear`."""
+    """`nn.Linear` through `invariant_linear`."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Apply the layer to [..., N, D]."""
         flat_ND = input.reshape(-1, self.in_features)
-        return tiled_linear(flat_ND, self.weight, self.bias).view(*input.shape[:-1], self.out_features)
+        return invariant_linear(flat_ND, self.weight, self.bias).view(*input.shape[:-1], self.out_features)
 
 
 def make_batch_invariant(model: nn.Module) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from adjudge.kernels.linear import tiled_linear
+from adjudge.kernels.linear import invariant_linear
 from adjudge.kernels.restricted_head_arguments import Head, check_head
 from adjudge.kernels.restricted_head_torch import final_rows
 
@@ -31,7 +31,7 @@ def vocabulary_logits(
     n = len(hidden_ND)
     x_PD = final_rows(hidden_ND, range(n), head).to(weight_VD.dtype)
     if hidden_ND.device.type == "cpu":
-        logits_NV = tiled_linear(x_PD[:n], weight_VD).float()
+        logits_NV = invariant_linear(x_PD[:n], weight_VD).float()
     else:
         logits_NV = F.linear(x_PD[:n], weight_VD).float()
     return head.logits(logits_NV, None if bias is None else bias.float())

@@ -5,12 +5,19 @@ import torch
 from torch import nn
 
 from adjudge.kernels import linear
-from adjudge.kernels.linear import ROW_TILE, SMALLER_TILES, make_batch_invariant, padded_rows, tiled_linear
+from adjudge.kernels.linear import ROW_TILE, any_rows_agree, invariant_linear, make_batch_invariant, padded_rows
+
+
+@pytest.fixture(params=["as the probe says", "without oneDNN"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "without oneDNN":
+        monkeypatch.setattr(linear, "any_rows_agree", lambda *_: False)
 
 
 @pytest.mark.parametrize(("width", "outputs"), [(576, 192), (48, 130), (17, 3), (1537, 64)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.usefixtures("path")
 def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
     width: int, outputs: int, dtype: torch.dtype, bias: bool
 ) -> None:
@@ -19,53 +26,52 @@ def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
     x, w, b = (
         torch.randn(*shape, generator=generator).to(dtype) for shape in ((rows, width), (outputs, width), (outputs,))
     )
-    whole = tiled_linear(x, w, b if bias else None)
+    whole = invariant_linear(x, w, b if bias else None)
     exact = x.double() @ w.double().T + (b.double() if bias else 0)
     plain = nn.functional.linear(x, w, b if bias else None)
     assert (whole - exact).abs().max() <= 2 * (plain - exact).abs().max() + torch.finfo(dtype).eps
     order = torch.randperm(rows, generator=generator)
-    assert torch.equal(tiled_linear(x[order], w, b if bias else None), whole[order])
+    assert torch.equal(invariant_linear(x[order], w, b if bias else None), whole[order])
     for count in (ROW_TILE, 5 * ROW_TILE):
-        assert torch.equal(tiled_linear(x[7 : 7 + count], w, b if bias else None), whole[7 : 7 + count])
-    for count in (1, 2, 3, *SMALLER_TILES, 29, 33, 61, 100):
-        assert torch.equal(tiled_linear(x[7 : 7 + count], w, b if bias else None), whole[7 : 7 + count])
+        assert torch.equal(invariant_linear(x[7 : 7 + count], w, b if bias else None), whole[7 : 7 + count])
+    for count in (0, 1, 2, 3, 4, 8, 16, 24, 29, 33, 61, 100):
+        assert torch.equal(invariant_linear(x[7 : 7 + count], w, b if bias else None), whole[7 : 7 + count])
     for row in (0, 2049, 4095):
-        assert torch.equal(tiled_linear(x[row, None], w, b if bias else None)[0], whole[row])
+        assert torch.equal(invariant_linear(x[row, None], w, b if bias else None)[0], whole[row])
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(3 - min(2, threads))
         for count in (ROW_TILE, 8 * ROW_TILE, rows):
-            assert torch.equal(tiled_linear(x[:count], w, b if bias else None), whole[:count])
+            assert torch.equal(invariant_linear(x[:count], w, b if bias else None), whole[:count])
     finally:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("spoilt", [4, 16, 256])
-def test_tiles_that_do_not_agree_with_the_others_are_not_used(spoilt: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = linear._tile
+@pytest.mark.parametrize("spoilt", [2, 17, 1000])
+def test_matmuls_whose_rows_do_not_agree_are_not_used(spoilt: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = linear._onednn
 
-    def careless(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, out: torch.Tensor) -> None:
-        exact(x, w, b, out)
-        if x.shape[0] == spoilt:
-            out *= 1 + 1e-6
+    def careless(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+        found = exact(x, w, b)
+        return found * (1 + 1e-6) if len(x) == spoilt else found
 
     x, w = torch.randn(spoilt, 32), torch.randn(32, 32)
-    expected = tiled_linear(x, w)
-    linear._tiles.cache_clear()
-    monkeypatch.setattr(linear, "_tile", careless)
+    any_rows_agree.cache_clear()
+    monkeypatch.setattr(linear, "_onednn", careless)
     try:
-        assert spoilt not in linear._tiles(32, 32, torch.float32, False, 1)
-        assert torch.equal(tiled_linear(x, w), expected)
+        assert not any_rows_agree(32, 32, torch.float32, False, 1)
+        assert torch.equal(invariant_linear(x, w)[:1], invariant_linear(x[:1], w))
     finally:
-        linear._tiles.cache_clear()
+        any_rows_agree.cache_clear()
 
 
-def test_what_is_left_over_goes_through_the_smallest_tile_that_holds_it() -> None:
-    tiles = (32, 1024, 256, 64, 4, 8, 16, 24)
-    assert [linear._cut(rows, tiles) for rows in (0, 1, 4, 9, 20, 28, 100)] == [
-        [], [4], [4], [16], [24], [32], [64, 32, 4]
-    ]  # fmt: skip
-    assert linear._cut(1124, (32,)) == [32] * 36  # nothing else agrees: padded
+def test_a_type_that_onednn_does_not_know_goes_through_tiles() -> None:
+    assert not any_rows_agree(8, 4, torch.float64, False, 1)
+    x, w = torch.randn(3, 8, dtype=torch.float64), torch.randn(4, 8, dtype=torch.float64)
+    assert torch.allclose(invariant_linear(x, w), x @ w.T)
+
+
+def test_rows_are_padded_to_whole_units() -> None:
     assert [padded_rows(n, 4) for n in (0, 1, 4, 33)] == [4, 4, 4, 36]
 
 
