@@ -36,10 +36,10 @@ class ClusterEngine(EngineFace):
 
     Answers are those of one `Engine` with the same `engine_options`, to the bit where that is batch-invariant. Any
     thread may call. What a lost replica has not answered is asked of another; a request with which three are lost is
-    given up with the reason "cancelled". `address` names a running Ray cluster (default: the one this process is
-    connected to, $RAY_ADDRESS, or one of its own, which ends with this engine). A replica takes `num_gpus_per_replica`
-    (default: one where there are any and `device` allows it) and `num_cpus_per_replica` (default: its share of
-    them all, one at least), and as many threads.
+    given up with the reason "cancelled". A replica that hangs past a deadline counts as lost.
+    `address` names a running Ray cluster (default: the one this process is connected to, $RAY_ADDRESS, or one of its
+    own, which ends with this engine). A replica takes `num_gpus_per_replica` (default: one where there are any and
+    `device` allows it) and `num_cpus_per_replica` (default: its share of them all, one at least), and as many threads.
     """
 
     replica: ClassVar[type[Replica]] = Replica
@@ -61,11 +61,14 @@ class ClusterEngine(EngineFace):
         source = resolve(model)
         super().__init__(Tokenizer(open_tokenizer(source)))
         options = {**engine_options, "device": device}
+        if options.get("adapter") is not None:
+            options["adapter"] = _absolute(options["adapter"])
+        place = _absolute(model) if source.kind in ("folder", "gguf") else model
         share = {"CPU": num_cpus_per_replica, "GPU": 0.0 if device == "cpu" else num_gpus_per_replica}
         with ExitStack() as begun:
             session = RaySession(address)
             begun.callback(session.close)
-            self.actors = session.start(self.replica, (model, options), replicas, share)
+            self.actors = session.start(self.replica, (place, options), replicas, share)
             from adjudge.engine.cluster.dispatch import Dispatcher  # imports Ray
 
             self.dispatcher = Dispatcher(self.actors)
@@ -176,9 +179,9 @@ class ClusterEngine(EngineFace):
         """
         changes: dict[str, Any] = {}
         if weights is not None:
-            changes["weights"] = str(Path(weights).expanduser().absolute())
+            changes["weights"] = _absolute(weights)
         if not isinstance(adapter, EllipsisType):
-            changes["adapter"] = None if adapter is None else str(Path(adapter).expanduser().absolute())
+            changes["adapter"] = None if adapter is None else _absolute(adapter)
         self._heads = self.dispatcher.change("update_weights", **changes)
         if weights is not None:
             self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
@@ -215,3 +218,8 @@ class ClusterEngine(EngineFace):
                 yield event
         finally:
             under_way.cancel()
+
+
+def _absolute(path: str | Path) -> str:
+    """A path as the replicas find it, which may run in another folder."""
+    return str(Path(path).expanduser().absolute())

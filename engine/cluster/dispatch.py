@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from adjudge.engine.cluster.fleet import Fleet
+from adjudge.engine.cluster.fleet import HANGS_SECONDS, Fleet
 from adjudge.engine.cluster.order import Lengths, Order, Query
 from adjudge.engine.cluster.replica import Done, NotOpen, Opened
 from adjudge.engine.cluster.routing import Lane
@@ -26,6 +26,8 @@ Result = TypeVar("Result")
 
 TRIES = 3
 """Replicas that may be lost with a request before it is given up; before the last one it is sent by itself."""
+GRACE_SECONDS = 2.0
+"""What a replica, which keeps deadlines itself, may be late."""
 
 log = logging.getLogger("adjudge")
 
@@ -164,8 +166,9 @@ class Dispatcher:
         stream = self._stream(order, self._fleet.actors[lane.replica], queries)
         texts: dict[int, Lengths] = {}
         try:
-            async for message in stream:
-                self._take(order, lane, queries, await message, texts)
+            async with asyncio.timeout_at(order.deadline and order.deadline + GRACE_SECONDS):
+                async for message in stream:
+                    self._take(order, lane, queries, await message, texts)
         except RayTaskError as error:
             if not isinstance(error.cause, NotOpen):
                 raise error.cause from error
@@ -174,11 +177,12 @@ class Dispatcher:
             self._fleet.lose(lane, error)
             for query in queries:
                 query.losses += bool(query.open)
+        except TimeoutError:
+            for query in queries:
+                order.give_up(query, "timeout")
+            await self._drop(lane, stream)
         except asyncio.CancelledError:
-            ray.cancel(stream)
-            with suppress(RayError):  # how it ends: then the replica has dropped the call
-                async for message in stream:
-                    await message
+            await self._drop(lane, stream)
             raise
         finally:
             for query in queries:
@@ -187,6 +191,17 @@ class Dispatcher:
         lost = [query for query in queries if query.open]
         if lost and not last:
             await self._again(order, lost)
+
+    async def _drop(self, lane: Lane, stream: AsyncIterator[Any]) -> None:
+        """Have a replica drop a call, and wait until it has; one that does not react hangs, and counts as lost."""
+        ray.cancel(stream)
+        try:
+            async with asyncio.timeout(HANGS_SECONDS):
+                with suppress(RayError):  # how it ends
+                    async for message in stream:
+                        await message
+        except TimeoutError as error:
+            self._fleet.lose(lane, error, kill=True)
 
     async def _again(self, order: Order, queries: list[Query]) -> None:
         """Ask others; a request that was there whenever a replica was lost is under suspicion, and goes by itself.

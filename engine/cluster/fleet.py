@@ -10,13 +10,15 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from adjudge.engine.cluster.replica import NotOpen, Opened, State
+from adjudge.engine.cluster.replica import Heads, NotOpen, Opened, State
 from adjudge.engine.cluster.routing import Lane, Router
 from adjudge.engine.errors import AdjudgeError, NotServing, reason
 from adjudge.engine.sources import print_status
 
 PATIENCE_SECONDS = 20.0
 """After this long the user is told that replicas are being waited for."""
+HANGS_SECONDS = 5.0
+"""A replica that does not react for so long, were it only to say that it is there, hangs."""
 
 log = logging.getLogger("adjudge")
 
@@ -61,10 +63,12 @@ class Fleet:
                 " see the logs of Ray (/tmp/ray/session_latest/logs), and open another cluster"
             )
 
-    def lose(self, lane: Lane, error: Exception) -> None:
-        """Close a lane, and open another to the replica when Ray has started it again."""
+    def lose(self, lane: Lane, error: BaseException, *, kill: bool = False) -> None:
+        """Close a lane, and open another to the replica when Ray has started it again; one that lives wants `kill`."""
         if lane not in self.router.lanes:
             return
+        if kill:
+            ray.kill(self.actors[lane.replica], no_restart=False)
         log.warning("replica %d was lost (%s): what it owes is asked of others", lane.replica, type(error).__name__)
         self.router.lanes.remove(lane)
         if not self.router.lanes:
@@ -84,18 +88,17 @@ class Fleet:
                 if not (lanes := list(self.router.lanes)):
                     continue
                 state = self._state.changed(**changes)
-                calls = [self.actors[lane.replica].become.remote(state) for lane in lanes]
+                calls = [self._become(self.actors[lane.replica], state) for lane in lanes]
                 results = await asyncio.gather(*calls, return_exceptions=True)
-                kept = [result for result in results if not isinstance(result, RayError)]
+                kept = [result for result in results if not isinstance(result, BaseException)]
                 refusals = [error for error in map(_refusal, results) if error is not None]
                 if kept:
                     self._state = state
                 for lane, result in zip(lanes, results, strict=True):
                     lane.forget()
-                    if _refusal(result) is not None and kept:
-                        ray.kill(self.actors[lane.replica], no_restart=False)
-                    if isinstance(result, RayError) and (kept or _refusal(result) is None):
-                        self.lose(lane, result)
+                    refused = _refusal(result) is not None
+                    if isinstance(result, BaseException) and (kept or not refused):
+                        self.lose(lane, result, kill=refused or isinstance(result, TimeoutError))
                 if kept:
                     return kept[0]
                 if refusals:
@@ -106,6 +109,13 @@ class Fleet:
         for task in self._reviving:
             task.cancel()
         await asyncio.gather(*self._reviving, return_exceptions=True)
+
+    async def _become(self, actor: Any, state: State) -> Heads:
+        """`Replica.become`; raises TimeoutError where the replica hangs."""
+        async with asyncio.timeout(HANGS_SECONDS):
+            await actor.__ray_ready__.remote()
+        heads: Heads = await actor.become.remote(state)
+        return heads
 
     async def _open(self, replica: int) -> Opened:
         """Open one engine in the state that all have, after Ray has started its actor again if need be."""

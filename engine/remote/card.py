@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
+from adjudge.engine.remote.transport import NoAnswer, Refused, Transport, Trouble
 
 Kind = Literal["adjudge", "vllm", "sglang", "openai"]
 
@@ -42,6 +42,8 @@ async def read_card(transport: Transport, model: str | None) -> ModelCard:
     try:
         listed = await transport.get("/v1/models", msgspec.json.Decoder(ModelList).decode)
     except (NoAnswer, Refused) as error:
+        if isinstance(error, Trouble) and error.alive:
+            raise RemoteError(f"{error}: it is busy; open the engine later, or with more retries=") from error
         raise RemoteError(f"{error}: start the server (`adjudge serve`), or correct the address") from error
     cards = {card.id: card for card in listed.data}
     names = ", ".join(cards)

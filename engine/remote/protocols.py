@@ -117,16 +117,14 @@ class Protocol(ABC):
         what is written, if the prompt ends in U+FFFD or inside a character, and anyone can end a text so.
         """
         known = [token for token in token_ids if token < self.tokenizer.vocab_size]
+        if ended := known[-1:] == [self.tokenizer.inner.eos_token_id] and not sampling.ignore_eos:
+            known.pop()  # what it is called holds no stop string
         text = self.tokenizer.decode_on(known)
-        if known and known[-1] == self.tokenizer.inner.eos_token_id and not sampling.ignore_eos:
-            return self.tokenizer.decode_on(
-                known[:-1]
-            )  # before any stop string; what the token is called does not count
-        if end != "stop" or not known:
-            return text
         if places := [place for stop in sampling.stop if (place := text.find(stop)) >= 0]:
             return text[: min(places)]
-        return self.tokenizer.decode_on(known[:-1]) if self.tokenizer.is_special(known[-1]) else text
+        if end == "stop" and not ended and known and self.tokenizer.is_special(known[-1]):
+            return self.tokenizer.decode_on(known[:-1])
+        return text
 
     def check(self, sampling: Sampling, seeded: bool) -> None:
         """Raise RemoteError for what this kind of server would ignore."""

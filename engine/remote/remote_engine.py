@@ -41,8 +41,8 @@ class RemoteEngine(EngineFace):
     Prompts are tokenised here and sent as token ids, so that no text gains power on the server. `tokenizer` names the
     model they are for (an alias, a folder, a hub id; by default the server's model id) or is a transformers tokenizer;
     a wrong one gives wrong scores. `model` is needed where the server has several, `max_context` (tokens) where it does
-    not say its own. The fingerprint is the weights' own with `adjudge serve`; elsewhere it stands for address and model
-    id, whatever weights are behind them.
+    not say its own. The fingerprint is the weights' own with `adjudge serve`, and an answer of other weights or another
+    adapter than it opened with a RemoteError; elsewhere it stands for address and model id, whatever is behind them.
 
     Scores are exact over the full vocabulary with `adjudge serve`, SGLang, and vLLM from mid-2026 on. An older vLLM and
     other servers report the `top_logprobs` most probable tokens; a prompt with a label that is not among them abstains

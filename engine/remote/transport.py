@@ -51,6 +51,9 @@ MENDS = {
 }
 """By the path that a server lacks."""
 
+WEIGHTS = "adjudge-weights"
+"""The header by which our own server tells one set of weights from another."""
+
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding a reply that is not what it should be may raise."""
 
@@ -102,6 +105,7 @@ class Transport:
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
         self.clock: Callable[[], float] = time.monotonic
         self.circuit = Circuit(max(LEAST_FAILURES, 2 * max_concurrency), LOOK_EVERY, lambda: self.clock())
+        self._weights: str | None = None
         self._slots = asyncio.Semaphore(max_concurrency)
         headers = {"content-type": "application/json"}
         if api_key is not None:
@@ -114,15 +118,22 @@ class Transport:
             raise RemoteError(f"{base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
 
     async def get(self, path: str, decode: Callable[[bytes], T]) -> T:
-        """One attempt to read what stands at `path`; raises NoAnswer, Refused and RemoteError."""
-        return await self._attempt("GET", path, b"", decode)
+        """What stands at `path`; see `post`."""
+        return await self._ask("GET", path, b"", decode)
 
     async def post(self, path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
         """The reply to a request, decoded, after as many attempts as it takes.
 
         Raises NoAnswer where there is none to be had, Refused for a request that the server will not serve, and
-        RemoteError for what no request to this server will get past.
+        RemoteError for what no request to this server will get past, as that its weights are others than at first.
         """
+        return await self._ask("POST", path, body, decode)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _ask(self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
         retrying = AsyncRetrying(
             sleep=lambda seconds: self.sleep(seconds),
             stop=stop_after_attempt(self.retries + 1),
@@ -130,11 +141,7 @@ class Transport:
             retry=retry_if_exception_type(Trouble),
             reraise=True,
         )
-        return await retrying(self._attempt, "POST", path, body, decode)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
+        return await retrying(self._attempt, method, path, body, decode)
 
     async def _attempt(self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
         async with self._slots:
@@ -142,12 +149,11 @@ class Transport:
                 raise Trouble(f"{self.base_url} has stopped answering", wait=self.circuit.left)
             try:
                 answer = await self._exchange(method, path, body, decode)
-            except Trouble as trouble:
-                if not trouble.alive:
+            except (NoAnswer, Refused, RemoteError) as error:
+                if isinstance(error, Trouble) and not error.alive:
                     self.circuit.failed()
-                raise
-            except (NoAnswer, Refused, RemoteError):
-                self.circuit.succeeded()
+                else:
+                    self.circuit.succeeded()
                 raise
             self.circuit.succeeded()
             return answer
@@ -164,6 +170,10 @@ class Transport:
             raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
         if not response.is_success:
             raise self._failure(response, path, raw)
+        weights = response.headers.get(WEIGHTS)
+        self._weights = self._weights or weights
+        if weights != self._weights:
+            raise RemoteError(f"{self.base_url} has other weights or another adapter than it had: open the judge again")
         try:
             return decode(raw)
         except (BadReply, *UNREADABLE) as error:

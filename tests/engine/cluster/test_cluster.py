@@ -22,6 +22,7 @@ from adjudge import AdjudgeError, ClusterEngine, Engine, Labels, Pair, PairwiseJ
 from adjudge.cli import app
 from adjudge.engine.call import Call
 from adjudge.engine.cluster.async_cluster import AsyncClusterEngine
+from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Replica, State
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import NotServing, PromptError
@@ -202,6 +203,36 @@ def test_a_text_in_pieces_goes_on_where_its_replica_was_killed(
     assert tuple(token for piece in pieces for token in piece.tokens) == expected.logprobs
     assert prompt_tokens == expected.prompt_tokens
     cluster.dispatcher.open()
+
+
+def test_a_replica_that_hangs_costs_a_call_no_more_than_its_time_and_is_started_again(
+    cluster: ClusterEngine, one: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = one.score(PROMPTS, NUMBERS)
+    hung = inside(cluster, 0, lambda it: os.getpid())
+    os.kill(hung, signal.SIGSTOP)
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        found = list(cluster.score_iter(PROMPTS, NUMBERS, timeout=1.0))
+    assert sorted(place for place, _ in found) == list(range(40))
+    assert {score.reason for place, score in found if score != expected[place]} == {"timeout"}
+    assert "replica 0 was lost" in caplog.text
+    assert cluster.score(PROMPTS, NUMBERS) == expected
+    cluster.dispatcher.open()
+    assert inside(cluster, 0, lambda it: os.getpid()) != hung
+
+
+def test_replicas_are_told_paths_in_full(
+    cluster: ClusterEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_reward_model(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    told: list[Any] = []
+    monkeypatch.setattr(RaySession, "start", lambda self, kind, arguments, *_: told.append(arguments) or 1 / 0)
+    for model in ("model", TINY):
+        with pytest.raises(ZeroDivisionError):
+            ClusterEngine(model, adapter=Path("lora"))
+    full = {"adapter": str(tmp_path / "lora"), "device": "auto"}
+    assert told == [(str(tmp_path / "model"), full), (TINY, full)]
 
 
 def test_event_loops_get_the_same_answers_and_what_was_cached(cluster: ClusterEngine, one: Engine) -> None:

@@ -47,7 +47,7 @@ class Process(Replica):
 
     def __init__(self, loading: float, changing: float) -> None:
         super().__init__("", {})
-        self.loading, self.changing, self.loads = loading, changing, 0
+        self.loading, self.changing, self.loads, self.hangs = loading, changing, 0, False
 
     async def open(self, state: State) -> Opened:
         async with self._changing:
@@ -86,13 +86,32 @@ class Method:
             raise RayTaskError("method", "", error) from None
 
 
+class Silence:
+    """A streaming method of a process that hangs, and what it streams: nothing, and no end."""
+
+    def options(self, **_: Any) -> Silence:
+        return self
+
+    def remote(self, *_: Any) -> Silence:
+        return self
+
+    def __aiter__(self) -> Silence:
+        return self
+
+    async def __anext__(self) -> Any:
+        await asyncio.Event().wait()
+
+
 class Actor:
     """An actor whose process can die, and is there again at once, without its engine."""
+
+    embed = Silence()
 
     def __init__(self, loading: float = 0.05, changing: float = 0.01) -> None:
         self.times, self.kills = (loading, changing), 0
         self.process = Process(*self.times)
         self.open, self.become = Method(self._open), Method(self._become)
+        self.__ray_ready__ = Method(self._ready)
 
     def die(self) -> None:
         loads = self.process.loads
@@ -104,6 +123,10 @@ class Actor:
 
     async def _become(self, state: State) -> Heads:
         return await self.process.become(state)
+
+    async def _ready(self) -> None:
+        if self.process.hangs:
+            await asyncio.Event().wait()
 
     @property
     def weights(self) -> Any:
@@ -117,6 +140,15 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> None:
         actor.die()
 
     monkeypatch.setattr(fleet.ray, "kill", kill)
+    monkeypatch.setattr(fleet.ray, "cancel", lambda stream: None)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hangs is found out soon."""
+    monkeypatch.setattr(fleet, "HANGS_SECONDS", 0.1)
+    monkeypatch.setattr(dispatch, "HANGS_SECONDS", 0.1)
+    monkeypatch.setattr(dispatch, "GRACE_SECONDS", 0.1)
 
 
 async def opened(*actors: Actor) -> Fleet:
@@ -207,6 +239,38 @@ def test_what_all_refuse_changes_nothing_and_what_one_refuses_starts_it_again() 
         assert not second.process._engine.asleep  # type: ignore[union-attr]
 
     asyncio.run(run())
+
+
+def test_a_replica_that_hangs_does_not_hold_up_an_update(impatient: None) -> None:
+    async def run() -> None:
+        first, second = Actor(), Actor()
+        one = await opened(first, second)
+        second.process.hangs = True
+        await one.change(weights="new")
+        assert await all_there(one) == ["new", "new"]
+        assert (first.kills, second.kills) == (0, 1)
+
+    asyncio.run(run())
+
+
+def test_a_call_that_hangs_ends_at_its_deadline_and_its_replica_is_started_again(impatient: None) -> None:
+    found = Dispatcher([actor := Actor()])
+    found.open()
+    events: list[Any] = []
+    found.start(Order([dispatch.Query(0, (1,), None, {0})], timeout=0.1), events.append).result(20)
+    assert [events[0][1].reason, *events[1:]] == ["timeout", None] and actor.kills == 1
+    found.change("sleep", asleep=True)  # by the replica that is back
+    assert actor.process.loads == 2
+    found.close(drain=True)
+
+
+def test_closing_does_not_wait_for_a_replica_that_hangs(impatient: None) -> None:
+    found = Dispatcher([Actor()])
+    found.open()
+    events: list[Any] = []
+    calling = found.start(Order([dispatch.Query(0, (1,), None, {0})]), events.append)
+    found.close(drain=False)
+    assert isinstance(events[0], NotServing) and calling.done()
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.2])

@@ -30,9 +30,9 @@ Answer = Callable[[BaseHTTPRequestHandler, "Peer"], bool]
 class Peer:
     """Answers on a free port until it is closed.
 
-    `script` is what to do to the next POST requests, in order. `knows_ids` makes the vLLM honour logprob_token_ids;
-    `top` is how many alternatives it and the plain server list. `card` changes the model's card, `before` is what it
-    puts before its texts.
+    `script` is what to do to the next POST requests, in order, `opening` to the next GET requests. `knows_ids` makes
+    the vLLM honour logprob_token_ids; `top` is how many alternatives it and the plain server list. `card` changes the
+    model's card, `before` is what it puts before its texts.
     """
 
     def __init__(self, kind: str, engine: Engine, *, key: str | None = None) -> None:
@@ -41,6 +41,7 @@ class Peer:
         self.before = ""
         self.card: dict[str, Any] = {}
         self.script: deque[Answer] = deque()
+        self.opening: deque[Answer] = deque()
         self.bodies: list[dict[str, Any]] = []
         self.under_way = self.most_under_way = 0
         self.hanging = threading.Event()
@@ -220,6 +221,8 @@ class Peer:
             wbufsize = -1  # headers and body in one packet, which nobody waits for
 
             def do_GET(self) -> None:
+                if peer.opening and peer.opening.popleft()(self, peer):
+                    return None
                 if peer.key is not None and self.headers["authorization"] != f"Bearer {peer.key}":
                     return send(self, 401, {"error": {"message": "the key is wrong"}})
                 send(self, 200 if self.path == "/v1/models" else 404, peer.models())

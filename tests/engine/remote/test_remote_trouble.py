@@ -214,6 +214,16 @@ def test_a_dead_server_costs_a_few_attempts_and_is_found_again(open_remote: Open
     assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
 
 
+def test_a_server_that_is_found_again_busy_is_no_longer_gone(open_remote: Open) -> None:
+    now = [0.0]
+    remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=1)
+    remote.transport.clock = lambda: now[0]
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["timeout"] * 6
+    now[0] = transport.LOOK_EVERY
+    server.script.append(says(429))
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
+
+
 def test_requests_outlive_a_server_that_comes_back(open_remote: Open) -> None:
     now = [0.0]
     remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=4)
@@ -393,7 +403,30 @@ def test_the_key_is_sent_and_never_told(open_remote: Open) -> None:
     assert "simsim" not in str(caught.value)
 
 
-def test_nobody_there_is_one_sentence() -> None:
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits between two attempts, were it only to open an engine."""
+    monkeypatch.setattr(transport, "_pause", lambda state: 0.0)
+
+
+def test_opening_outlasts_a_server_that_is_busy_or_starts(engine: Engine, at_once: None) -> None:
+    server = Peer("vllm", engine)
+    server.opening.extend([says(429), says(503), breaks_off])
+    with RemoteEngine(server.url, retries=3) as remote:
+        assert remote.score(["a"], DIGITS)[0].reason is None
+    server.close()
+
+
+def test_a_server_too_busy_to_open_is_said_to_be_busy(engine: Engine, at_once: None) -> None:
+    server = Peer("vllm", engine)
+    server.opening.extend([says(429)] * 2)
+    with pytest.raises(RemoteError, match="answers 429: trouble: it is busy; open the engine later, or with more ret"):
+        RemoteEngine(server.url, retries=1)
+    assert not server.opening
+    server.close()
+
+
+def test_nobody_there_is_one_sentence(at_once: None) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -402,12 +435,12 @@ def test_nobody_there_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "", "http://[", "ftp://localhost", "http://"])
-def test_what_is_no_address_is_one_sentence(url: str) -> None:
+def test_what_is_no_address_is_one_sentence(at_once: None, url: str) -> None:
     with pytest.raises(RemoteError, match="address|cannot be reached"):
         RemoteEngine(url)
 
 
-def test_something_else_at_the_address_is_one_sentence(open_remote: Open, engine: Engine) -> None:
+def test_something_else_at_the_address_is_one_sentence(engine: Engine, at_once: None) -> None:
     server = Peer("vllm", engine)
     server.models = lambda: {"status": "ok"}  # type: ignore[method-assign]
     with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address"):
