@@ -49,6 +49,11 @@ class AsyncFace(ABC):
 
     face: EngineFace
 
+    @property
+    def serving(self) -> bool:
+        """Whether calls are taken now, as far as is known here."""
+        return True
+
     @abstractmethod
     async def open_score(
         self,
@@ -151,6 +156,11 @@ class AsyncEngine(AsyncFace):
         self.worker = Worker(engine)
         self.face = SharedEngine(self.worker)
 
+    @property
+    def serving(self) -> bool:
+        """Whether the engine is awake."""
+        return not self.engine.asleep
+
     async def open_score(
         self,
         prompts: Sequence[AnyPrompt],
@@ -192,6 +202,7 @@ class AsyncEngine(AsyncFace):
             "prompts": stats.prompts,
             "prompt_tokens": stats.prompt_tokens,
             "tokens_computed": stats.tokens_computed,
+            "tokens_written": stats.tokens_written,
             "steps": stats.steps,
             "preempted": scheduler.preempted,
             "cache_hit_tokens": cache.hit_tokens,

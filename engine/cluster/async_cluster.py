@@ -21,7 +21,7 @@ from adjudge.engine.worker import Event, Piece
 if TYPE_CHECKING:
     from adjudge.engine.cluster.dispatch import Dispatcher  # imports Ray
 
-TOTALS = ("preempted", "cache_hit_tokens", "cache_missed_tokens", "cache_evicted_tokens")
+TOTALS = ("tokens_written", "preempted", "cache_hit_tokens", "cache_missed_tokens", "cache_evicted_tokens")
 """What only the replicas count, of `AsyncEngine.counters`."""
 
 
@@ -34,6 +34,11 @@ class AsyncClusterEngine(AsyncFace):
 
     def __init__(self, engine: ClusterEngine) -> None:
         self.face: ClusterEngine = engine
+
+    @property
+    def serving(self) -> bool:
+        """Whether a replica is there, and all are awake."""
+        return self.face.dispatcher.serving
 
     async def open_score(
         self,

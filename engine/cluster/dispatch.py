@@ -53,6 +53,11 @@ class Dispatcher:
         """Wait until every replica has its engine; raises what keeps one from it."""
         return self._do(self._until_closed("opening", self._fleet.open)).result()
 
+    @property
+    def serving(self) -> bool:
+        """Whether orders are answered now; any thread may ask."""
+        return self._fleet.serving and not self._closed
+
     def total(self, name: str) -> float:
         """One of `AsyncEngine.counters` over all replicas, those that were lost too, as each last told it."""
         return sum(counters[name] for counters in list(self._counters.values()))

@@ -38,6 +38,11 @@ class Fleet:
         self._some = asyncio.Event()  # a lane is open, or none will ever be
         self._reviving: set[asyncio.Task[None]] = set()
 
+    @property
+    def serving(self) -> bool:
+        """Whether a replica is there, and all are awake."""
+        return bool(self.router.lanes) and not self._state.asleep
+
     async def open(self) -> list[Opened]:
         """Open every engine that is not open; raises what keeps one from it."""
         opening = [asyncio.ensure_future(self._open(replica)) for replica in range(len(self.actors))]

@@ -31,7 +31,7 @@ def create_app(engine: AsyncFace, limits: Limits | None = None, routes: Sequence
     Handlers get the `Service` as their argument `service`. `version` is for the OpenAPI page.
     """
     service = Service(engine, limits or Limits())
-    counts = Metrics(engine)
+    counts = Metrics(service)
     app = Litestar(
         [chat, completions, score, embeddings, classify, models, model, health, metrics, *routes],
         dependencies={

@@ -12,6 +12,7 @@ from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.limits import SLOWEST, Limits
 from adjudge.engine.tokenizer import well_formed
 
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
@@ -25,17 +26,23 @@ class JsonRequest(Request[Any, Any, Any]):
 
     async def body(self) -> bytes:
         """The whole body; raises a 400 for none, a 408 for one that does not come, a 413 for too much."""
-        seconds = self.app.state.limits.stall_timeout
+        limits: Limits = self.app.state.limits
+        body, clock = bytearray(), asyncio.get_running_loop().time
+        since = clock()
         try:
-            async with asyncio.timeout(seconds):
-                body = await super().body()
+            async with asyncio.timeout(limits.stall_timeout) as waiting:
+                async for part in self.stream():
+                    body += part
+                    waiting.reschedule(limits.patience(since, clock(), len(body)))
         except TimeoutError as error:
-            raise HttpError(408, f"the body did not arrive within {seconds:g} s") from error
+            said = f"nothing of the body came for {limits.stall_timeout:g} s, or less than {SLOWEST} bytes a second"
+            raise HttpError(408, said) from error
         except InternalServerException as error:  # litestar's word for it
             raise HttpError(499, "the client has gone") from error
         if not body:
             raise HttpError(400, "the body is empty: send a JSON object")
-        return body
+        self._body = bytes(body)  # which is what `stream` has from now on
+        return self._body
 
     async def json(self) -> Any:
         """The body as the type of the handler's `data`; raises a 400."""

@@ -19,9 +19,16 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
-from adjudge.engine.http.text_request import TextRequest, Usage
+from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
 from adjudge.engine.http.texts import Delta, begin, stream
 from adjudge.engine.prompt import Message, Prompt, Segment
+
+ONLY: dict[str, tuple[Any, ...]] = {
+    "tools": ([],),
+    "tool_choice": ("none",),
+    "modalities": (["text"],),
+    "reasoning_effort": ("none",),
+}
 
 
 class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -78,13 +85,22 @@ class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`messages` go through the model's own chat template; without `max_tokens` a reply may fill the context."""
+    """`messages` go through the model's own chat template; without `max_tokens` a reply may fill the context.
+
+    There are only texts, without tools: `parallel_tool_calls` is taken and does nothing.
+    """
 
     messages: list[ChatMessage]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     response_format: ResponseFormat | None = None
+
+    tools: Any = None
+    tool_choice: Any = None
+    modalities: Any = None
+    reasoning_effort: Any = None
+    parallel_tool_calls: Any = None
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -145,13 +161,14 @@ async def chat(
 ) -> ChatResponse | Stream:
     """Reply to a conversation."""
     service.check_model(data.model)
+    refuse_all_but(data, ONLY)
     options, renamed = _options(data, service)
     prompt = await _prompt(data, service)
     texts = await begin(service, request, [prompt], data, options, field="messages", renamed=renamed)
     wording = _Wording(service, data)
     if data.stream:
         usage = wording.usage if data.wants_usage else None
-        return stream(texts, wording.chunk, usage, tokens=bool(data.logprobs) or data.return_token_ids)
+        return stream(texts, wording.chunk, usage, tokens=bool(data.logprobs or data.return_token_ids))
     choices = await asyncio.to_thread(wording.choices, await service.unless_gone(request, texts.all()))
     return wording.response("chat.completion", choices, texts.usage)
 

@@ -37,7 +37,7 @@ class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw
 
     prompt: Given
     logprobs: int | None = None
-    return_tokens_as_token_ids: bool = False
+    return_tokens_as_token_ids: bool | None = None
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
@@ -87,7 +87,7 @@ async def completions(
     wording = _Wording(service, data)
     if data.stream:
         usage = wording.usage if data.wants_usage else None
-        tokens = data.logprobs is not None or data.return_token_ids
+        tokens = data.logprobs is not None or bool(data.return_token_ids)
         return stream(texts, lambda delta: wording.response([delta]), usage, tokens=tokens)
     n = options.get("n", 1)
     done = [

@@ -64,6 +64,12 @@ def http_error(error: Exception) -> HttpError:
     return HttpError(500, "the server failed at this request; its log says how")
 
 
+def overflow(field: str) -> HttpError:
+    """For a prompt after which the model has no finite number."""
+    said = f"{field} makes the model overflow, so that it has no number: leave it out"
+    return HttpError(422, said, param=field, code="non_finite")
+
+
 def error_body(error: HttpError) -> bytes:
     """The answer's body, in JSON."""
     kind = TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from litestar import Litestar
-from litestar.enums import ScopeType
+from litestar.enums import HttpMethod, ScopeType
 from litestar.types import Message, Receive, Scope, Send
 
+from adjudge.engine.fingerprints import digest
 from adjudge.engine.http.errors import HttpError, error_body, error_headers
 from adjudge.engine.http.metrics import Metrics
 from adjudge.engine.http.service import Service
@@ -18,12 +19,18 @@ from adjudge.engine.http.service import Service
 OPEN = ("/health", "/metrics")
 """Routes that need no key and are answered while the server is full or drains."""
 
+MODELS = "/v1/models"
+"""Where a client learns what is served, which it may while the server is full."""
+
 SCHEMA = "/schema"
 """Where the OpenAPI page lies, which needs no key either."""
 
 
 class Gate:
-    """An ASGI application in front of `app`: turns away who may not pass, and ends what a request has begun with it."""
+    """An ASGI application in front of `app`: turns away who may not pass, and ends what a request has begun with it.
+
+    HEAD is answered as GET, whose body the server leaves out.
+    """
 
     def __init__(
         self, app: Litestar, service: Service, metrics: Metrics, clock: Callable[[], float] = time.perf_counter
@@ -36,12 +43,17 @@ class Gate:
         """Answer one request, or hand on what is none."""
         if scope["type"] != ScopeType.HTTP:
             return await self.app(scope, receive, send)
+        if scope["method"] == HttpMethod.HEAD:
+            scope = scope.copy()
+            scope["method"] = HttpMethod.GET
         status, started = 499, self._clock()  # a client that goes before it is answered
+        first: float | None = None
 
         async def watched(message: Message) -> None:
-            nonlocal status
+            nonlocal status, first
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, first = message["status"], self._clock() - started
+                message["headers"] = [*message["headers"], (b"adjudge-weights", self._weights())]
             await send(message)
 
         try:
@@ -50,8 +62,8 @@ class Gate:
             else:
                 await self._pass(scope, receive, watched)
         finally:
-            route = scope["path"] if scope["path"] in self._routes else "other"
-            self._metrics.observe(route, status, self._clock() - started)
+            route = scope["path"] if scope["path"] in self._routes else scope.get("path_template", "other")
+            self._metrics.observe(route, status, first, self._clock() - started)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.service.active += 1
@@ -62,6 +74,11 @@ class Gate:
         finally:
             self.service.active -= 1
 
+    def _weights(self) -> bytes:
+        """What tells these weights, with this adapter, from others: a client may keep the answers apart by it."""
+        face = self.service.engine.face
+        return digest(face.fingerprint, face.adapter or "")[:16].encode()
+
     def _refusal(self, scope: Scope) -> HttpError | None:
         path, limits = scope["path"], self.service.limits
         if path in OPEN:
@@ -70,7 +87,7 @@ class Gate:
             return HttpError(401, "the API key is missing or wrong: send it as a bearer token", code="invalid_api_key")
         if self.service.draining:
             return HttpError(503, "the server is being stopped: ask another", code="draining")
-        if self.service.active >= limits.max_concurrency:
+        if self.service.active >= limits.max_concurrency and not path.startswith(MODELS):
             return HttpError(
                 429, f"{limits.max_concurrency} requests are under way: try again later", code="too_many_requests"
             )

@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError, blame
+from adjudge.engine.http.errors import HttpError, blame, overflow
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.tokenizer import Tokenizer, Tokens
@@ -31,7 +31,7 @@ class InputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     model: str | None = None
     abstain: bool = False
     timeout: float | None = None
-    priority: int = 0
+    priority: int | None = None
     user: Any = None
 
     def name(self, place: int) -> str:
@@ -68,7 +68,7 @@ async def embedded(
 
     async def answers() -> tuple[list[Any], int]:
         prompts = await asyncio.to_thread(lambda: read(body.tokens(face.tokenizer)))
-        under_way = await service.engine.open_embed(prompts, priority=body.priority, timeout=timeout)
+        under_way = await service.engine.open_embed(prompts, priority=body.priority or 0, timeout=timeout)
         service.ends_with(request, under_way.close)
         found: dict[int, Any] = {}
         async for event in under_way:
@@ -99,8 +99,7 @@ def _error(name: str, answer: Embedding | ModelReward, longest: int) -> HttpErro
             said = f"{name} has {answer.prompt_tokens} tokens: this model holds {longest}"
             return HttpError(400, said, param=name, code="context_length_exceeded")
         case "non_finite":
-            said = f"{name} makes the model overflow, so that it has no number: leave it out"
-            return HttpError(422, said, param=name, code="non_finite")
+            return overflow(name)
         case "timeout":
             said = f"{name} was not read in time: ask for less at once, or for a longer timeout"
             return HttpError(504, said, param=name, code="timeout")

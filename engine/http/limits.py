@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
+SLOWEST = 1000
+"""Bytes a second, on the whole, under which a client has stalled: a byte now and then would hold a place for ever."""
+
 
 class Limits(msgspec.Struct, frozen=True):
     """`api_key` None lets everybody in; `max_body` is in bytes; timeouts are in seconds.
 
     More than `max_concurrency` requests at once are turned away, and so is one request for more than `max_answers`
     scores or texts. `request_timeout` is the longest that a request may ask for and what it gets if it asks for
-    nothing; what is not done by then is answered with the reason "timeout". A client that sends no request, or not its
-    body, or does not read its answer, for `stall_timeout` is dropped. `drain_timeout` is what requests under way have
-    left when the server is told to stop.
+    nothing; what is not done by then is answered with the reason "timeout". A client that sends no request, or nothing
+    of its body, or reads nothing of its answer, for `stall_timeout` is dropped, and so is one that does so more slowly
+    than `SLOWEST`. `drain_timeout` is what requests under way have left when the server is told to stop.
     """
 
     api_key: str | None = None
@@ -27,3 +30,7 @@ class Limits(msgspec.Struct, frozen=True):
     def max_joined(self) -> int:
         """What a query joined with each of its items may come to: a small body must not grow without bounds."""
         return 10 * self.max_body
+
+    def patience(self, since: float, now: float, moved: int) -> float:
+        """Until when to wait for a client of which `moved` bytes have come, or gone, from `since` to `now`."""
+        return min(now, since + moved / SLOWEST) + self.stall_timeout

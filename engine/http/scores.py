@@ -25,27 +25,27 @@ from adjudge.engine.labels import Labels, LabelSet
 from adjudge.engine.score import Score
 from adjudge.engine.worker import Piece
 
-MOST_NUMBERS = 1_000_000
-"""Log-probabilities in one answer: items times labels."""
+MOST_NUMBERS = 1 << 18
+"""Log-probabilities in one answer, items times labels: as many as 64 items of the most labels have."""
 
 
 class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which labels follow each item.
 
-    Query and items are texts or token ids alike; an empty query goes with both. `label_token_ids` is one list for all
-    items, or a list of lists, one for each; `labels` are strings instead, of any number of tokens, read in the context
-    of the prompt's end. `timeout` is in seconds, lower `priority` comes first.
+    Query and items are texts or token ids alike; no query, or an empty one, goes with both. `label_token_ids` is one
+    list for all items, or a list of lists, one for each; `labels` are strings instead, of any number of tokens, read in
+    the context of the prompt's end. `timeout` is in seconds, lower `priority` comes first.
     """
 
     items: str | list[str | list[int]]
-    query: str | list[int] = ""
+    query: str | list[int] | None = None
     label_token_ids: list[int | list[int]] | None = None
     labels: list[str] | None = None
     apply_softmax: bool = False
     item_first: bool = False
     model: str | None = None
     timeout: float | None = None
-    priority: int = 0
+    priority: int | None = None
     user: str | None = None
 
     def prompts(self, longest: int) -> list[AnyPrompt]:
@@ -56,7 +56,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         items = [self.items] if isinstance(self.items, str) else self.items
         if not items:
             raise HttpError(400, "items is empty: give at least one", param="items")
-        if (size := sum(map(len, items)) + len(items) * len(self.query)) > longest:
+        if (size := sum(map(len, items)) + len(items) * len(self.query or ())) > longest:
             raise HttpError(413, f"query and items joined make {size}: at most {longest} in a request", param="items")
         return [self._prompt(item, f"items[{place}]") for place, item in enumerate(items)]
 
@@ -127,18 +127,15 @@ async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: Name
     async def results() -> tuple[list[Score], int]:
         with blame("items", labels=data.named):
             labels = await asyncio.to_thread(data.label_sets, len(prompts))
-            answers = await service.engine.open_score(prompts, labels, priority=data.priority, timeout=timeout)
+            answers = await service.engine.open_score(prompts, labels, priority=data.priority or 0, timeout=timeout)
         service.ends_with(request, answers.close)
         found = dict([answer async for answer in answers if not isinstance(answer, Piece)])
         return [found[place] for place in range(len(prompts))], answers.prompt_tokens - answers.cached_tokens
 
     scores, computed = await service.unless_gone(request, results())
-    return ScoreResponse(
-        service.model,
-        [_numbers(score, data.apply_softmax) for score in scores],
-        scores,
-        Usage.of([(score.prompt_tokens, score.reason) for score in scores], computed),
-    )
+    usage = Usage.of([(score.prompt_tokens, score.reason) for score in scores], computed)
+    numbers = await asyncio.to_thread(lambda: [_numbers(score, data.apply_softmax) for score in scores])
+    return ScoreResponse(service.model, numbers, scores, usage)
 
 
 def _numbers(score: Score, among_labels: bool) -> list[float] | None:

@@ -14,16 +14,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.http.gate import Gate
+from adjudge.engine.http.limits import Limits
 
 GRACE = 5.0
 """Seconds in which the errors that end a drain must have been read."""
+UNSENT = 1 << 16
+"""Bytes that the system takes before it can send them: with megabytes, a slow client would seem to read nothing."""
 
 
 class Server(uvicorn.Server):
     """Serves `gate` on a bound socket until SIGTERM or Ctrl-C, or `drain`.
 
-    Told to stop, it turns new requests away and lets those under way end; what is left after the drain timeout gets an
-    error. A second signal stops it at once. `ready` is called when it listens.
+    Told to stop, it turns new requests away and lets those under way end and their answers go out; what is left after
+    the drain timeout gets an error. A second signal stops it at once. `ready` is called when it listens.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class Server(uvicorn.Server):
         self._cut = False
         config = uvicorn.Config(
             gate,
-            http=_patient(gate.service.limits.stall_timeout),
+            http=_patient(gate.service.limits),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -73,12 +76,23 @@ class Server(uvicorn.Server):
         """Whether to stop; asked ten times a second."""
         if self._deadline is not None:
             over = self._clock() - self._deadline
-            if not self._service.active or over > GRACE:
+            if not self._is_busy() or over > GRACE:
                 return True
             if over > 0 and not self._cut:
                 self._cut = True
                 await self._service.engine.close(drain=False)
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop; whoever has not read an answer by now is not waited for."""
+        for connection in self.server_state.connections:
+            connection.transport.abort()
+        await super().shutdown(sockets)
+
+    def _is_busy(self) -> bool:
+        """Whether a request is under way, or an answer still being sent."""
+        connections = self.server_state.connections
+        return self._service.active > 0 or any(each.transport.get_write_buffer_size() for each in connections)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -87,6 +101,8 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         listener.bind(address)
     except (OSError, OverflowError) as error:
         problem = getattr(error, "strerror", None) or error
@@ -94,8 +110,9 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _patient(seconds: float) -> type[asyncio.Protocol]:
+def _patient(limits: Limits) -> type[asyncio.Protocol]:
     """uvicorn's protocol, which waits for ever for a request to come and for a client to read, with an end to that."""
+    seconds = limits.stall_timeout
 
     class PatientProtocol(H11Protocol):
         _stalled: asyncio.TimerHandle | None = None
@@ -114,7 +131,8 @@ def _patient(seconds: float) -> type[asyncio.Protocol]:
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._stalled = self.loop.call_later(seconds, self.transport.abort)
+            size = self.transport.get_write_buffer_size()
+            self._watch(self.loop.time(), size, size)
 
         def resume_writing(self) -> None:
             super().resume_writing()
@@ -124,6 +142,17 @@ def _patient(seconds: float) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
             self._forget()
             self._hear()
+
+        def _watch(self, since: float, size: int, left: int) -> None:
+            """Look in a while whether the client has read more of `size` bytes, of which there were `left`."""
+            until = limits.patience(since, self.loop.time(), size - left)
+            self._stalled = self.loop.call_at(until, self._look, since, size, left)
+
+        def _look(self, since: float, size: int, left: int) -> None:
+            if (now := self.transport.get_write_buffer_size()) < left:
+                self._watch(since, size, now)
+            else:
+                self.transport.abort()
 
         def _hear(self) -> None:
             if self._silent is not None:

@@ -38,7 +38,7 @@ class ModelList(msgspec.Struct, frozen=True):
 class Health(msgspec.Struct, frozen=True):
     """Whether new requests are taken."""
 
-    status: Literal["ok", "draining"]
+    status: Literal["ok", "draining", "not_serving"]
 
 
 @get("/v1/models", tags=["server"])
@@ -56,9 +56,11 @@ async def model(name: str, service: NamedDependency[Service]) -> ServedModel:
 
 @get("/health", tags=["server"])
 async def health(service: NamedDependency[Service]) -> Response[Health]:
-    """200 while requests are taken, 503 while the server drains."""
+    """200 while requests are taken, 503 while the server drains, or its engine sleeps or is gone."""
     if service.draining:
         return Response(Health("draining"), status_code=503)
+    if not service.engine.serving:
+        return Response(Health("not_serving"), status_code=503)
     return Response(Health("ok"))
 
 

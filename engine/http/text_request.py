@@ -20,8 +20,8 @@ FORMS = ("allowed_token_ids", "json_schema", "choices", "regex")
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`include_usage` sends the usage in a last chunk; `include_obfuscation` is taken and does nothing."""
 
-    include_usage: bool = False
-    include_obfuscation: bool = False
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -51,8 +51,8 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     choices: list[str] | None = None
     regex: str | None = None
     timeout: float | None = None
-    priority: int = 0
-    return_token_ids: bool = False
+    priority: int | None = None
+    return_token_ids: bool | None = None
 
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
@@ -69,7 +69,7 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with its usage."""
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def options(self) -> dict[str, Any]:
         """Those that were given, for `Sampling`; raises a 400 for what can only be left out."""

@@ -12,7 +12,7 @@ from litestar.response import Stream
 from adjudge.engine.async_engine import Answers
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError, blame, error_body, http_error
+from adjudge.engine.http.errors import HttpError, blame, error_body, http_error, overflow
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import TextRequest, Usage
 from adjudge.engine.worker import Piece
@@ -80,7 +80,8 @@ async def begin(
     field: str,
     renamed: dict[str, str] | None = None,
 ) -> Texts:
-    """Begin the texts, and wait until the first has begun: a full queue or a prompt too long is a status of its own.
+    """Begin the texts, and wait until the first has begun: a full queue, or a prompt too long or after which the model
+    has no number, is a status of its own.
 
     `field` is what the prompts came in; `renamed` see `blame`.
     """
@@ -90,21 +91,26 @@ async def begin(
     async def opened() -> Texts:
         with blame(field, renamed=renamed):
             answers = await service.engine.open_generate(
-                prompts, priority=body.priority, timeout=timeout, pieces=bool(body.stream), **options
+                prompts, priority=body.priority or 0, timeout=timeout, pieces=bool(body.stream), **options
             )
         service.ends_with(request, answers.close)
         events = aiter(answers)
         return Texts(answers, await anext(events), events)
 
     texts = await service.unless_gone(request, opened())
-    if len(prompts) == 1 and not isinstance(texts.first, Piece) and texts.first[1].finish_reason == "too_long":
-        raise HttpError(
-            400,
-            f"{field} has {texts.first[1].prompt_tokens} tokens, which leaves no room for an answer:"
-            f" this model holds {service.engine.face.max_prompt_tokens} in all",
-            param=field,
-            code="context_length_exceeded",
-        )
+    if len(prompts) > 1:
+        return texts
+    match texts.first:
+        case (_, Completion(finish_reason="too_long", prompt_tokens=tokens)):
+            raise HttpError(
+                400,
+                f"{field} has {tokens} tokens, which leaves no room for an answer:"
+                f" this model holds {service.engine.face.max_prompt_tokens} in all",
+                param=field,
+                code="context_length_exceeded",
+            )
+        case (_, Completion(finish_reason="non_finite", token_ids=())):
+            raise overflow(field)
     return texts
 
 

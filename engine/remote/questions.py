@@ -157,8 +157,8 @@ class TextQuestion(Question):
 
     def give_up(self, reason: Reason) -> None:
         """Empty texts; one that the server refuses counts as cancelled."""
-        reasons: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long"}
-        self.take([Text("", (), reasons.get(reason, "cancelled"))] * self.sampling.n)
+        ends: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long", "non_finite": "non_finite"}
+        self.take([Text("", (), ends.get(reason, "cancelled"))] * self.sampling.n)
 
 
 @dataclass(eq=False)

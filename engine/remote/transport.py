@@ -190,6 +190,8 @@ class Transport:
             return Trouble(f"{self.base_url} answers {what}", "timeout", _seconds(retry_after), alive)
         if status == 413 or (status in (400, 422) and TOO_LONG.search(raw.decode(errors="replace"))):
             return NoAnswer(f"{self.base_url} finds the prompt too long ({what})", "too_long")
+        if status == 422 and b'"non_finite"' in raw:
+            return NoAnswer(f"{self.base_url} finds no number after the prompt ({what})", "non_finite")
         if status in (401, 403):
             return RemoteError(f"{self.base_url} wants another key ({what}): pass api_key=")
         if status in (404, 405, 501):

@@ -43,6 +43,17 @@ def test_replies_are_the_engines_own(site: Served, client: openai.OpenAI) -> Non
         assert written.decode(errors="replace") == completion.text
 
 
+def test_what_asks_for_nothing_changes_nothing(site: Served) -> None:
+    def told(**options: Any) -> Any:
+        response = site.post("/v1/chat/completions", {"messages": MESSAGES, **HOW, **options})
+        assert response.status_code == 200, response.text
+        return response.json()["choices"]
+
+    nulls: dict[str, Any] = {"priority": None, "return_token_ids": None, "stream_options": {"include_usage": None}}
+    neutral = {"tools": [], "tool_choice": "none", "modalities": ["text"], "reasoning_effort": "none"}
+    assert told(**nulls) == told(**neutral) == told(parallel_tool_calls=False) == told()
+
+
 def test_a_stream_adds_up_to_the_same_replies(site: Served, client: openai.OpenAI) -> None:
     expected = own(site, n=2, **HOW)
     texts, roles, reasons, usage = ["", ""], ["", ""], ["", ""], None

@@ -63,6 +63,8 @@ DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 1
         (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
         (CHAT, {"messages": [{**USER, "tool_calls": [{}]}]}, "messages[0].tool_calls"),
         (CHAT, {"tools": [{"type": "function"}]}, "tools"),
+        (CHAT, {"tool_choice": "auto"}, "tool_choice"),
+        (CHAT, {"reasoning_effort": "high"}, "reasoning_effort"),
         (CHAT, {"audio": {}}, "audio"),
         (CHAT, {"modalities": ["audio"]}, "modalities"),
         (CHAT, {"max_completion_tokens": 0}, "max_completion_tokens"),
@@ -163,4 +165,13 @@ def test_a_model_that_yields_nan_ends_that_request_alone() -> None:
         assert answer.status_code == 200 and "NaN" not in answer.text
         assert [result["reason"] for result in answer.json()["results"]] == ["non_finite", None]
         assert answer.json()["scores"][0] is None
+        for path, field, body in (
+            (TEXT, "prompt", {"prompt": [1, 200]}),
+            (CHAT, "messages", {"messages": [{"role": "user", "content": "\u0200"}]}),
+        ):
+            for stream in (False, True):
+                answer = site.post(path, {**body, "stream": stream, "n": 2})
+                error = error_of(answer)
+                assert (answer.status_code, error["param"], error["code"]) == (422, field, "non_finite")
+                assert error["message"].startswith(f"{field} makes the model overflow")
     engine.worker.close(drain=False)

@@ -7,10 +7,12 @@ import collections
 import contextlib
 import json
 import re
+import select
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import httpx2
@@ -19,8 +21,9 @@ import pytest
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
+from adjudge.engine.http import server as server_module
 from adjudge.engine.http.app import create_app
-from adjudge.engine.http.limits import Limits
+from adjudge.engine.http.limits import SLOWEST, Limits
 from tests.engine.http.serving import (
     LONG,
     MODEL,
@@ -36,6 +39,8 @@ from tests.engine.http.serving import (
 
 TEXT = "/v1/completions"
 SHORT: dict[str, Any] = {"prompt": "a", "max_tokens": 1}
+LARGE = json.dumps({"items": ["a"] * 200, "label_token_ids": list(range(256))}).encode()
+"""To `/v1/score`: its answer, of 3 MB, is more than anybody on the way takes before the client reads."""
 
 
 SPELT = {"max_tokens": 20, "allowed_token_ids": [97]}
@@ -80,6 +85,27 @@ def test_a_body_that_does_not_come_is_given_up(engine: AsyncEngine) -> None:
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
+def test_a_body_that_comes_steadily_has_its_time_but_not_at_a_crawl(engine: AsyncEngine) -> None:
+    with served(engine, Limits(stall_timeout=0.5)) as site:
+        body = json.dumps({**SHORT, "user": "x" * 10_000}).encode()
+        with raw_request(site.url, TEXT, b"", length=len(body)) as connection:
+            for place in range(0, len(body), 100):  # which takes twice as long
+                assert not select.select([connection], [], [], 0.01)[0]
+                connection.sendall(body[place : place + 100])
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        with raw_request(site.url, TEXT, b"", length=1_000_000) as connection:
+            while not select.select([connection], [], [], 0.01)[0]:
+                connection.sendall(b" ")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_patience_is_with_those_that_move_and_ends_below_the_slowest_pace() -> None:
+    limits = Limits(stall_timeout=60.0)
+    assert limits.patience(100.0, 100.0, 0) == 160.0
+    assert limits.patience(100.0, 150.0, 50 * SLOWEST) == 210.0
+    assert limits.patience(100.0, 150.0, 10 * SLOWEST) == 170.0
+
+
 def test_a_request_that_does_not_come_is_given_up(engine: AsyncEngine) -> None:
     with served(engine, Limits(stall_timeout=0.2)) as site:
         address = site.url.removeprefix("http://").split(":")
@@ -118,7 +144,9 @@ def test_requests_too_many_are_told_to_come_again(engine: AsyncEngine) -> None:
             response = site.post(TEXT, SHORT)
             assert response.status_code == 429 and error_of(response)["type"] == "rate_limit_error"
             assert int(response.headers["retry-after"]) >= 1
-            assert site.get("/health").status_code == 200
+            assert [site.get(path).status_code for path in ("/health", "/v1/models", f"/v1/models/{MODEL}")] == [
+                200
+            ] * 3
         wait_until_idle(engine)
         with openai.OpenAI(base_url=site.url + "/v1", api_key="x", max_retries=9) as client:
             assert client.completions.create(model=MODEL, **SHORT).choices
@@ -201,6 +229,65 @@ def test_a_client_that_does_not_read_is_dropped(engine: AsyncEngine) -> None:
             assert site.post(TEXT, SHORT).status_code == 200
             wait_until_idle(engine)
             assert engine.engine.stats.tokens_computed - before < 64 * 2000
+
+
+def test_a_client_that_reads_slowly_gets_its_answer(engine: AsyncEngine) -> None:
+    with served(engine, Limits(stall_timeout=1.0)) as site, raw_request(site.url, "/v1/score", LARGE) as connection:
+        answer, until = connection.recv(1), time.monotonic() + 2.5
+        while time.monotonic() < until:
+            answer += connection.recv(4096)
+            select.select([], [], [], 0.01)
+        assert is_whole(answer + rest_of(connection, answer))
+
+
+def rest_of(connection: socket.socket, answer: bytes) -> bytes:
+    """What is still to come of an answer that has begun, or what comes of it before the end of the connection."""
+    rest = b""
+    while not is_whole(answer + rest) and (part := connection.recv(1 << 20)):
+        rest += part
+    return rest
+
+
+def is_whole(answer: bytes) -> bool:
+    """Whether an answer is as long as it says."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head)
+    return length is not None and len(body) == int(length[1])
+
+
+def test_a_drain_waits_for_an_answer_that_is_still_being_sent(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(engine) as site, raw_request(site.url, "/v1/score", LARGE) as connection:
+        answer = connection.recv(1)
+        tick, ends = site.server.on_tick, SimpleQueue[bool]()
+
+        async def noted(counter: int) -> bool:
+            ends.put(end := await tick(counter))
+            return end
+
+        monkeypatch.setattr(site.server, "on_tick", noted)
+        while not (status := status_of(site, "/v1/score")):  # until the application is done with it
+            time.sleep(0.01)
+        assert status == "200"
+        site.server.drain()
+        assert not any(ends.get(timeout=PATIENCE) for _ in range(ends.qsize() + 3))
+        assert is_whole(answer + rest_of(connection, answer))
+        while not ends.get(timeout=PATIENCE):
+            pass
+
+
+def test_a_drain_does_not_wait_for_ever_for_who_does_not_read(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "GRACE", 0.0)
+    other = AsyncEngine(Engine(MODEL))
+    with served(other, Limits(drain_timeout=0.0)) as site:
+        connection = raw_request(site.url, "/v1/score", LARGE)
+        answer = connection.recv(1)
+    with connection:
+        assert not is_whole(answer + rest_of(connection, answer))
+    assert not caplog.records
 
 
 def test_a_drain_lets_what_is_under_way_end_and_takes_no_more(engine: AsyncEngine) -> None:

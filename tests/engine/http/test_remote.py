@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import RemoteError
 from adjudge.engine.http.limits import Limits
 from adjudge.engine.labels import Labels
 from adjudge.engine.remote.remote_engine import RemoteEngine
@@ -22,7 +25,7 @@ from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.verdict import Example, Item, Pair
 from adjudge.rewards.wire import Row
-from tests.engine.http.serving import Served, served, wait_until_idle
+from tests.engine.http.serving import MODEL, Served, served, wait_until_idle
 from tests.engine.test_generate import random_prompts
 
 LABEL_SETS = (["1", "2", "3"], Labels(("1", "10", "2"), terminator=" </ANSWER>"), ["yes", "no", "perhaps"])
@@ -54,6 +57,28 @@ def test_texts_are_the_engines_own(site: Served, remote: RemoteEngine, options: 
     prompts = random_prompts(3)
     options = {"max_tokens": 12, **options}
     assert remote.generate(prompts, **options) == site.engine.face.generate(prompts, **options)
+
+
+FORMS: tuple[dict[str, Any], ...] = (
+    {},
+    {"choices": ["a.b", "ab", "xyz}"]},
+    {"regex": "[a-c]{3,9}"},
+    {"allowed_token_ids": [258, 256, 97]},
+    {"json_schema": {"type": "object", "properties": {"a": {"enum": [1, 22]}}, "required": ["a"]}},
+)
+
+
+def test_texts_of_any_form_cut_by_any_stop_string_are_the_engines_own(site: Served, remote: RemoteEngine) -> None:
+    dice = random.Random(3)
+    ends: set[tuple[bool, str]] = set()
+    for _ in range(40):
+        form = dice.choice(FORMS)
+        how: dict[str, Any] = {"n": 3, "max_tokens": dice.randint(1, 12), "seed": dice.randrange(99), **form}
+        how |= {"ignore_eos": dice.random() < 0.5, "stop": dice.sample(["a", "ab", "}", '"', ".", "1"], 3)}
+        texts = remote.generate(["x"], **how)
+        assert texts == site.engine.face.generate(["x"], **how), how
+        ends |= {(bool(form), text.finish_reason) for text in texts}
+    assert {(True, "length"), (True, "stop"), (False, "stop")} <= ends
 
 
 def test_a_text_that_ends_without_its_form_is_the_engines_own(site: Served, remote: RemoteEngine) -> None:
@@ -150,6 +175,33 @@ def test_a_debate_takes_examples_found_by_another_embedder(site: Served, remote:
     index = Index([Example("Wish.", "Sleep well.")], lambda texts: [[float(len(text))] for text in texts])
     here, there = (DebateJudge(engine, index, **how) for engine in (site.engine.face, remote))
     assert there.judge(items) == here.judge(items)
+
+
+def other_weights(engine: Engine) -> None:
+    engine.update_weights({"lm_head.weight": engine.runner.model.lm_head.weight * 2})
+
+
+def another_adapter(engine: Engine) -> None:
+    engine.adapter = "another"
+
+
+@pytest.mark.parametrize("change", [other_weights, another_adapter])
+def test_no_answer_of_other_weights_is_taken_for_one_of_those_it_opened_with(change: Callable[[Engine], None]) -> None:
+    engine = AsyncEngine(Engine(MODEL, kv_cache_gb=0.05))
+    with served(engine) as site, RemoteEngine(site.url) as remote:
+        before = remote.score(["a"], ["1", "2"])
+        engine.worker.between_steps(change).result(60)
+        for ask in (
+            lambda: remote.score(["a"], ["1", "2"]),
+            lambda: remote.generate(["a"]),
+            lambda: remote.embed(["a"]),
+        ):
+            with pytest.raises(RemoteError, match="other weights or another adapter than it had: open the judge again"):
+                ask()
+        with RemoteEngine(site.url) as again:
+            assert (again.fingerprint, again.adapter) != (remote.fingerprint, remote.adapter)
+            assert (again.score(["a"], ["1", "2"]) == before) == (change is another_adapter)
+    engine.worker.close(drain=False)
 
 
 def test_leaving_a_call_ends_it_on_the_server(site: Served, remote: RemoteEngine) -> None:

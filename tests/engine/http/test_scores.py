@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.engine.labels import LabelSet
+from adjudge.engine.http.scores import MOST_NUMBERS
+from adjudge.engine.labels import MOST_TOKENS, LabelSet
+from adjudge.engine.remote.completions import AdjudgeProtocol
 from adjudge.engine.score import Score
 from tests.engine.http.serving import MODEL, Served, error_of, wait_until_idle
 
@@ -97,7 +99,7 @@ def test_hostile_texts_are_scored(site: Served) -> None:
         ({"labels": None, "label_token_ids": [[1], 2]}, "label_token_ids", "mixes"),
         ({"labels": None, "label_token_ids": [[1], [2]]}, "label_token_ids", "2 lists for 1 items"),
         ({"labels": None, "label_token_ids": list(range(4097))}, "label_token_ids", "4097 labels come to 4097 tokens"),
-        ({"labels": None, "label_token_ids": [[1] * 1_000_001]}, "label_token_ids", "come to 1000001 numbers"),
+        ({"labels": None, "label_token_ids": [[1] * 262_145]}, "label_token_ids", "come to 262145 numbers"),
         ({"items": ["a"] * 10_000, "labels": list("0123456789" * 11)}, "labels", "10000 items come to 1100000 numbers"),
         ({"labels": ["1", "1"]}, "labels", "given twice"),
         ({"labels": [1]}, "labels[0]", "expected `str`"),
@@ -115,6 +117,15 @@ def test_each_mistake_names_its_field(site: Served, change: dict[str, Any], para
     response = site.post("/v1/score", {name: value for name, value in body.items() if value is not None})
     error = error_of(response)
     assert 400 <= response.status_code < 500 and error["param"] == param and message in error["message"]
+
+
+def test_the_largest_request_of_a_remote_engine_is_taken() -> None:
+    assert AdjudgeProtocol.reads_at_once * MOST_TOKENS <= MOST_NUMBERS
+
+
+def test_null_is_the_same_as_left_out(site: Served) -> None:
+    answer = scored(site, query=None, items=["one"], labels=DIGITS, priority=None, timeout=None)
+    assert results(answer) == results(scored(site, items=["one"], labels=DIGITS))
 
 
 def test_a_prompt_that_was_read_before_is_cached_whole_whatever_its_labels(site: Served) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import httpx2
 import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adjudge.engine.async_engine import AsyncEngine
-from tests.engine.http.serving import MODEL, Served, served, wait_until_idle
+from adjudge.engine.engine import Engine
+from tests.engine.http.serving import MODEL, Served, held, served, wait_until_idle
 
 
 def samples(site: Served) -> dict[tuple[str, ...], float]:
@@ -33,6 +35,21 @@ def test_health(site: Served) -> None:
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
+def test_a_sleeping_engine_is_not_healthy(site: Served) -> None:
+    for change, status in ((Engine.sleep, "not_serving"), (Engine.wake, "ok")):
+        site.engine.worker.between_steps(change).result(60)
+        response = site.get("/health")
+        assert (response.json(), response.is_success) == ({"status": status}, status == "ok")
+        assert site.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).is_success == response.is_success
+
+
+def test_head_is_get_without_its_body(site: Served) -> None:
+    for path, status in (("/health", 200), ("/v1/models", 200), ("/v1/score", 405)):
+        answers = [httpx2.request(method, site.url + path) for method in ("HEAD", "GET")]
+        assert [answer.status_code for answer in answers] == [status, status] and answers[0].content == b""
+        assert answers[0].headers["content-length"] == str(len(answers[1].content))
+
+
 def test_metrics_count_requests_and_what_the_engine_does(engine: AsyncEngine) -> None:
     with served(engine) as site:
         wait_until_idle(engine)
@@ -41,6 +58,7 @@ def test_metrics_count_requests_and_what_the_engine_does(engine: AsyncEngine) ->
         assert site.post("/v1/score", body).status_code == 200
         assert site.post("/v1/score", {"items": []}).status_code == 400
         assert site.get("/v1/no/such/route").status_code == 404
+        assert site.get(f"/v1/models/{MODEL}").status_code == 200
         after = samples(site)
 
         def added(*key: str) -> float:
@@ -49,13 +67,31 @@ def test_metrics_count_requests_and_what_the_engine_does(engine: AsyncEngine) ->
         assert added("adjudge_http_requests_total", "/v1/score", "200") == 1
         assert added("adjudge_http_requests_total", "/v1/score", "400") == 1
         assert added("adjudge_http_requests_total", "other", "404") == 1
+        assert added("adjudge_http_requests_total", "/v1/models/{name}", "200") == 1
         assert added("adjudge_http_request_seconds_count", "/v1/score") == 2
+        assert added("adjudge_http_first_byte_seconds_count", "/v1/score") == 2
         assert added("adjudge_prompts_total") == 2
         assert (added("adjudge_prompt_tokens_total"), added("adjudge_tokens_computed_total")) == (102, 52)
         assert (added("adjudge_cache_hit_tokens_total"), added("adjudge_cache_missed_tokens_total")) == (50, 52)
         now = [after[f"adjudge_{name}",] for name in ("requests_running", "requests_waiting")]
         assert now == [0, 0] and {name for name, *_ in after} >= {"adjudge_preempted_total"}
         assert added("adjudge_kv_blocks_used") == -added("adjudge_kv_blocks_free") > 0
+
+
+def test_metrics_tell_what_is_written_what_is_under_way_and_when_an_answer_began(engine: AsyncEngine) -> None:
+    text = {"prompt": "once", "max_tokens": 30, "ignore_eos": True, "n": 2, "stream": True}
+    with served(engine) as site:
+        before = samples(site)
+        with held(engine) as let_go, httpx2.stream("POST", site.url + "/v1/completions", json=text) as response:
+            lines = response.iter_lines()
+            assert next(lines)
+            assert samples(site)["adjudge_http_requests_active",] == before["adjudge_http_requests_active",] + 1 == 2
+            let_go()
+            assert list(lines)[-2:] == ["data: [DONE]", ""]
+        after = samples(site)
+    assert after["adjudge_tokens_written_total",] - before["adjudge_tokens_written_total",] == 60
+    seconds = [after[f"adjudge_http_{name}_seconds_sum", "/v1/completions"] for name in ("first_byte", "request")]
+    assert 0 < seconds[0] < seconds[1]
 
 
 def test_the_api_describes_itself(site: Served) -> None:
