@@ -128,12 +128,9 @@ class AsyncFace(ABC):
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> list[ModelReward]:
         """`EngineFace.reward` without blocking the event loop."""
-        while True:
-            weights = self.face.weights
-            head, read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
-            embeddings = await self.embed(read, priority=priority, timeout=timeout)
-            if self.face.weights == weights:  # no others came before the first step
-                return [head.read(embedding) for embedding in embeddings]
+        read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
+        embeddings = await self.embed(read, priority=priority, timeout=timeout)
+        return [ModelReward.of(embedding) for embedding in embeddings]
 
     async def __aenter__(self) -> AsyncFace:
         return self

@@ -388,8 +388,9 @@ class Engine(EngineFace):
                 self.stats.tokens_written += writer.write(logits_V)
         if embeds:
             values_ND = self.runner.normed(hidden[[row for row, _ in embeds]]).cpu().numpy()
+            head = self.reward_head
             for (_, embedder), values_D in zip(embeds, values_ND, strict=True):
-                embedder.read(values_D.copy())  # a view would hold the whole step's in memory
+                embedder.read(values_D.copy(), head)  # a view would hold the whole step's in memory
         self.scheduler.complete(step)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache, partial
-from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -74,11 +73,6 @@ class EngineFace(ABC):
         """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None
 
-    @property
-    def weights(self) -> tuple[str, str | None]:
-        """Which weights and which adapter there are now: what was read of others does not go with theirs."""
-        return self.fingerprint, self.adapter
-
     def require_embeddings(self) -> None:
         """Raise AdjudgeError where `embed` could give nothing but "unsupported", with the mend."""
         if type(self).embed_iter is EngineFace.embed_iter:
@@ -130,15 +124,8 @@ class EngineFace(ABC):
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
-        while True:
-            weights, (head, read) = self.weights, self.read_for_rewards(prompts)
-            embeddings = self.embed_iter(read, priority=priority, timeout=timeout)
-            first = next(embeddings, None)
-            if self.weights == weights:  # from the first answer on they cannot change
-                break
-        if first is not None:
-            for place, embedding in chain([first], embeddings):
-                yield place, head.read(embedding)
+        embeddings = self.embed_iter(self.read_for_rewards(prompts), priority=priority, timeout=timeout)
+        yield from ((place, ModelReward.of(embedding)) for place, embedding in embeddings)
 
     def score(
         self,
@@ -282,12 +269,12 @@ class EngineFace(ABC):
         sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
         return [self.tokenizer.prompt(prompt) for prompt in prompts], sampling
 
-    def read_for_rewards(self, prompts: Sequence[AnyPrompt]) -> tuple[RewardHead, list[Tokens]]:
-        """The reward head, and of every prompt the tokens it reads; raises AdjudgeError and PromptError."""
+    def read_for_rewards(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
+        """Of every prompt the tokens that the reward head reads; raises AdjudgeError and PromptError."""
         self.require_rewards()
         head = self.reward_head
         assert head is not None
-        return head, head.read_parts([self.tokenizer.prompt(prompt) for prompt in prompts])
+        return head.read_parts([self.tokenizer.prompt(prompt) for prompt in prompts])
 
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""

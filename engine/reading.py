@@ -11,6 +11,7 @@ import numpy.typing as npt
 from adjudge.engine.call import Call
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.labels import LabelSet
+from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.score import Score
 from adjudge.engine.step import Request
 
@@ -65,9 +66,9 @@ class HiddenReader(Request):
     call: Call
     places: list[int] = field(default_factory=list)
 
-    def read(self, values_D: npt.NDArray[np.float32]) -> None:
-        """Answer with a hidden state, float32."""
-        self._answer(Embedding.of(values_D, len(self.tokens)))
+    def read(self, values_D: npt.NDArray[np.float32], head: RewardHead | None) -> None:
+        """Answer with a hidden state, float32, and what the model's reward head reads off it."""
+        self._answer(Embedding.of(values_D, len(self.tokens), head))
 
     def give_up(self) -> None:
         """Answer that the deadline has passed."""

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from adjudge.engine.embedding import Embedding
-from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.radix import Tokens
 
 NAMES = ("score", "classifier")
@@ -46,15 +44,6 @@ class RewardHead:
         if not all(map(math.isfinite, products)):
             return math.nan
         return math.fsum([*products, self.bias])
-
-    def read(self, embedding: Embedding) -> ModelReward:
-        """The reward of the prompt whose hidden state that is; one that is not finite is none."""
-        if embedding.values is None:
-            return ModelReward(None, embedding.reason, embedding.prompt_tokens)
-        reward = self.reward(embedding.values.tolist())
-        if not math.isfinite(reward):
-            return ModelReward(None, "non_finite", embedding.prompt_tokens)
-        return ModelReward(reward, None, embedding.prompt_tokens)
 
     def read_part(self, tokens: Tokens) -> Tokens:
         """The tokens up to the one whose hidden state is read: the last that is not padding, as in transformers."""

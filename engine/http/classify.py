@@ -63,12 +63,9 @@ async def classify(
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
     face = service.engine.face
+    face.require_rewards()
     found: list[ModelReward]
-    while True:
-        weights, (head, _) = face.weights, face.read_for_rewards([])  # a 400 where there is none
-        found, computed = await embedded(service, request, data, head.read_parts, head.read)
-        if face.weights == weights:  # no others came before the first step
-            break
+    found, computed = await embedded(service, request, data, face.read_for_rewards, ModelReward.of)
     return ClassifyResponse(
         f"classify-{uuid.uuid4().hex}",
         int(time.time()),

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 from adjudge.engine.http.metrics import Metrics
 from adjudge.engine.http.service import Service
@@ -48,7 +49,7 @@ async def models(service: NamedDependency[Service]) -> ModelList:
 
 
 @get("/v1/models/{name:path}", tags=["server"])
-async def model(name: str, service: NamedDependency[Service]) -> ServedModel:
+async def model(name: FromPath[str], service: NamedDependency[Service]) -> ServedModel:
     """The model that is served, asked for by its name."""
     service.check_model(name.removeprefix("/"))
     return _served(service)

@@ -26,6 +26,7 @@ from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Replica, State
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import NotServing, PromptError
+from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.worker import Piece
 from tests.engine.reward_models import save_reward_model
 
@@ -132,7 +133,7 @@ def test_a_reward_model_can_be_a_replica_and_hands_out_its_head(tmp_path: Path) 
         assert opened.vocabulary == one.runner.vocabulary
         messages = [message async for message in replica.embed([(65, 66)], 0, None)]
         [[(_, embedding)], _] = messages
-        assert opened.heads.reward_head.read(embedding) == one.reward([[65, 66]])[0]
+        assert ModelReward.of(embedding) == one.reward([[65, 66]])[0]
         heads = await replica.become(State().changed(weights=str(tmp_path / "second")))
         one.update_weights(tmp_path / "second")
         assert heads.reward_head == one.reward_head != opened.heads.reward_head
