@@ -24,7 +24,6 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import OpenModel, resolve
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
-from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.kinds import FILES
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
@@ -121,18 +120,15 @@ def train_grpo(
             peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *guarding, *callbacks],
         )
-        trainer.rewarding = watched
         return trained(trainer, watch, begun, recipe, metric="reward")
 
 
 class _Trainer(GRPOTrainer):
-    """TRL's trainer, whose answers to held-out prompts are drawn alike each time and leave training as it was."""
-
-    rewarding: Reward | None = None
+    """TRL's trainer, whose answers to held-out prompts are drawn alike each time."""
 
     def evaluate(self, *args: Any, **options: Any) -> Any:
         """Answer the held-out prompts with the same random numbers whenever it is asked."""
-        with _own_random_numbers(self.args.seed), _not_learning(self.rewarding):
+        with _own_random_numbers(self.args.seed):
             return super().evaluate(*args, **options)
 
     def create_model_card(self, *args: Any, **options: Any) -> None:
@@ -272,16 +268,3 @@ def _own_random_numbers(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
-
-
-@contextlib.contextmanager
-def _not_learning(reward: Reward | None) -> Iterator[None]:
-    """Within the block a length trend and guards stay as they are."""
-    layers = [] if reward is None else layers_of(reward)[1]
-    for layer in layers:
-        layer.learning = False
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.learning = True
