@@ -29,7 +29,10 @@ from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
 from adjudge.training.writing.disturbances import disturbed, parse_kinds
 
-HEADER = ("what", "kind", "texts", "lower", "lower_low", "lower_high", "score_before", "score_after", "abstained")
+HEADER = (
+    *("what", "kind", "texts", "lower", "lower_low", "lower_high", "score_before", "score_after", "abstained"),
+    *("model", "adapter", "aspects", "steps", "seed", "machine"),
+)
 ALL = "all"
 VERDICT = "verdict beside it"
 PASSAGES = {"passages dropped": "drop", "passages repeated": "repeat"}
@@ -106,6 +109,7 @@ def bench_disturbances(
         print("found nothing to do: " + ", ".join(f"{kind} in {count} stories" for kind, count in idle.items()))
     print(machine)
     if output is not None:
+        setting = (model, adapter or "", aspects, steps, seed, machine)
         rows = [
             (
                 o.what,
@@ -115,10 +119,11 @@ def bench_disturbances(
                 _figure(o.before),
                 _figure(o.after),
                 o.abstained,
+                *setting,
             )
             for o in outcomes
         ]
-        write_rows(output, (*HEADER, "machine"), [(*row, machine) for row in rows])
+        write_rows(output, HEADER, rows)
         print(f"table: {output}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -54,19 +55,21 @@ SETS: dict[str, tuple[Aspect, ...]] = {"hanna": HANNA, "storyer": STORYER, "pers
 
 
 def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
-    """Aspects from the command line: a set's name, or names after commas; one's own as `name=what it means`.
+    """Aspects from the command line: names, also of sets, after commas; one's own as `name=what it means`.
 
     A name that several sets know means what it means in `preferred`, else in the first of them. A name may carry its
-    weight: `coherence*3,wit*0.5=Is it funny?`. Raises AdjudgeError for a name nobody knows, a weight that is no
-    number, an empty list, and a name given twice.
+    weight: `coherence*3,wit*0.5=Is it funny?`. What stands after the comma in a meaning of one's own belongs to it,
+    unless it is, or nearly is, a name. Raises AdjudgeError for a name nobody knows, a weight that is no number, an
+    empty list, and a name given twice.
     """
-    if text.strip().lower() in SETS:
-        return SETS[text.strip().lower()]
     known = {aspect.name: aspect for aspects in (*reversed(SETS.values()), preferred) for aspect in aspects}
     chosen: list[Aspect] = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
+    for part in _pieces(text, (*known, *SETS)):
         written, equals, definition = (piece.strip() for piece in part.partition("="))
         name, star, weight = (piece.strip() for piece in written.partition("*"))
+        if part.lower() in SETS:
+            chosen += SETS[part.lower()]
+            continue
         if equals and name and definition:
             aspect = Aspect(name, definition)
         elif name.lower() in known:
@@ -83,6 +86,18 @@ def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, 
 def aspects_of(given: str | Sequence[Aspect], preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
     """Aspects as text (`parse_aspects`) or as they are, checked."""
     return parse_aspects(given, preferred) if isinstance(given, str) else checked(given)
+
+
+def _pieces(text: str, names: Sequence[str]) -> list[str]:
+    """What stands between commas; within a meaning a comma parts nothing, unless a name or nearly one follows it."""
+    pieces: list[str] = []
+    for piece in filter(None, map(str.strip, text.split(","))):
+        within = bool(pieces) and "=" not in piece and pieces[-1].partition("=")[2].strip()
+        if within and not difflib.get_close_matches(piece.partition("*")[0].strip().lower(), names, 1, 0.8):
+            pieces[-1] += f", {piece}"
+        else:
+            pieces.append(piece)
+    return pieces
 
 
 def _weight(text: str, part: str) -> float:

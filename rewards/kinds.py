@@ -38,6 +38,9 @@ Open = Callable[["EngineFace", "Journal | None"], "Judge[Any, Any]"]
 OF_PAIRS = " of pairs"
 """Ends the entry of a judge for pairs that has another for single texts."""
 
+UNTRAINED = ("rubric", "tree", "principle", "personal")
+"""The judges that `house` was not trained for; it was for the scores of aspects."""
+
 FILES = ("rubric", "principles", "examples")
 """The options that may name files."""
 
@@ -99,6 +102,19 @@ def usual(model: str | None, options: Options) -> Literal["pairwise", "pointwise
     return "pointwise" if model == HOUSE.name and "orders" not in options else "pairwise"
 
 
+def misfit(model: str | None, judge: str, options: Options) -> str | None:
+    """What to warn of where `house` is to be a judge that it was never trained for, None where there is nothing.
+
+    Raises AdjudgeError where that judge would have it write.
+    """
+    if model != HOUSE.name:
+        return None
+    if judge == "debate" or options.get("mode") == "reasoned" or options.get("weights") == "generated":
+        raise AdjudgeError(f"{HOUSE.name} was trained to score, not to write: name another --model")
+    name = judge.removesuffix(OF_PAIRS)
+    return f"{HOUSE.name} was not trained for {name}: its scores may mean nothing" if name in UNTRAINED else None
+
+
 def files_of(options: Options) -> dict[str, Path]:
     """The files that the options name; a rubric may also be a published one."""
     from adjudge.rewards.published_rubrics import RUBRICS
@@ -128,7 +144,8 @@ def prepare(name: str, options: Options) -> Open:
 def kind_of(name: str) -> Kind:
     """The judge of that name; raises AdjudgeError where there is none."""
     if name not in KINDS:
-        raise AdjudgeError(f'no judge is called "{name[:40]}": choose {", ".join(KINDS)}')
+        names = ", ".join(one for one in KINDS if not one.endswith(OF_PAIRS))
+        raise AdjudgeError(f'no judge is called "{name[:40]}": choose {names}')
     return KINDS[name]
 
 

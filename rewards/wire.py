@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import difflib
+import io
 import json
 import math
 import re
@@ -44,7 +46,7 @@ class Row(msgspec.Struct, frozen=True):
         """A column that must be there and be a string (None and numbers are mistakes)."""
         value = self.columns.get(name)
         if value is None:
-            raise AdjudgeError(f'{self.place}: "{name}" is missing (needed by {needed_by})')
+            raise self.without(name, f"needed by {needed_by}")
         if not isinstance(value, str):
             raise AdjudgeError(f'{self.place}: "{name}" is {json.dumps(value)[:40]}, not a string')
         return value
@@ -53,6 +55,18 @@ class Row(msgspec.Struct, frozen=True):
         """The same for a column that may be absent, null or an empty cell."""
         return self.text(name, needed_by) if self.columns.get(name) not in (None, "") else None
 
+    def without(self, name: str, why: str) -> AdjudgeError:
+        """What is wrong where a column is missing: which are there, and which of them may be meant."""
+        there = [str(column) for column, value in self.columns.items() if value is not None]
+        named = {column.strip().lower(): column for column in there}
+        mend = ""
+        if "responses" in there and name != "prompt":
+            mend = "; `adjudge rank` reads such rows"
+        elif near := difflib.get_close_matches(name, named, 1):
+            mend = f'; if "{named[near[0]]}" is meant, rename it'
+        listed = json.dumps(there, ensure_ascii=False)[1:-1][:200] or "none"
+        return AdjudgeError(f'{self.place}: "{name}" is missing ({why}): its columns are {listed}{mend}')
+
 
 def lines_of(text: str) -> str:
     """A text whose lines end where a public file says that they do."""
@@ -60,14 +74,17 @@ def lines_of(text: str) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a `.csv`, or of a file of JSON objects, one a line. Bytes that are not UTF-8 become U+FFFD.
+    """All rows of a `.csv`, or of a file of JSON objects, one a line.
 
-    Raises AdjudgeError naming the line: not JSON, not an object, no rows, a CSV row with too many columns; and for a
-    file that cannot be read.
+    Bytes that are not UTF-8 become U+FFFD in JSON, which programs write. Raises AdjudgeError naming the line: not JSON,
+    not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file that cannot be read.
     """
     try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            rows = list(_csv(path, file) if path.suffix.lower() == ".csv" else _jsonl(path, file))
+        if path.suffix.lower() == ".csv":
+            rows = list(_csv(path, io.StringIO(_decoded(path), newline="")))
+        else:
+            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+                rows = list(_jsonl(path, file))
     except OSError as error:
         raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
     if not rows:
@@ -80,7 +97,7 @@ def pair_of(row: Row, number: int) -> Pair:
     judge = "a pairwise judge"
     prompt_a, prompt_b = (row.optional_text(name, judge) for name in ("prompt_a", "prompt_b"))
     if "prompt" not in row.columns and (prompt_a is None or prompt_b is None):
-        raise AdjudgeError(f'{row.place}: "prompt" is missing (or "prompt_a" and "prompt_b"; needed by {judge})')
+        raise row.without("prompt", f'or "prompt_a" and "prompt_b"; needed by {judge}')
     return Pair(
         a=row.text("story_a", judge),
         b=row.text("story_b", judge),
@@ -96,7 +113,7 @@ def group_of(row: Row, number: int) -> Group:
     tournament = "a tournament"
     responses = row.columns.get("responses")
     if responses is None:
-        raise AdjudgeError(f'{row.place}: "responses" is missing (needed by {tournament})')
+        raise row.without("responses", f"needed by {tournament}")
     if not isinstance(responses, list) or not all(isinstance(text, str) for text in responses):
         raise AdjudgeError(f'{row.place}: "responses" is {json.dumps(responses)[:40]}, not a list of strings')
     if not responses:
@@ -264,10 +281,24 @@ def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
         yield Row(place, columns)
 
 
+def _decoded(path: Path) -> str:
+    """The text of a table, which people save from programs that choose another encoding."""
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise AdjudgeError(f"line {line} of {path.name} is not UTF-8: save it as UTF-8") from error
+
+
 def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
     csv.field_size_limit(1 << 30)
     reader = csv.DictReader(lines)
     try:
+        names = reader.fieldnames or [""]
+        if len(names) == 1 and (found := re.search(r"[;\t]", names[0])):
+            mark = "tabs" if found[0] == "\t" else "semicolons"
+            raise AdjudgeError(f"line 1 of {path.name} has {mark} between its columns: save it with commas")
         for columns in reader:
             place = f"line {reader.line_num} of {path.name}"
             if None in columns:

@@ -90,6 +90,7 @@ def test_judge_writes_verdicts_in_input_order_a_table_and_a_report(run: Run, tmp
     assert verdicts[0]["genre"] == "tale" and "story_a" not in verdicts[0]
     fields = {"score_a", "score_b", "preference", "bias", "mass"}
     assert all(fields <= aspect.keys() for aspect in verdicts[0]["aspects"].values())
+    assert "dummy:tiny-llama, pairwise: 4 pairs" in result.stdout
     assert "p3" in result.stdout and "p3" in (tmp_path / "out/r.html").read_text()
 
 
@@ -173,6 +174,45 @@ def test_a_mistyped_model_costs_no_earlier_verdicts(run: Run, tmp_path: Path) ->
     assert again.returncode == 0 and "2 pairs remembered" in again.stdout
 
 
+@pytest.mark.parametrize(
+    "mistake", [("--model", "typo", "--report", "r.html"), (*TINY, "--device", "gpu"), (*TINY, "--adapter", "none")]
+)
+def test_a_run_that_is_refused_leaves_no_file_behind(run: Run, tmp_path: Path, mistake: tuple[str, ...]) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    for earlier in ((), ("--overwrite",)):
+        refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", *earlier, *mistake))
+        assert [path.name for path in tmp_path.iterdir()] == ["pairs.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "judge", [("--mode", "reasoned"), ("--judge", "debate"), ("--judge", "tree", "--weights", "generated")]
+)
+def test_house_is_refused_where_a_judge_writes(run: Run, tmp_path: Path, judge: tuple[str, ...]) -> None:
+    (tmp_path / "items.jsonl").write_text('{"prompt": "Tell one.", "response": "A story."}\n')
+    for command in (("judge", "items.jsonl"), ("judge", "items.jsonl", "--model", "house")):
+        assert refused(run(*command, *judge)).endswith("not to write: name another --model")
+    assert [path.name for path in tmp_path.iterdir()] == ["items.jsonl"]
+
+
+@pytest.mark.parametrize("judge", ["rubric", "tree", "principle", "personal", "pointwise"])
+def test_house_says_for_which_judges_it_was_not_trained(run: Run, tmp_path: Path, judge: str) -> None:
+    item = {"prompt": "Tell one.", "response": "A story.", "reviews": [{"plot": "p", "review": "r", "score": 7}]}
+    (tmp_path / "items.jsonl").write_text(json.dumps(item) + "\n")
+    rubric = ("--rubric", "six") if judge == "rubric" else ()
+    for model, warned in (((), judge != "pointwise"), (TINY, False)):
+        told = run("judge", "items.jsonl", "--judge", judge, *rubric, *model, "-o", tmp_path).stderr
+        assert "cannot write" in told  # before any model is loaded
+        assert (f"house was not trained for {judge}" in told) is warned
+
+
+def test_the_journal_of_a_stage_holds_no_verdicts(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"prompt": "Tell one.", "response": "A story. It ends. They sleep."}\n')
+    made = run("writing", "disturb", "t.jsonl", "-o", "d.jsonl", "--kinds", "drop")
+    assert made.returncode == 0, made.stderr
+    assert "d.jsonl.journal has no record of a run (it is a stage's journal" in refused(run("replay", "d.jsonl"))
+    assert "not to write" in refused(run("bench", "tree", "d.jsonl"))  # its rows are read: their weights are written
+
+
 def test_two_runs_do_not_write_one_output(process: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.jsonl", 1)
     with FileLock(tmp_path / "v.jsonl.journal.lock"):
@@ -225,7 +265,14 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("score", "--prompt", "", "--labels", "1"), '--prompt: "prompt" is empty'),
         (("score", "pairs.jsonl", "--labels", "1,2", "--prompt", "x"), "either a file of prompts or --prompt"),
         (("score", "--prompt", "x"), '"labels" is missing'),
-        (("score", "--prompt", "x", "--labels", "1,1", *TINY), '"1" is given twice'),
+        (("score", "pairs.jsonl", "--labels", "1,1", *TINY), '--labels: label "1" is given twice'),
+        (("score", "pairs.jsonl", "--labels", "1,2", "-o", "s.csv"), "s.csv would hold JSON"),
+        (("judge", "pairs.jsonl", "-o", "v.csv"), "call it v.jsonl"),
+        (("rank", "pairs.jsonl", "--resume", "--overwrite"), "leave one out"),
+        (("train", "house", "absent.toml", "--resume", "--overwrite"), "leave one out"),
+        (("bench", "probe", "--judge", "debate"), "not to write"),
+        (("bench", "judge"), "examples/pairs.jsonl is not in this folder"),
+        (("prompts", "show", "vibes"), "choose pairwise, pointwise, ensemble"),
     ]:
         assert message in refused(run(*arguments))
 
@@ -277,6 +324,16 @@ def test_score_reads_free_prompts_and_labels(run: Run, tmp_path: Path) -> None:
     assert json.loads(alone.stdout)["logprobs"] == first["logprobs"]
     chat = run("score", "--prompt", "Score: ", "--labels", "1,2,10", "--chat", *TINY)
     assert json.loads(chat.stdout)["logprobs"] != first["logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "warning"), [("Yes, No", "begin with a blank"), ("Yes", "one label alone"), ("Yes,No", "less than 0.01")]
+)
+def test_score_warns_once_of_labels_that_are_not_meant(run: Run, tmp_path: Path, labels: str, warning: str) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "Score: "}\n' * 2)
+    result = run("score", "p.jsonl", "--labels", labels, *TINY)
+    assert result.returncode == 0 and len(result.stdout.splitlines()) == 2
+    assert result.stderr.count(warning) == 1
 
 
 def test_an_adapter_judges_in_the_models_place(run: Run, tmp_path: Path) -> None:

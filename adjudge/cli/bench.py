@@ -37,10 +37,19 @@ from adjudge.engine.errors import AdjudgeError
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 bench.command("agreement")(bench_agreement)
 
+EXAMPLE_PAIRS = Path("examples/pairs.jsonl")
+EXAMPLE_PROMPTS = Path("examples/recipes/prompts.jsonl")
+
+
+def _check_example(path: Path, example: Path) -> None:
+    """Refuse a default that stands in adjudge's repository alone, where the command runs somewhere else."""
+    if path == example and not path.exists():
+        raise AdjudgeError(f"{path} is not in this folder: run this in adjudge's repository, or name a file of yours")
+
 
 @bench.command("judge")
 def bench_judge(
-    pairs: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs.")] = Path("examples/pairs.jsonl"),
+    pairs: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs.")] = EXAMPLE_PAIRS,
     model: Model = DEFAULT_MODEL,
     mode: Annotated[
         Literal["score", "generate"],
@@ -74,6 +83,7 @@ def bench_judge(
     """
     from adjudge.bench.judge import bench_judge as run
 
+    _check_example(pairs, EXAMPLE_PAIRS)
     run(
         pairs,
         model=model,
@@ -127,10 +137,12 @@ def bench_probe(
     Each probe is held against the plain text it was made from; the shipped canaries, of known order, come first.
     """
     from adjudge.bench.probes import bench_probe as run
+    from adjudge.commands.source import check_fit
     from adjudge.rewards.specification import EngineSpec
 
     options = judge_options(locals())
     model = model or usual_model(DEFAULT_JUDGE, adapter)
+    check_fit(model, adapter, judge, options)
     engine = EngineSpec(model, adapter=None if adapter is None else str(adapter), device=device, dtype=dtype)
     run(judge, options, engine)
 
@@ -267,9 +279,9 @@ def bench_policy(
 
 @bench.command("grpo")
 def bench_grpo(
-    data: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL or CSV of prompts for the policy.")] = Path(
-        "examples/recipes/prompts.jsonl"
-    ),
+    data: Annotated[
+        Path, typer.Argument(metavar="PROMPTS", help="JSONL or CSV of prompts for the policy.")
+    ] = EXAMPLE_PROMPTS,
     model: Model = DEFAULT_MODEL,
     judge_model: Annotated[str, typer.Option(help="The judge's model, as in --model.")] = DEFAULT_MODEL,
     aspects: Annotated[str, typer.Option(help="What it scores, as in adjudge judge --judge pointwise.")] = "coherence",
@@ -291,6 +303,7 @@ def bench_grpo(
     """
     from adjudge.commands.train import need_extras
 
+    _check_example(data, EXAMPLE_PROMPTS)
     need_extras()
     from adjudge.bench.grpo import bench_grpo as run
 

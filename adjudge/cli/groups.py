@@ -27,6 +27,7 @@ from adjudge.cli.options import (
 )
 from adjudge.commands.source import Source
 from adjudge.commands.texts import Writing
+from adjudge.engine.errors import AdjudgeError
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,14 @@ def _engine(default: str, model_option: object) -> Group:
 Earlier = Literal["resume", "overwrite", "refuse"]
 
 
+def not_both(resume: bool, overwrite: bool) -> None:
+    """Refuse to continue a run and to forget it."""
+    if resume and overwrite:
+        raise AdjudgeError("--resume continues an earlier run and --overwrite forgets it: leave one out")
+
+
 def _earlier(resume: Resume = False, overwrite: Overwrite = False) -> Earlier:
+    not_both(resume, overwrite)
     return "resume" if resume else "overwrite" if overwrite else "refuse"
 
 

@@ -57,7 +57,8 @@ def judge_command(
         ]
         | None,
         typer.Option(
-            help="Which judge; see below for the columns each reads (default: pointwise for house, else pairwise)."
+            help="Which judge; above stand the columns each reads (default: pointwise for house, pairwise for other"
+            " models and where --orders is given)."
         ),
     ] = None,
     *,

@@ -58,7 +58,10 @@ JudgeAspects = Annotated[
 ]
 JudgeOrders = Annotated[
     Literal["both", "ab"] | None,
-    typer.Option(help="Both orders (default) cancel position bias; ab shows the first text first only."),
+    typer.Option(
+        help="Of judges that show both texts: both orders (default) cancel position bias, ab shows the first text first"
+        " only. Where no --judge is named, either asks for pairwise."
+    ),
 ]
 Rubric = Annotated[
     Path | None,

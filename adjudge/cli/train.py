@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from adjudge.cli.groups import Group, not_both, with_groups
 from adjudge.cli.options import Overwrite
 
 train = typer.Typer(help="Train a policy on what judges pay for.", no_args_is_help=True)
@@ -18,16 +19,29 @@ RunOutput = Annotated[
 ]
 
 
-@train.command("grpo")
-def train_grpo(
-    recipe: Annotated[Path, typer.Argument(help="TOML: policy, prompts, reward, and how to train.")],
+def _earlier(
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
     overwrite: Overwrite = False,
+) -> dict[str, bool]:
+    not_both(resume, overwrite)
+    return {"resume": resume, "overwrite": overwrite}
+
+
+EarlierTraining = Annotated[dict[str, bool], Group(_earlier)]
+"""What becomes of an earlier run in the same folder."""
+
+
+@train.command("grpo")
+@with_groups
+def train_grpo(
+    recipe: Annotated[Path, typer.Argument(help="TOML: policy, prompts, reward, and how to train.")],
     seed: Seed = None,
     output: RunOutput = None,
     stop_on: Annotated[
         str | None, typer.Option(help="Guards that end the run, after commas: length, canary, degenerate, ...")
     ] = None,
+    *,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a policy with GRPO on a reward of judges and checks.
 
@@ -43,16 +57,17 @@ def train_grpo(
     """
     from adjudge.commands.train import train_grpo_file
 
-    train_grpo_file(recipe, resume=resume, overwrite=overwrite, stop_on=stop_on, seed=seed, output=output)
+    train_grpo_file(recipe, **earlier, stop_on=stop_on, seed=seed, output=output)
 
 
 @train.command("sft")
+@with_groups
 def train_sft(
     recipe: Annotated[Path, typer.Argument(help="TOML: policy, rows with prompt and response, and how to train.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
-    overwrite: Overwrite = False,
     seed: Seed = None,
     output: RunOutput = None,
+    *,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a policy on the responses of a file: a cold start before GRPO, or the baseline beside it.
 
@@ -62,7 +77,7 @@ def train_sft(
     """
     from adjudge.commands.train import train_sft_file
 
-    train_sft_file(recipe, resume=resume, overwrite=overwrite, seed=seed, output=output)
+    train_sft_file(recipe, **earlier, seed=seed, output=output)
 
 
 @train.command("curves")

@@ -8,21 +8,21 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
-from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, JournalFile, Overwrite
-from adjudge.cli.train import RunOutput, Seed
+from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, JournalFile
+from adjudge.cli.train import EarlierTraining, RunOutput, Seed
 from adjudge.commands.texts import Writing
 
 Rows = Annotated[Path | None, typer.Option(help="JSONL or CSV of judged rows, in the place of the recipe's own.")]
-Resumed = Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")]
 
 
+@with_groups
 def train_direct(
     recipe: Annotated[Path, typer.Argument(help="TOML: policy, rows with people's scores, and how to train.")],
     data: Rows = None,
-    resume: Resumed = False,
-    overwrite: Overwrite = False,
     seed: Seed = None,
     output: RunOutput = None,
+    *,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a judge that scores without writing: its answer distribution becomes that of people's scores.
 
@@ -32,16 +32,17 @@ def train_direct(
     """
     from adjudge.commands.train_judges import train_direct_file
 
-    train_direct_file(recipe, data=data, resume=resume, overwrite=overwrite, seed=seed, output=output)
+    train_direct_file(recipe, data=data, **earlier, seed=seed, output=output)
 
 
+@with_groups
 def train_reward(
     recipe: Annotated[Path, typer.Argument(help="TOML: policy, rows with chosen and rejected, and how to train.")],
     data: Rows = None,
-    resume: Resumed = False,
-    overwrite: Overwrite = False,
     seed: Seed = None,
     output: RunOutput = None,
+    *,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a reward model (Bradley-Terry) on which of two responses people preferred.
 
@@ -50,18 +51,19 @@ def train_reward(
     """
     from adjudge.commands.train_judges import train_reward_file
 
-    train_reward_file(recipe, data=data, resume=resume, overwrite=overwrite, seed=seed, output=output)
+    train_reward_file(recipe, data=data, **earlier, seed=seed, output=output)
 
 
+@with_groups
 def train_house(
     recipe: Annotated[Path, typer.Argument(help="TOML: policy, licensed texts, how they are made worse and learnt.")],
     data: Annotated[
         Path | None, typer.Option(help="Folder of the sources that are not where the recipe says.", file_okay=False)
     ] = None,
-    resume: Resumed = False,
-    overwrite: Overwrite = False,
     seed: Seed = None,
     output: RunOutput = None,
+    *,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a judge of stories without people's scores: it learns how far a text was taken down from its author's.
 
@@ -71,7 +73,7 @@ def train_house(
     """
     from adjudge.commands.train_judges import train_house_file
 
-    train_house_file(recipe, data=data, resume=resume, overwrite=overwrite, seed=seed, output=output)
+    train_house_file(recipe, data=data, **earlier, seed=seed, output=output)
 
 
 @with_groups

@@ -12,7 +12,7 @@ from rich.console import Console
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.personal_studies import Line, plan_of, sides_of, study, study_table, write_study
 from adjudge.commands.resumable import Earlier
-from adjudge.commands.source import Source
+from adjudge.commands.source import Source, check_fit
 from adjudge.commands.stage_run import stage_run
 from adjudge.rewards.aspects import PERSE, parse_aspects
 from adjudge.rewards.judge import How
@@ -39,6 +39,7 @@ def study_file(
     plan = plan_of(ks, sides.asked, shuffles, seed)
     aspects = parse_aspects(options["aspects"], PERSE) if "aspects" in options else PERSE
     how = how_of(options)
+    check_fit(source.model, source.adapter, "personal", options)
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     lines: list[Line] = []
     with stage_run("the questions", path, output, earlier=earlier, journal=journal, others=()) as run:

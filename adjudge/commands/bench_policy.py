@@ -21,6 +21,7 @@ from adjudge.bench.policy_texts import Opening, Text, Writer, Writing
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import make_folder_of, open_output
 from adjudge.commands.resumable import Earlier, alone, check_earlier, keeping
+from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
@@ -69,6 +70,7 @@ def evaluate_policies(
     first = base_of(policies, base)
     writing = Writing(asked_of([*policies, first], chat, system), sampling, seed)
     open_judge, folder = prepare(judge, options), Folder(output)
+    check_fit(spec.model, spec.adapter, judge, options)
     for place, row in enumerate(rows):
         subject_of(judge, row, place, options, "text", "text")
     make_folder_of(folder["texts.jsonl"])

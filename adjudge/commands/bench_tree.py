@@ -29,8 +29,8 @@ from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.commands.output import check_writable, make_folder_of
 from adjudge.commands.resumable import alone, keeping
-from adjudge.commands.rows import rows_of
-from adjudge.commands.source import Source
+from adjudge.commands.rows import holds_run, rows_of
+from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
@@ -144,6 +144,7 @@ def _fluctuation(book: Journal, items: Sequence[Item], options: Options, trials:
     """Weights of the items' instructions, written `trials` times, each with a seed of its own."""
     if trials < 2:
         raise AdjudgeError(f"{trials} trial shows no fluctuation: give --trials 2 or more")
+    check_fit(source.model, source.adapter, "tree", {"weights": "generated"})
     first = options.get("seed", 0)
     asked = [{**options, "weights": "generated", "seed": first + trial} for trial in range(trials)]
     opening = [prepare("tree", how) for how in asked]
@@ -200,4 +201,6 @@ def _note(cells: Sequence[Cell]) -> str:
 
 
 def _journal_of(path: Path) -> Path | None:
-    return next((place for place in (path, path.with_name(path.name + ".journal")) if is_journal(place)), None)
+    """That journal, or the one beside that file; a stage's, which holds no run, says nothing of the file's verdicts."""
+    beside = path.with_name(path.name + ".journal")
+    return path if is_journal(path) else beside if is_journal(beside) and holds_run(beside) else None

@@ -12,11 +12,11 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from adjudge.commands.output import open_output
+from adjudge.commands.output import check_lines, open_output
 from adjudge.commands.results import Work, intentions, show_results
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.commands.rows import rows_of
-from adjudge.commands.source import Source
+from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import KINDS, Options, named, prepare
@@ -55,7 +55,7 @@ def judge_file(
     )
     title = f"Verdicts on {path.name}"
     show_results(
-        KINDS[judged.judge].what,
+        judged.judge,
         judged.rows,
         judged.subjects,
         judged.verdicts,
@@ -82,11 +82,13 @@ def judge_rows(
     rows = rows_of(path)
     name = named(judge, rows)
     kind, open_judge = KINDS[name], prepare(name, options)
+    check_fit(source.model, source.adapter, name, options)
     subjects = kind.subjects(rows, options)
     if kind.what == "pairs":
         intentions(rows)
     labels = [label_of(row) for row in rows] if kind.labels else None
     journal = journal or output.parent / f"{output.name}.journal"
+    check_lines(output)
     check_paths(f"the {kind.what}", path, output, journal=journal, report=report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)

@@ -10,14 +10,26 @@ from pathlib import Path
 from adjudge.engine.errors import AdjudgeError
 
 Write = Callable[[bytes], None]
+TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
 
 def check_writable(path: Path) -> None:
-    """Raise AdjudgeError where a file cannot be opened for writing; what it holds stays."""
+    """Raise AdjudgeError where a file cannot be opened for writing; what it holds stays, and none is made."""
     try:
-        path.open("ab").close()
+        if path.exists():
+            path.open("ab").close()
+        else:
+            tried = path.with_name(f".{path.name}.part")
+            tried.open("ab").close()
+            tried.unlink()
     except OSError as error:
         raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file") from error
+
+
+def check_lines(path: Path) -> None:
+    """Refuse a file for lines of JSON whose name says that it holds a table."""
+    if path.suffix.lower() in TABLES:
+        raise AdjudgeError(f"{path} would hold JSON, one object a line: call it {path.with_suffix('.jsonl')}")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from adjudge.engine.tokenizer import Tokenizer
 from adjudge.rewards import template
 from adjudge.rewards.asking import Question
 from adjudge.rewards.judge import AskingJudge, Judge
-from adjudge.rewards.kinds import KINDS, Options, named, prepare
+from adjudge.rewards.kinds import KINDS, Options, kind_of, named, prepare
 from adjudge.rewards.wire import Row
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -70,9 +70,8 @@ def show_prompts(
     every: bool,
 ) -> None:
     """Print the questions of a judge about one row of a file, or about an example, as they would be asked."""
-    if name not in KINDS:
-        raise AdjudgeError(f'no judge "{name}": choose from {", ".join(KINDS)}')
-    chosen = _row(rows, row) if rows is not None else Row("the example", EXAMPLES[KINDS[name].what])
+    what = kind_of(name).what
+    chosen = _row(rows, row) if rows is not None else Row("the example", EXAMPLES[what])
     name = named(name, [chosen])
     kind, open_judge = KINDS[name], prepare(name, options)
     subject = kind.subject(chosen, 1, options)

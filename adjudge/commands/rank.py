@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from adjudge.commands.contest import Contest
-from adjudge.commands.output import open_output
+from adjudge.commands.output import check_lines, open_output
 from adjudge.commands.results import Work, show_rankings
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.commands.rows import rows_of
-from adjudge.commands.source import Source
+from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
@@ -45,10 +45,12 @@ def rank_file(
     """Rank every group of `path`; mistakes in the file or the options are found before the model is loaded."""
     name = of_pairs(judge or usual(source.model, options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
+    check_fit(source.model, source.adapter, name, options)
     rows = rows_of(path)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     journal = journal or output.parent / f"{output.name}.journal"
+    check_lines(output)
     check_paths("the groups", path, output, journal=journal, report=report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
@@ -81,7 +83,8 @@ def rank_file(
                 write(group_line(verdict, row))
                 verdicts.append(verdict)
             seconds = time.perf_counter() - started
-    show_rankings(groups, verdicts, Work.of(engine, seconds), title=f"Rankings of {path.name}", report=report)
+    title = f"Rankings of {path.name}"
+    show_rankings(name, groups, verdicts, Work.of(engine, seconds), title=title, report=report)
     print(f"rankings: {output}")
 
 

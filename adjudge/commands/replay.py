@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import check_writable, make_folder_of, open_output
+from adjudge.commands.output import check_lines, check_writable, make_folder_of, open_output
 from adjudge.commands.results import Work, show_rankings, show_results
+from adjudge.commands.rows import holds_run
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, content_key, is_journal
@@ -80,6 +81,8 @@ def replay_file(
     for name, value in (("recipe", recipe), ("step", step)):
         if value is not None:
             raise AdjudgeError(f"--{name} is for the folder of a training run: name one, or leave it out")
+    if output is not None:
+        check_lines(output)
     given = None if rows is None else read_rows(rows)
     journal = _journal_of(source)
     read_places = {path.resolve() for path in (source, journal, rows) if path is not None}
@@ -111,7 +114,7 @@ def replay_file(
             verdicts = _remembered(book, verdict_type, [keys[place] for place in held], subjects_held)
         shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
         if results.are_told:
-            show_results(run.what, rows_held, subjects_held, shown, results.work, **results.how)
+            show_results(run.judge, rows_held, subjects_held, shown, results.work, **results.how)
     if missing := len(read) - len(held):
         print(
             f"adjudge: {missing} of {len(read)} rows have no verdict in the journal:"
@@ -167,7 +170,7 @@ def _replay_groups(
     ranked = contest_of({**options, **changes}).open(judge).rank_iter(groups)
     verdicts = results.write(zip(rows, ranked, strict=True), group_line)
     if results.are_told:
-        show_rankings(groups, verdicts, results.work, **results.how)
+        show_rankings(run.judge, groups, verdicts, results.work, **results.how)
 
 
 def _engine(run: Run) -> AbsentEngine:
@@ -231,5 +234,10 @@ def _journal_of(source: Path) -> Path:
     """The journal at that place, or beside that output."""
     for place in (source, source.with_name(source.name + ".journal")):
         if is_journal(place):
+            if not holds_run(place):
+                raise AdjudgeError(
+                    f"{place} has no record of a run (it is a stage's journal, or nothing was judged with it):"
+                    " name that of a judge's run, or give the command that wrote it --resume"
+                )
             return place
     raise AdjudgeError(f"{source} is no journal, and there is none beside it: name the file that --journal named")

@@ -13,6 +13,7 @@ from rich.console import Console
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.kinds import KINDS, OF_PAIRS
 from adjudge.rewards.wire import Row
 
 EXPECTED = ("a", "b", "tie")
@@ -39,7 +40,7 @@ def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | Non
 
 
 def show_results(
-    what: Literal["pairs", "items"],
+    judge: str,
     rows: Sequence[Row],
     subjects: Sequence[Any],
     verdicts: Sequence[Any],
@@ -50,10 +51,10 @@ def show_results(
     labels: Sequence[bool | None] | None = None,
     to_stderr: bool = False,
 ) -> None:
-    """Print what the verdicts say, beside people's labels where there are any, and write it as `report`."""
+    """Print what the verdicts of a judge say, beside people's labels where there are any, and write it as `report`."""
     console = _console(to_stderr)
-    counters = (work.model, work.seconds, work.tokens_computed, work.prompt_tokens)
-    if what == "items":
+    counters = (_who(work, judge), work.seconds, work.tokens_computed, work.prompt_tokens)
+    if KINDS[judge].what == "items":
         from adjudge.bench.item_page import write_item_report
         from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
         from adjudge.bench.labels import label_lines
@@ -78,6 +79,7 @@ def show_results(
 
 
 def show_rankings(
+    judge: str,
     groups: Sequence[Group],
     verdicts: Sequence[GroupVerdict],
     work: Work,
@@ -92,10 +94,15 @@ def show_rankings(
 
     console = _console(to_stderr)
     rows = [GroupRow(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
-    totals = summarise_groups(rows, work.model, work.seconds, work.tokens_computed, work.prompt_tokens)
+    totals = summarise_groups(rows, _who(work, judge), work.seconds, work.tokens_computed, work.prompt_tokens)
     console.print(group_table(verdicts))
     _print(console, group_lines(totals))
     _write(console, report, lambda path: write_group_report(path, rows, totals, title=title))
+
+
+def _who(work: Work, judge: str) -> str:
+    """The model, and as which judge it was asked."""
+    return f"{work.model}, {judge.removesuffix(OF_PAIRS)}"
 
 
 def _console(to_stderr: bool) -> Console:

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from adjudge.commands.output import check_writable, make_folder_of
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.journal import Journal
+from adjudge.rewards.journal import Journal, is_journal
 
 Earlier = Literal["resume", "overwrite", "refuse"]
 
@@ -38,7 +38,11 @@ def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> N
 
 @contextmanager
 def alone(journal: Path) -> Iterator[None]:
-    """Hold the journal's lock: two runs that write one output would tear its lines."""
+    """Hold the journal's lock: two runs that write one output would tear its lines.
+
+    A run that is refused before it has kept anything leaves no new journal behind.
+    """
+    new = not journal.exists()
     lock = FileLock(journal.with_name(journal.name + ".lock"), blocking=False)
     try:
         lock.acquire()
@@ -50,8 +54,21 @@ def alone(journal: Path) -> Iterator[None]:
         ) from error
     try:
         yield
+    except AdjudgeError:
+        if new and _is_empty(journal):
+            journal.unlink()
+            Path(lock.lock_file).unlink()
+        raise
     finally:
         lock.release()
+
+
+def _is_empty(journal: Path) -> bool:
+    """Whether nothing was ever kept there."""
+    if not is_journal(journal):
+        return False
+    with Journal(journal) as book:
+        return not len(book) and not book.runs()
 
 
 def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:

@@ -9,6 +9,12 @@ from adjudge.rewards.run import run_of
 from adjudge.rewards.wire import Row, read_rows
 
 
+def holds_run(journal: Path) -> bool:
+    """Whether a journal is of a judge's run, and not of a stage, which keeps its answers alone."""
+    with Journal(journal) as book:
+        return bool(book.runs())
+
+
 def rows_of(path: Path) -> list[Row]:
     """The rows of a JSONL or CSV file, or, of a journal, those of its latest run; raises what these do."""
     if not is_journal(path):

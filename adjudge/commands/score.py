@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from adjudge.commands.output import open_output
+from adjudge.commands.output import check_lines, open_output
 from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.labels import Labels, check_labels
 from adjudge.engine.prompt import Message, Prompt, Segment
@@ -16,6 +18,8 @@ from adjudge.engine.score import Score
 from adjudge.rewards.wire import Row, json_line, labels_of, read_rows
 
 WINDOW = 256
+LEAST_MASS = 0.01
+"""Below which judges abstain."""
 
 
 def score_file(
@@ -35,12 +39,19 @@ def score_file(
         raise AdjudgeError("give either a file of prompts or --prompt")
     rows = read_rows(path) if path else [Row("--prompt", {"prompt": prompt})]
     texts = [_prompt(row) for row in rows]
-    sets = [_labels(row, labels.split(",") if labels else None) for row in rows]
+    shared = labels.split(",") if labels else None
+    if shared:
+        _checked(shared, "--labels")
+    sets = [_checked(labels_of(row, shared), row.place) for row in rows]
+    _warn(sets)
     if path is not None and output is not None and output.exists() and output.samefile(path):
         raise AdjudgeError(f"{output} is the input: name another file with -o")
+    if output is not None:
+        check_lines(output)
     from adjudge.engine.engine import Engine
 
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
+    faint = 0
     with open_output(output) as write:
         prompts = [engine.chat([_user(text)]) if chat else text for text in texts]
         with Progress(console=Console(stderr=True), transient=True, disable=len(rows) < 2) as progress:
@@ -54,7 +65,10 @@ def score_file(
                         raise
                     except OSError as error:
                         raise AdjudgeError(f"cannot write {output} ({error.strerror}): make room, run again") from error
+                    faint += score.mass is not None and score.mass < LEAST_MASS
                     progress.advance(task)
+    if faint:
+        _tell(f"the labels have less than {LEAST_MASS} of the probability together in {faint} of {len(rows)} prompts")
 
 
 def _prompt(row: Row) -> str:
@@ -64,13 +78,25 @@ def _prompt(row: Row) -> str:
     return text
 
 
-def _labels(row: Row, shared: list[str] | None) -> Labels:
-    labels = Labels(labels_of(row, shared))
+def _checked(labels: Sequence[str], place: str) -> Labels:
+    checked = Labels(tuple(labels))
     try:
-        check_labels(labels)
+        check_labels(checked)
     except LabelError as error:
-        raise AdjudgeError(f"{row.place}: {error}") from error
-    return labels
+        raise AdjudgeError(f"{place}: {error}") from error
+    return checked
+
+
+def _warn(sets: Sequence[Labels]) -> None:
+    """Say of labels what is likely not meant."""
+    if any(len(one.labels) == 1 for one in sets):
+        _tell("one label alone has all the probability: give two or more")
+    if any(len({label.startswith(" ") for label in one.labels}) > 1 for one in sets):
+        _tell("some labels begin with a blank and some do not, which are other tokens: write all alike")
+
+
+def _tell(line: str) -> None:
+    print(f"adjudge: {line}", file=sys.stderr)
 
 
 def _user(text: str) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,15 @@ from adjudge.engine.errors import AdjudgeError
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
+    from adjudge.rewards.kinds import Options
+
+
+def check_fit(model: str | None, adapter: object, judge: str, options: Options) -> None:
+    """Say what a model was not trained for; raises AdjudgeError where it cannot be that judge at all."""
+    from adjudge.rewards.kinds import misfit
+
+    if adapter is None and (warning := misfit(model, judge, options)):
+        print(f"adjudge: {warning}", file=sys.stderr)
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ def train_grpo_file(
     from adjudge.training.grpo import train_grpo
 
     with stoppable(recipe.output):
-        run = train_grpo(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+        run = train_grpo(recipe, resume=resume, overwrite=overwrite, status=say)
     show(run, "reward on held-out prompts")
 
 
@@ -59,7 +59,7 @@ def train_sft_file(
     from adjudge.training.sft import train_sft
 
     with stoppable(recipe.output):
-        run = train_sft(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+        run = train_sft(recipe, resume=resume, overwrite=overwrite, status=say)
     show(run, "loss on held-out rows")
 
 

@@ -24,7 +24,7 @@ def train_direct_file(
     from adjudge.training.evaluator.direct import train_direct
 
     with stoppable(recipe.output):
-        run = train_direct(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+        run = train_direct(recipe, resume=resume, overwrite=overwrite, status=say)
     show(run, "loss on held-out rows")
     if run.main:
         options = {"judge": recipe.judge.name, **recipe.judge.options}
@@ -40,7 +40,7 @@ def train_reward_file(
     from adjudge.training.evaluator.preference import train_reward
 
     with stoppable(recipe.output):
-        run = train_reward(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+        run = train_reward(recipe, resume=resume, overwrite=overwrite, status=say)
     show(run, "share of held-out pairs in people's order")
     if run.main:
         _show_use(recipe, run, ["--judge", "scalar"])
@@ -55,7 +55,7 @@ def train_house_file(
     from adjudge.training.house.house import train_house
 
     with stoppable(recipe.output):
-        run = train_house(recipe, resume=resume, overwrite=overwrite and not resume, status=say)
+        run = train_house(recipe, resume=resume, overwrite=overwrite, status=say)
     show(run, "rank correlation on held-out texts")
     if run.main:
         _show_model(recipe, run, ["--judge", "pointwise"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -58,6 +59,14 @@ def test_a_judge_is_measured_on_stories(tmp_path: Path, capsys: pytest.CaptureFi
     assert "forced ending" in printed and "praise" in printed and "2 stories, 2 steps, dummy:tiny-llama" in printed
     lines = output.read_text().splitlines()
     assert lines[0].startswith("what,kind,texts,lower") and any(line.startswith("made worse,all") for line in lines)
+    [first, *_] = csv.DictReader(lines)
+    setting = {name: first[name] for name in ("model", "adapter", "aspects", "steps", "seed")}
+    assert setting == {"model": "dummy:tiny-llama", "adapter": "", "aspects": "coherence", "steps": "2", "seed": "0"}
+
+
+def test_a_column_that_is_not_there_names_the_option() -> None:
+    with pytest.raises(AdjudgeError, match='"story" is no text: .*--text COLUMN'):
+        bench_disturbances(OWN / "everyday.jsonl", model="no/such-model")
 
 
 def test_an_unknown_kind_is_refused_before_the_model_is_opened() -> None:

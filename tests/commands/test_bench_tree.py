@@ -50,7 +50,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine)
     monkeypatch.setattr(Source, "open", opened)
     monkeypatch.chdir(tmp_path)
     write_rows(ROWS)
-    return lambda *arguments: CliRunner().invoke(app, [*arguments])
+    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--model", "dummy:tiny-llama"])
 
 
 def write_rows(rows: list[dict[str, Any]], name: str = "t.jsonl") -> None:

@@ -139,7 +139,7 @@ def test_a_run_that_was_stopped_goes_on_and_asks_for_nothing_twice(
     engine.script = stopping
     stopped = run(*synthesis)
     assert stopped.exit_code == 130 and "8 answers are kept in r.jsonl.journal" in stopped.output
-    assert not Path("r.jsonl").stat().st_size
+    assert not Path("r.jsonl").exists()
     engine.script = script
     with pytest.raises(AdjudgeError, match=r"r\.jsonl\.journal exists: --resume continues"):
         raise run(*synthesis).exception  # type: ignore[misc]

@@ -97,7 +97,7 @@ def test_on_a_terminal_slots_are_coloured() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nobody",), 'no judge "nobody": choose from pairwise, '),
+        (("nobody",), 'no judge is called "nobody": choose pairwise, '),
         (("pairwise", "--language", "xx"), 'no pairwise prompt in language "xx": choose from en'),
         (("pairwise", "--question", "ab wit"), 'no question "ab wit": choose from ab relevance 1, '),
         (("pairwise", "--rows", "absent"), "cannot read absent"),

@@ -82,7 +82,7 @@ def test_a_run_goes_on_where_it_was_stopped(run: Run, script: Callable[[Script],
 
     script(stopping)
     assert run("disturb", "t.jsonl").exit_code == 130
-    assert not Path("t.disturbed.jsonl").read_bytes()
+    assert not Path("t.disturbed.jsonl").exists()
     engine = script(lambda shown, before: "Anew.")
     result = run("disturb", "t.jsonl", "--resume")
     assert result.exit_code == 0, result.output

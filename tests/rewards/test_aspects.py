@@ -23,6 +23,22 @@ def test_a_name_may_carry_its_weight() -> None:
     assert wit == Aspect("wit", "Is 2*2 funny?", 0.5)
 
 
+def test_a_comma_within_ones_own_meaning_parts_nothing_and_names_after_it_stay_names() -> None:
+    assert parse_aspects("wit*2=Is it funny, or at least light?, Ending") == (
+        Aspect("wit", "Is it funny, or at least light?", 2.0),
+        STORYER[1],
+    )
+    with pytest.raises(AdjudgeError, match='unknown aspect "coherense"'):
+        parse_aspects("wit=Is it funny?, coherense")
+    with pytest.raises(AdjudgeError, match='unknown aspect "light"'):
+        parse_aspects("coherence, light")
+
+
+def test_a_set_may_stand_beside_ones_own_in_any_case() -> None:
+    assert parse_aspects("HANNA, wit=Is it funny?") == (*HANNA, Aspect("wit", "Is it funny?"))
+    assert parse_aspects("wit=Is it funny?, Storyer") == (Aspect("wit", "Is it funny?"), *STORYER)
+
+
 def test_a_name_that_several_sets_know_means_the_preferred_ones_else_the_first() -> None:
     assert parse_aspects("perse") == PERSE and len(PERSE) == 5
     assert parse_aspects("surprise, ending") == (HANNA[3], STORYER[1])

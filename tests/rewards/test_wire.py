@@ -74,6 +74,8 @@ def test_a_mistake_in_line_7_is_named(tmp_path: Path, line: str, message: str) -
         ("p.csv", "story_a,story_b\n", "is empty"),
         ("p.csv", "story_a,story_b\na,b,c\n", "line 2 of p.csv has more columns"),
         ("p.csv", "prompt,story_a\np,a\n", 'line 2 of p.csv: "story_b" is missing'),
+        ("p.csv", "prompt;story_a;story_b\np;a, b;c\n", "line 1 of p.csv has semicolons between its columns"),
+        ("p.csv", "prompt\tstory_a\tstory_b\np\ta\tb\n", "line 1 of p.csv has tabs between its columns"),
     ],
 )
 def test_files_without_rows_or_with_a_wrong_shape(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -87,6 +89,39 @@ def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.jsonl", tmp_path):
         with pytest.raises(AdjudgeError, match="cannot read"):
             read_rows(path)
+
+
+def test_a_table_that_is_not_utf_8_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "gbk.csv"
+    path.write_bytes('prompt,story_a,story_b\np,"one\n\u4f60\u597d",b\n'.encode("gbk"))
+    with pytest.raises(AdjudgeError, match="^line 3 of gbk.csv is not UTF-8: save it as UTF-8$"):
+        read_rows(path)
+    path.write_bytes(path.read_bytes().decode("gbk").encode("utf-8-sig"))
+    assert pairs(path) == [Pair("one\n\u4f60\u597d", "b", "p", id="1")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"Prompt": "p", "response": "r"}, 'its columns are "Prompt", "response"; if "Prompt" is meant, rename it'),
+        ({"promt": "p", "id": None}, 'its columns are "promt"; if "promt" is meant, rename it'),
+        ({"text": "p"}, '(needed by a judge of single texts): its columns are "text"'),
+        ({}, "its columns are none"),
+    ],
+)
+def test_where_a_column_is_missing_those_that_are_there_are_told(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(AdjudgeError) as caught:
+        item_of(Row("line 1", columns), 1)
+    assert str(caught.value).endswith(message)
+
+
+def test_rows_of_responses_are_sent_to_rank() -> None:
+    row = Row("line 1", {"prompt": "p", "responses": ["a", "b"]})
+    for read in (item_of, pair_of):
+        with pytest.raises(AdjudgeError, match='"prompt", "responses"; `adjudge rank` reads such rows$'):
+            read(row, 1)
+    with pytest.raises(AdjudgeError, match='its columns are "responses"$'):
+        group_of(Row("line 1", {"responses": ["a"]}), 1)
 
 
 def test_what_policies_write_is_read(tmp_path: Path) -> None:
@@ -141,8 +176,8 @@ def test_groups_are_read_with_and_without_what_is_optional(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"prompt": "p"}', '"responses" is missing (needed by a tournament)'),
-        ('{"responses": ["a"]}', '"prompt" is missing (needed by a tournament)'),
+        ('{"prompt": "p"}', '"responses" is missing (needed by a tournament): its columns are "prompt"'),
+        ('{"responses": ["a"]}', '"prompt" is missing (needed by a tournament): its columns are "responses"'),
         ('{"prompt": "p", "responses": "a"}', '"responses" is "a", not a list of strings'),
         ('{"prompt": "p", "responses": ["a", 5]}', '"responses" is ["a", 5], not a list of strings'),
         ('{"prompt": "p", "responses": []}', '"responses" is empty: give at least one'),

@@ -135,8 +135,8 @@ def read_house_recipe(
         if data is not None and not Path(named).exists():
             one = msgspec.structs.replace(one, path=beside(data.absolute(), os.path.relpath(named, folder)))
         if not Path(one.path).exists():
-            mend = "mend its path, or name its folder with --data" if data is None else f"nor is {one.path}"
-            raise AdjudgeError(f"the source {named} is not there: {mend}")
+            where = named if data is None else f"{named} (or {one.path})"
+            raise AdjudgeError(f"the source {where} is not there: mend its path, or name its folder with --data")
         sources.append(one)
     changes: dict[str, Any] = {"seed": seed, "output": None if output is None else str(output.absolute())}
     given = {name: value for name, value in changes.items() if value is not None}

@@ -214,7 +214,7 @@ def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
         value: Any = row.columns.get(source.text)
         texts = list(value.values()) if isinstance(value, dict) else [value]
         if not all(isinstance(text, str) for text in texts):
-            raise AdjudgeError(f'{row.place}: "{source.text}" is no text: set text = "COLUMN" of {path.name}')
+            raise AdjudgeError(f'{row.place}: "{source.text}" is no text: set text = "COLUMN", or give --text COLUMN')
         prompt = row.optional_text(source.prompt, "a source") or ""
         others = beside_of(row)
         if others != Beside() and not (prompt.strip() and len(texts) == 1):
