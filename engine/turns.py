@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from types import TracebackType
 
 
 class Turns:
-    """A lock that serves threads in the order in which they asked.
+    """A lock that serves threads in the order in which they asked; `queue` has one entry for each, the holder's first.
 
     With an ordinary one a thread that takes step after step has it again before those that wait for it have woken up.
-    `asked` counts how often it was wanted.
     """
 
     def __init__(self) -> None:
+        self.queue: deque[object] = deque()
         self._changed = threading.Condition()
-        self.asked = self._served = 0
 
     def __enter__(self) -> None:
+        mine = object()
         with self._changed:
-            mine = self.asked
-            self.asked += 1
-            while self._served != mine:
-                self._changed.wait()
+            self.queue.append(mine)
+            try:
+                self._changed.wait_for(lambda: self.queue[0] is mine)
+            except BaseException:  # Ctrl-C: whoever comes later must not wait for this turn
+                self.queue.remove(mine)
+                self._changed.notify_all()
+                raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._changed:
-            self._served += 1
+            self.queue.popleft()
             self._changed.notify_all()

@@ -28,12 +28,28 @@ def test_a_thread_that_takes_turn_after_turn_lets_the_others_in_between() -> Non
 
     with turns:
         waits.start()
-        while turns.asked < 2:
+        while len(turns.queue) < 2:
             pass
     for _ in range(3):
         take("this")
     waits.join()
     assert order == ["other", "this", "this", "this"]
+
+
+def test_whoever_is_interrupted_while_waiting_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+
+    def interrupted(ready: object) -> None:
+        raise KeyboardInterrupt
+
+    with turns:
+        monkeypatch.setattr(turns._changed, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt), turns:
+            pass
+        monkeypatch.undo()
+    with turns:
+        assert len(turns.queue) == 1
+    assert not turns.queue
 
 
 def test_calls_of_several_threads_answer_as_each_alone() -> None:
