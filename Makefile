@@ -35,6 +35,7 @@ bench: $(VENV)/.core
 # What README and card say of the house judge, where FOLDER holds the files named below.
 TABLE := out/house-table
 AGREES := $(BIN)/adjudge bench agreement --judge pointwise --resume
+BARE := $(AGREES) --model smollm2-135m --baselines
 WORSE = $(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl
 
 house: $(VENV)/.core
@@ -46,6 +47,10 @@ house: $(VENV)/.core
 	$(AGREES) $(DATA)/hanna/stories.jsonl -o $(TABLE)/hanna
 	$(AGREES) $(DATA)/storyer/ratings.jsonl --limit 60 -o $(TABLE)/storyer
 	$(AGREES) $(DATA)/autoj_pairs/pairs.jsonl --limit 40 -o $(TABLE)/autoj
+	$(BARE) $(DATA)/openmeva_roc/stories.jsonl --aspects coherence -o $(TABLE)/openmeva-bare
+	$(BARE) $(DATA)/hanna/stories.jsonl -o $(TABLE)/hanna-bare
+	$(BARE) $(DATA)/storyer/ratings.jsonl --limit 60 -o $(TABLE)/storyer-bare
+	$(BARE) $(DATA)/autoj_pairs/pairs.jsonl --limit 40 -o $(TABLE)/autoj-bare
 	$(WORSE) --limit 12 -o $(TABLE)/worse.csv
 	$(WORSE) --kinds "drift,order,foreign,transfer,passages dropped,passages repeated" --limit 48 --seed 1 -o $(TABLE)/worst.csv
 	$(BIN)/adjudge judge examples/pairs.jsonl -o $(TABLE)/pairs.jsonl --resume
