@@ -237,6 +237,7 @@ class Engine(EngineFace):
 
         Raises QueueFull, and AdjudgeError for what the engine woke to too little memory for; then it queues none.
         """
+        self._drop_left()
         self._be_awake()
         if self._lent is not None:
             self._lent.check()
@@ -255,6 +256,7 @@ class Engine(EngineFace):
 
     def step(self) -> None:
         """One step of continuous batching: what comes next of all calls under way is computed and answered."""
+        self._drop_left()
         step = self.scheduler.schedule()
         for request in step.expired:
             request.give_up()
@@ -332,10 +334,10 @@ class Engine(EngineFace):
 
     def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         """Run the call's requests, among those of other calls and threads, and yield its answers as they come in."""
-        with self._turn():
-            self.start(call, priority, timeout)
-            aborted = self.scheduler.aborted
         try:
+            with self._turn():
+                self.start(call, priority, timeout)
+                aborted = self.scheduler.aborted
             while call.open or call.answers:
                 while call.answers:
                     yield call.answers.popleft()
@@ -352,9 +354,12 @@ class Engine(EngineFace):
     def _turn(self) -> Iterator[None]:
         """A block that no other thread's comes between, once what nobody waits for is dropped."""
         with self._turns:
-            while self._left:
-                self.cancel(self._left.popleft())
+            self._drop_left()
             yield
+
+    def _drop_left(self) -> None:
+        while self._left:
+            self.cancel(self._left.popleft())
 
     def _step_or_abort(self) -> None:
         try:

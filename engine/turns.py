@@ -20,11 +20,12 @@ class Turns:
     def __enter__(self) -> None:
         mine = object()
         with self._changed:
-            self.queue.append(mine)
             try:
+                self.queue.append(mine)
                 self._changed.wait_for(lambda: self.queue[0] is mine)
             except BaseException:  # Ctrl-C: whoever comes later must not wait for this turn
-                self.queue.remove(mine)
+                if mine in self.queue:
+                    self.queue.remove(mine)
                 self._changed.notify_all()
                 raise
 

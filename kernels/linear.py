@@ -26,9 +26,10 @@ ROW_TILE = 32
 """The rows of every matmul that oneDNN does not serve."""
 LEAST_ROWS = 4
 """Row counts on CPU are padded to a multiple of this: a single row is another matmul to oneDNN, too."""
-PROBED_ROWS = (2, 3, 4, 7, 16, 17, 31, 32, 33, 64, 100, 255, 1000, 2048)
+PROBED_ROWS = (2, 3, 4, 7, 16, 17, 31, 32, 33, 64, 100, 255, 512, 1000, 2048)
+LEAST_PROBED = 33
 PROBED_VALUES = 1 << 23
-"""Row counts with more results than this are not probed: a head's probe would take seconds."""
+"""Row counts above `LEAST_PROBED` with more results than this are not probed: a head's probe would take seconds."""
 MAX_WIDTH = 768
 """float32 matmuls of greater width are cut along it, here always in the same places: for up to 256 rows MKL cuts them
 too (from 784 on), elsewhere for each number of threads."""
@@ -49,46 +50,53 @@ def invariant_linear(
     Shapes: input [N, D], weight [V, D], bias [V] -> [N, V].
     """
     outputs, width = weight_VD.shape
-    if not any_rows_agree(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads()):
+    most = agreeing_rows(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads())
+    if not most:
         return tiled_linear(input_ND, weight_VD, bias_V)
-    if (rows := len(input_ND)) < 2:
-        input_ND = F.pad(input_ND, (0, 0, 0, 2 - rows))
-    return _onednn(input_ND, weight_VD, bias_V)[:rows]
+    if len(input_ND) <= most:
+        return _onednn(input_ND, weight_VD, bias_V)
+    return torch.cat([_onednn(part_ND, weight_VD, bias_V) for part_ND in torch.split(input_ND, most)])
 
 
 @cache
-def any_rows_agree(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> bool:
-    """Whether a probe with random rows found the same bits in oneDNN's matmuls of different numbers of them.
+def agreeing_rows(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> int:
+    """Up to how many rows a probe found the same bits in oneDNN's matmuls of different numbers of them; 0 for none.
 
     `threads` are those of the moment.
     """
     generator = torch.Generator().manual_seed(0)
-    counts = [count for count in PROBED_ROWS if count == 2 or count * outputs <= PROBED_VALUES]
-    input_ND = torch.randn(counts[-1], width, generator=generator).to(dtype)
+    most = max(count for count in PROBED_ROWS if count <= LEAST_PROBED or count * outputs <= PROBED_VALUES)
+    input_ND = torch.randn(most, width, generator=generator).to(dtype)
     weight_VD = torch.randn(outputs, width, generator=generator).to(dtype)
     bias_V = torch.randn(outputs, generator=generator).to(dtype) if biased else None
+
+    def agrees(count: int) -> bool:
+        parts = ((start, _onednn(input_ND[start : start + count], weight_VD, bias_V)) for start in {0, most - count})
+        return all(torch.equal(part_NV, whole_NV[start : start + count]) for start, part_NV in parts)
+
     try:
         whole_NV = _onednn(input_ND, weight_VD, bias_V)
-        return all(
-            torch.equal(_onednn(input_ND[start : start + count], weight_VD, bias_V), whole_NV[start : start + count])
-            for count in counts[:-1]
-            for start in {0, counts[-1] - count}
-        )
+        return most if all(map(agrees, (count for count in PROBED_ROWS if count < most))) else 0
     except (RuntimeError, AttributeError):  # this torch is built without it, or it does not know this type
-        return False
+        return 0
 
 
 def _onednn(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None) -> torch.Tensor:
+    """A single row goes with another beside it: by itself it is another matmul."""
+    if (rows := len(input_ND)) == 1:
+        input_ND = F.pad(input_ND, (0, 0, 0, 1))
     matmul: Any = torch.ops.mkldnn._linear_pointwise
     output_NV: torch.Tensor = matmul(input_ND.contiguous(), weight_VD.contiguous(), bias_V, "none", [], "")
-    return output_NV
+    return output_NV[:rows]
 
 
 def tiled_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None) -> torch.Tensor:
     """The same by matmuls of `ROW_TILE` rows each, on any machine."""
     rows, outputs = len(input_ND), len(weight_VD)
-    input_ND = F.pad(input_ND, (0, -input_ND.shape[1] % WIDTH_STEP, 0, -rows % ROW_TILE))
-    weight_VD = F.pad(weight_VD, (0, -weight_VD.shape[1] % WIDTH_STEP))
+    if short := -weight_VD.shape[1] % WIDTH_STEP:
+        input_ND, weight_VD = F.pad(input_ND, (0, short)), F.pad(weight_VD, (0, short))
+    if missing := -rows % ROW_TILE:
+        input_ND = F.pad(input_ND, (0, 0, 0, missing))
     output_NV = input_ND.new_empty(len(input_ND), outputs)
     for input_TD, output_TV in zip(torch.split(input_ND, ROW_TILE), torch.split(output_NV, ROW_TILE), strict=True):
         _tile(input_TD, weight_VD, bias_V, output_TV)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
@@ -16,8 +15,8 @@ from adjudge.rewards.reward import GroupReward, Reward
 
 _log = logging.getLogger("adjudge")
 
-_CALLS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""How many calls use an engine now, of all rewards that share it."""
+_UNDER_WAY: list[Colocated] = []
+"""The reward of each call now under way: their engines stay awake."""
 _CHANGING = Lock()
 
 
@@ -53,27 +52,25 @@ class Colocated(Reward):
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
         with _CHANGING:
-            used = self.engines
-            for engine in used:
-                _CALLS[engine] = _CALLS.get(engine, 0) + 1
+            _UNDER_WAY.append(self)
         try:
             with _CHANGING:
-                for engine in used:
+                for engine in self.engines:
                     if hasattr(engine, "wake"):
                         engine.wake()
             with nullcontext() if self.policy is None else self.policy.lent():
                 return self.reward.score_groups(groups)
         finally:
             with _CHANGING:
-                for engine in used:
-                    _CALLS[engine] -= 1
+                _UNDER_WAY.remove(self)
                 if self.sleep:
                     self._put_to_sleep()
 
     def _put_to_sleep(self) -> None:
+        in_use = {id(engine) for reward in _UNDER_WAY for engine in reward.engines}
         for engine in self.engines:
             try:
-                if hasattr(engine, "sleep") and not _CALLS.get(engine):
+                if hasattr(engine, "sleep") and id(engine) not in in_use:
                     engine.sleep()
             except AdjudgeError as error:
                 _log.warning("%s: %s stays awake: %s", self.name, engine.name, error)

@@ -298,7 +298,8 @@ def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
         names = reader.fieldnames or [""]
         if len(names) == 1 and (found := re.search(r"[;\t]", names[0])):
             mark = "tabs" if found[0] == "\t" else "semicolons"
-            raise AdjudgeError(f"line 1 of {path.name} has {mark} between its columns: save it with commas")
+            said = f'line 1 of {path.name} has one column, "{names[0][:60]}"'
+            raise AdjudgeError(f"{said}: if {mark} part its columns, save it with commas")
         for columns in reader:
             place = f"line {reader.line_num} of {path.name}"
             if None in columns:

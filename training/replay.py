@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, product
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,7 +124,10 @@ def _stand_ins(opened: Sequence[Opened]) -> list[dict[EngineSpec, UnansweredEngi
     cards: dict[EngineSpec, list[Card]] = {}
     for one in reversed(opened):
         cards.setdefault(one.spec, []).append(one.card)
-    return [dict(zip(cards, map(UnansweredEngine, chosen), strict=True)) for chosen in product(*cards.values())]
+    ages = max(map(len, cards.values()), default=1)
+    return [
+        {spec: UnansweredEngine(some[min(age, len(some) - 1)]) for spec, some in cards.items()} for age in range(ages)
+    ]
 
 
 def _now(replayed: Replayed) -> Rewarded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +20,7 @@ def check_writable(path: Path) -> None:
         if path.exists():
             path.open("ab").close()
         else:
-            tried = path.with_name(f".{path.name}.part")
-            tried.open("ab").close()
-            tried.unlink()
+            tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file") from error
 

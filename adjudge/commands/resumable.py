@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -55,9 +55,10 @@ def alone(journal: Path) -> Iterator[None]:
     try:
         yield
     except AdjudgeError:
-        if new and _is_empty(journal):
-            journal.unlink()
-            Path(lock.lock_file).unlink()
+        with suppress(OSError, AdjudgeError):  # why it was refused is what counts
+            if new and _is_empty(journal):
+                journal.unlink(missing_ok=True)
+                Path(lock.lock_file).unlink()
         raise
     finally:
         lock.release()
@@ -65,6 +66,8 @@ def alone(journal: Path) -> Iterator[None]:
 
 def _is_empty(journal: Path) -> bool:
     """Whether nothing was ever kept there."""
+    if not journal.exists():
+        return True
     if not is_journal(journal):
         return False
     with Journal(journal) as book:

@@ -53,7 +53,7 @@ class Gate:
             nonlocal status, first
             if message["type"] == "http.response.start":
                 status, first = message["status"], self._clock() - started
-                message["headers"] = [*message["headers"], (b"adjudge-weights", self._weights())]
+                message["headers"] = [*message.get("headers", ()), (b"adjudge-weights", self._weights())]
             await send(message)
 
         try:

@@ -81,6 +81,7 @@ class Server(uvicorn.Server):
             if over > 0 and not self._cut:
                 self._cut = True
                 await self._service.engine.close(drain=False)
+                self._deadline = self._clock()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

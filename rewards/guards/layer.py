@@ -6,11 +6,14 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
+
+_LEARNS: ContextVar[bool] = ContextVar("adjudge_learns", default=True)
 
 
 class Layer(Reward):
@@ -21,8 +24,11 @@ class Layer(Reward):
     """
 
     reward: Reward
-    learning: bool = True
-    """While False, as for held-out prompts, what is scored leaves the layer as it was."""
+
+    @property
+    def learning(self) -> bool:
+        """Whether what is scored now teaches the layer; what is held out leaves it as it was."""
+        return _LEARNS.get()
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:
@@ -66,13 +72,10 @@ def layers_of(reward: Reward) -> tuple[Reward, list[Layer]]:
 
 
 @contextmanager
-def learning(reward: Reward, learns: bool) -> Iterator[None]:
-    """Within the block the layers around the reward learn only if it `learns`, and if they did before."""
-    before = [(layer, layer.learning) for layer in layers_of(reward)[1]]
-    for layer, was in before:
-        layer.learning = was and learns
+def learning(learns: bool) -> Iterator[None]:
+    """Within the block (of this thread or task) layers learn only if it `learns`, and if they did before."""
+    token = _LEARNS.set(_LEARNS.get() and learns)
     try:
         yield
     finally:
-        for layer, was in before:
-            layer.learning = was
+        _LEARNS.reset(token)

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from threading import Condition, Thread
 from typing import Any
 
@@ -78,6 +79,11 @@ class Buffer:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
+
+    @property
+    def together(self) -> AbstractContextManager[Any]:
+        """A block in which all that is put becomes whole at one time, and is scored in one call if it can be."""
+        return self._changed
 
     def put(
         self,
@@ -184,7 +190,7 @@ class Buffer:
             except AdjudgeError as error:
                 waiting.fail(error)
         try:
-            with learning(self.scorer.reward, ready[0].learns):
+            with learning(ready[0].learns):
                 answers = self.scorer.score_apart([group for _, group in whole])
         except BaseException as error:
             for waiting, _ in whole:

@@ -59,9 +59,9 @@ def for_slime(
         call = object()  # a group is that of one call
         keys = [(call, _group(sample, one)) for sample, one in zip(samples, read, strict=True)]
         sizes = Counter(keys)
-        members = await asyncio.gather(
-            *(buffer.member(key, one, size=sizes[key]) for key, one in zip(keys, read, strict=True))
-        )
+        with buffer.together:
+            puts = [buffer.put(key, one, size=sizes[key]) for key, one in zip(keys, read, strict=True)]
+        members = await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(put)) for put in puts))
         for sample, member in zip(samples, members, strict=True):
             if member.reward is None:
                 _remove(sample, member.abstained or "too_few")

@@ -182,7 +182,7 @@ class TrlReward(_Trl):
     ) -> list[float | None]:
         """The rewards of this process's completions, None for an abstention."""
         gathered = share(attempt(lambda: self._samples(prompts, completions, columns)))
-        with learning(self.scorer.reward, _trainers_size(log_metric)[0]):
+        with learning(_trainers_size(log_metric)[0]):
             done = values_of(share(attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))))
 
             slices = [outcome.value or [] for outcome in gathered]
@@ -238,7 +238,7 @@ class AsyncTrlReward(_Trl):
         rank, _ = place_among_processes()
         cuts = pieces(samples, self._size(log_metric), rank * len(samples), self.reference)
         groups = [group_of(one, self.reference) for one in cuts]
-        with learning(self.scorer.reward, _trainers_size(log_metric)[0]):
+        with learning(_trainers_size(log_metric)[0]):
             scored = await asyncio.to_thread(self.scorer.score, groups)
         return self._report(groups, scored, slice(None), log_metric, log_extra)
 

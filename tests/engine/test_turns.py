@@ -47,6 +47,7 @@ def test_whoever_is_interrupted_while_waiting_holds_nobody_up(monkeypatch: pytes
         with pytest.raises(KeyboardInterrupt), turns:
             pass
         monkeypatch.undo()
+        assert len(turns.queue) == 1
     with turns:
         assert len(turns.queue) == 1
     assert not turns.queue

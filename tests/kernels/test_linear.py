@@ -5,13 +5,13 @@ import torch
 from torch import nn
 
 from adjudge.kernels import linear
-from adjudge.kernels.linear import ROW_TILE, any_rows_agree, invariant_linear, make_batch_invariant, padded_rows
+from adjudge.kernels.linear import ROW_TILE, agreeing_rows, invariant_linear, make_batch_invariant, padded_rows
 
 
 @pytest.fixture(params=["as the probe says", "without oneDNN"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "without oneDNN":
-        monkeypatch.setattr(linear, "any_rows_agree", lambda *_: False)
+        monkeypatch.setattr(linear, "agreeing_rows", lambda *_: 0)
 
 
 @pytest.mark.parametrize(("width", "outputs"), [(576, 192), (48, 130), (17, 3), (1537, 64)])
@@ -56,17 +56,34 @@ def test_matmuls_whose_rows_do_not_agree_are_not_used(spoilt: int, monkeypatch: 
         return found * (1 + 1e-6) if len(x) == spoilt else found
 
     x, w = torch.randn(spoilt, 32), torch.randn(32, 32)
-    any_rows_agree.cache_clear()
+    agreeing_rows.cache_clear()
     monkeypatch.setattr(linear, "_onednn", careless)
     try:
-        assert not any_rows_agree(32, 32, torch.float32, False, 1)
+        assert not agreeing_rows(32, 32, torch.float32, False, 1)
         assert torch.equal(invariant_linear(x, w)[:1], invariant_linear(x[:1], w))
     finally:
-        any_rows_agree.cache_clear()
+        agreeing_rows.cache_clear()
+
+
+def test_no_more_rows_go_at_once_than_the_probe_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (most := agreeing_rows(16, 20_000, torch.float32, False, torch.get_num_threads())):
+        pytest.skip("oneDNN's rows do not agree on this machine")
+    assert 33 <= most < 1000 and most * 20_000 <= linear.PROBED_VALUES
+    exact, seen = linear._onednn, list[int]()
+
+    def counted(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+        seen.append(len(x))
+        return exact(x, w, b)
+
+    x, w = torch.randn(2 * most + 1, 16), torch.randn(20_000, 16)
+    expected = invariant_linear(x[:most], w)
+    monkeypatch.setattr(linear, "_onednn", counted)
+    assert torch.equal(invariant_linear(x, w)[:most], expected)
+    assert seen == [most, most, 1]
 
 
 def test_a_type_that_onednn_does_not_know_goes_through_tiles() -> None:
-    assert not any_rows_agree(8, 4, torch.float64, False, 1)
+    assert not agreeing_rows(8, 4, torch.float64, False, 1)
     x, w = torch.randn(3, 8, dtype=torch.float64), torch.randn(4, 8, dtype=torch.float64)
     assert torch.allclose(invariant_linear(x, w), x @ w.T)
 

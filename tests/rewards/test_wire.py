@@ -74,8 +74,8 @@ def test_a_mistake_in_line_7_is_named(tmp_path: Path, line: str, message: str) -
         ("p.csv", "story_a,story_b\n", "is empty"),
         ("p.csv", "story_a,story_b\na,b,c\n", "line 2 of p.csv has more columns"),
         ("p.csv", "prompt,story_a\np,a\n", 'line 2 of p.csv: "story_b" is missing'),
-        ("p.csv", "prompt;story_a;story_b\np;a, b;c\n", "line 1 of p.csv has semicolons between its columns"),
-        ("p.csv", "prompt\tstory_a\tstory_b\np\ta\tb\n", "line 1 of p.csv has tabs between its columns"),
+        ("p.csv", "prompt;story_a;story_b\np;a, b;c\n", "if semicolons part its columns, save it with commas"),
+        ("p.csv", "prompt\tstory_a\tstory_b\np\ta\tb\n", "if tabs part its columns, save it with commas"),
     ],
 )
 def test_files_without_rows_or_with_a_wrong_shape(tmp_path: Path, name: str, content: str, message: str) -> None:

@@ -23,6 +23,7 @@ from adjudge.rewards.guards.canary import Canary, CanaryGuard, read_canaries
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard, GuardTripped
 from adjudge.rewards.guards.guarded import Guarded, GuardedState
+from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
@@ -235,9 +236,8 @@ def test_held_out_prompts_are_logged_without_the_guards_readings_of_a_step_befor
     guarded = Guarded(inner, [LengthGuard()])
     scorer = Scorer(guarded)
     assert "guards/over" in scorer.score(GROUPS).metrics
-    guarded.learning = inner.learning = False
-    assert scorer.score(GROUPS).metrics.keys() == inner.metrics.keys() > set()
-    guarded.learning = inner.learning = True
+    with learning(False):
+        assert scorer.score(GROUPS).metrics.keys() == inner.metrics.keys() > set()
     assert "guards/over" in guarded.metrics and scorer.score(GROUPS).metrics.keys() > inner.metrics.keys()
 
 

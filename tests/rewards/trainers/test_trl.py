@@ -15,6 +15,7 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
@@ -265,10 +266,10 @@ def test_guards_and_length_trends_see_nothing_of_a_trainers_evaluation(asynchron
         assert None not in (asyncio.run(given) if asynchronous else given)
         assert ("guards/over" in function.measures) == training
     assert (function.scorer.reward.step, free.state.groups) == (1, 3)  # type: ignore[attr-defined]
-    free.learning = False  # somebody else says so
-    given = function(["p"] * 2, ["a", "b"], log_metric=Trainer().log_metric)
-    assert None not in (asyncio.run(given) if asynchronous else given)
-    assert free.state.groups == 3 and not free.learning
+    with learning(False):  # somebody else says so
+        given = function(["p"] * 2, ["a", "b"], log_metric=Trainer().log_metric)
+        assert None not in (asyncio.run(given) if asynchronous else given)
+    assert free.state.groups == 3 and free.learning
 
 
 def test_it_warns_once_when_it_is_one_of_several_reward_functions() -> None:
