@@ -12,6 +12,9 @@ import msgspec
 from adjudge.engine.errors import ModelCorrupt
 from adjudge.engine.model_cache import cache_root, write_atomically
 
+WEIGHTS_HEADER = "adjudge-weights"
+"""By which our own server tells one set of weights, with its adapter, from another."""
+
 TOKENIZER_FILES = (
     "added_tokens.json",
     "chat_template.jinja",

@@ -11,7 +11,7 @@ from litestar import Litestar
 from litestar.enums import HttpMethod, ScopeType
 from litestar.types import Message, Receive, Scope, Send
 
-from adjudge.engine.fingerprints import digest
+from adjudge.engine.fingerprints import WEIGHTS_HEADER, digest
 from adjudge.engine.http.errors import HttpError, error_body, error_headers
 from adjudge.engine.http.metrics import Metrics
 from adjudge.engine.http.service import Service
@@ -53,7 +53,7 @@ class Gate:
             nonlocal status, first
             if message["type"] == "http.response.start":
                 status, first = message["status"], self._clock() - started
-                message["headers"] = [*message.get("headers", ()), (b"adjudge-weights", self._weights())]
+                message["headers"] = [*message.get("headers", ()), (WEIGHTS_HEADER.encode(), self._weights())]
             await send(message)
 
         try:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError, RemoteError, reason
+from adjudge.engine.fingerprints import WEIGHTS_HEADER
 from adjudge.engine.remote.circuit import Circuit
 from adjudge.engine.score import Reason
 
@@ -50,9 +51,6 @@ MENDS = {
     ),
 }
 """By the path that a server lacks."""
-
-WEIGHTS = "adjudge-weights"
-"""The header by which our own server tells one set of weights from another."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding a reply that is not what it should be may raise."""
@@ -170,7 +168,7 @@ class Transport:
             raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
         if not response.is_success:
             raise self._failure(response, path, raw)
-        weights = response.headers.get(WEIGHTS)
+        weights = response.headers.get(WEIGHTS_HEADER)
         self._weights = self._weights or weights
         if weights != self._weights:
             raise RemoteError(f"{self.base_url} has other weights or another adapter than it had: open the judge again")

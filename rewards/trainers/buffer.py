@@ -118,17 +118,6 @@ class Buffer:
             self._changed.notify()
             return future
 
-    async def member(
-        self,
-        group: Hashable,
-        sample: Sample,
-        identity: Hashable = None,
-        size: int | None = None,
-        learns: bool = True,
-    ) -> Member:
-        """The same for event loops; a caller that is cancelled leaves its sample in the group."""
-        return await asyncio.shield(asyncio.wrap_future(self.put(group, sample, identity, size, learns)))
-
     def _again(self, group: Hashable, sample: Sample, identity: Hashable, whole: int) -> Future[Member] | None:
         """What a sample that has come before gets; the text of one whose group still waits is the new one."""
         if identity is None:
@@ -201,6 +190,11 @@ class Buffer:
                     waiting.fail(answer)
                 else:
                     waiting.settle(answer, self.fill)
+
+
+async def waited(put: Future[Member]) -> Member:
+    """What `Buffer.put` promised, for event loops; a caller that is cancelled leaves its sample in the group."""
+    return await asyncio.shield(asyncio.wrap_future(put))
 
 
 def _one_name(identity: Hashable, texts: int) -> AdjudgeError:

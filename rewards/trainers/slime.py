@@ -24,7 +24,7 @@ from typing import Any
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.buffer import Buffer
+from adjudge.rewards.trainers.buffer import Buffer, waited
 from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
@@ -61,7 +61,7 @@ def for_slime(
         sizes = Counter(keys)
         with buffer.together:
             puts = [buffer.put(key, one, size=sizes[key]) for key, one in zip(keys, read, strict=True)]
-        members = await asyncio.gather(*(asyncio.shield(asyncio.wrap_future(put)) for put in puts))
+        members = await asyncio.gather(*map(waited, puts))
         for sample, member in zip(samples, members, strict=True):
             if member.reward is None:
                 _remove(sample, member.abstained or "too_few")

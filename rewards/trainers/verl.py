@@ -25,7 +25,7 @@ from typing import Any
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.buffer import Buffer, Member
+from adjudge.rewards.trainers.buffer import Buffer, Member, waited
 from adjudge.rewards.trainers.filling import checked_fill, filled
 from adjudge.rewards.trainers.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
@@ -75,7 +75,7 @@ def for_verl(
         split = _split(sizes, extra_info) if sizes else None
         size = None if split is None else sizes[split]
         learns = "train" not in sizes or split == "train"
-        return _score(await buffer.member((_group(sample), split), sample, name, size, learns))
+        return _score(await waited(buffer.put((_group(sample), split), sample, name, size, learns)))
 
     return compute_score
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from transformers import TrainerCallback
+
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.training.grpo_recipe import GrpoRecipe
+from adjudge.training.metrics import read_metrics
 from adjudge.training.recipe import laid_over, recipe_of
+from adjudge.training.run_folder import RunFolder
 
+LAUNCHED = Path(__file__).parents[2] / "examples" / "recipes"
+CLOCKS = ("step_time", "runtime", "samples_per_second", "steps_per_second", "vowels/seconds", "vowels/guards/seconds")
 PROMPTS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
@@ -58,3 +68,36 @@ def tiny_recipe(folder: Path, **tables: Any) -> GrpoRecipe:
         "logging": {"save_every": 2},
     }
     return recipe_of(laid_over(usual, tables), GrpoRecipe, folder)
+
+
+class Killed(Exception):
+    """Stands for kill -9 after a step."""
+
+
+class KillAfter(TrainerCallback):
+    """Ends the run after a step, before it is logged or saved."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self.step:
+            raise Killed
+
+
+def curve(folder: RunFolder) -> list[dict[str, Any]]:
+    """What was logged, without what clocks say."""
+    return [
+        {name: value for name, value in line.items() if name not in CLOCKS} for line in read_metrics(folder.metrics)
+    ]
+
+
+def launched(config: str, recipe: Path) -> subprocess.CompletedProcess[str]:
+    """`adjudge train grpo` as accelerate starts it from one of the examples' configurations."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    launch = ["accelerate.commands.launch", "--config_file", str(LAUNCHED / config), "--main_process_port", port]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", *launch, "-m", "adjudge", "train", "grpo", str(recipe)]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)

@@ -24,8 +24,7 @@ from adjudge.training.metrics import read_metrics
 from adjudge.training.replay import read_run, replay_rewards
 from adjudge.training.reward_log import read_engines, read_rewards
 from adjudge.training.run_folder import RunFolder
-from tests.training.runs import PROMPTS, Vowels, tiny_recipe
-from tests.training.test_grpo import KillAfter, Killed
+from tests.training.runs import PROMPTS, KillAfter, Killed, Vowels, tiny_recipe
 
 ENGINE = {"model": "dummy:tiny-llama", "kv_cache_gb": 0.05}
 JUDGE = {"kind": "judge", "judge": "pointwise", "options": {"min_mass": 0.0, "aspects": "coherence*2,surprise"}}

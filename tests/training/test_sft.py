@@ -19,7 +19,7 @@ from adjudge.training.prompts import read_prompts
 from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.sft import _texts, train_sft
 from adjudge.training.sft_recipe import Response, Select, SftRecipe
-from tests.training.test_grpo import KillAfter, Killed, curve
+from tests.training.runs import KillAfter, Killed, curve
 
 ROWS: list[dict[str, Any]] = [
     {"prompt": f"Number {number}?", "response": "Yes. " * 4, "ratings": {"a": [number, number], "b": [number]}}

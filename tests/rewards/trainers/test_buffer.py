@@ -13,7 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import buffer as module
-from adjudge.rewards.trainers.buffer import Buffer, Member
+from adjudge.rewards.trainers.buffer import Buffer, Member, waited
 from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
@@ -210,11 +210,13 @@ def test_a_cancelled_caller_leaves_its_sample_in_the_group() -> None:
     buffer = Buffer(Scorer(Relative()), 2, LONG)
 
     async def train() -> Member:
-        waiting = asyncio.create_task(buffer.member("p", sample("a"), "one"))
+        waiting = asyncio.create_task(waited(buffer.put("p", sample("a"), "one")))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        _, again = await asyncio.gather(buffer.member("p", sample("bbb")), buffer.member("p", sample("a"), "one"))
+        _, again = await asyncio.gather(
+            *map(waited, (buffer.put("p", sample("bbb")), buffer.put("p", sample("a"), "one")))
+        )
         return again
 
     assert asyncio.run(train()) == value(-1.0)

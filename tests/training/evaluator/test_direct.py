@@ -29,7 +29,7 @@ from adjudge.training.metrics import read_metrics
 from adjudge.training.recipe import Lora
 from adjudge.training.run import Run
 from tests.training.evaluator.rated import STORIES, direct_recipe, preference_recipe
-from tests.training.test_grpo import KillAfter, Killed, curve
+from tests.training.runs import KillAfter, Killed, curve
 
 TWO = {"judge": {"options": {"aspects": "wit=Is it funny?,grip=Does it hold one?"}}}
 

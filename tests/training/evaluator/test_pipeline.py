@@ -17,7 +17,7 @@ from adjudge.training.sft import train_sft
 from adjudge.training.sft_recipe import SftRecipe
 from adjudge.training.stages import write_stage
 from tests.training.evolve.known import line, rationale, write
-from tests.training.test_grpo import curve
+from tests.training.runs import curve
 
 TINY = {"model": "dummy:tiny-llama", "method": "lora", "lora": {"rank": 4}, "dtype": "float32"}
 SCORES = [(1, 4), (5, 2), (3, 3), (2, 5), (4, 1), (1, 1)]

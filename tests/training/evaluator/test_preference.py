@@ -18,7 +18,7 @@ from adjudge.training.evaluator.split import read_split
 from adjudge.training.metrics import read_metrics
 from adjudge.training.run import Run
 from tests.training.evaluator.rated import PAIRS, preference_recipe
-from tests.training.test_grpo import KillAfter, Killed, curve
+from tests.training.runs import KillAfter, Killed, curve
 
 
 def served(run: Run, recipe: PreferenceRecipe, engine: Engine) -> dict[str, float]:
