@@ -11,8 +11,9 @@ Ladder (2 cores, 9 query heads on 3 KV heads of 64, context 1024; GFLOP/s of use
 4. a quarter of a tile where a sequence asks about no more, as in decode (this version): a layer of 16 sequences at
    context 1000, one thread of an AVX-512 EPYC, 12.4 -> 5.6 ms; of one at context 200, 0.23 -> 0.13.
 
-Where it loses (bench/results/kernels-cpu.csv, one thread): plain SDPA, a sequence at a time on gathered keys, is 3 to
-4 % faster in prefill and 1.2 times as fast on a cold judge's batch with 9 heads; its bits depend on the chunks.
+Beside plain SDPA, a sequence at a time on gathered keys, whose bits depend on the chunks (one thread,
+bench/results/kernels-cpu.csv): 0.91 to 0.99 of its time in prefill and on a judge's batch, 0.24 to 0.40 in decode.
+Another day (commit aacc8e8) it lost by 3 to 4 % in prefill and by 1.2 times on a cold judge's batch with 9 heads.
 
 Tried and dropped, each slower on the same machine, one thread:
 - shared prefixes cut at multiples of 512 keys, each span read once for all siblings and merged by log-sums: the fused

@@ -4,8 +4,11 @@ Ladder: milliseconds of a whole "set" call for a shared set, D = 576, float32, o
 of alternating runs:
                                                         N = 1: K = 2    5    64      N = 4096: K = 2    5    64
 1. multiply and sum, 8 tokens of 128 rows at a time             0.33  0.43  2.13                 7.5  11.0  80.9
-2. matmuls of 128 rows with 16 tokens (this version)            0.34  0.36  0.59                 8.0   8.7  28.9
+2. matmuls of 128 rows with 16 tokens                           0.34  0.36  0.59                 8.0   8.7  28.9
    index, matmul, log_softmax: other bits, no statistics        0.02  0.02  0.05                 1.4   1.7   4.7
+3. of 32 rows, as all that oneDNN does not serve (this version; another run, in which the line above took 0.01 to 0.07
+   and 1.9 to 3.2)                                              0.40  0.42  0.62                 9.9  11.4  21.4
+Before and after 3 in turn: N = 4096, K = 5 16.6 and 18.3, K = 64 23.8 and 27.0, K = 1000 169 and 213.
 
 A set for each row goes the same way, all rows of a tile with all of its labels, so that the same set gives the same
 bits whether it is shared or not. With 4 different sets in all that takes 0.2 to 0.9 times what multiply and sum took.

@@ -19,11 +19,10 @@ own tokens. Memory beyond the arguments is that of the scores (rows times K) and
 "full" two floats a chunk of the vocabulary for 8,192 rows at most and, where rows are gathered or normed, the rows
 themselves in the model's dtype.
 
-Where it loses (one thread): "set" takes 5 to 16 times as long on a CPU as index, matmul and log_softmax (no statistics,
-and bits that depend on the batch); label_products has the numbers. bench/results/kernels-cpu.csv has those from before
-its matmuls (commit aacc8e8: 5 to 39 times); there "both" for a single row takes 3.5 times the plain head, the price of
-its padding to 32 rows. On CUDA the checks of rows and labels wait for the device once a call where one of these lies
-there; on the host they are checked without waiting, and then copied over.
+Where it loses (bench/results/kernels-cpu.csv, one thread): "set" takes 4 to 27 times as long on a CPU as index, matmul
+and log_softmax (no statistics, and bits that depend on the batch), and "both" for a single row 3.8 times the plain
+head, the price of its padding to 32 rows. On CUDA the checks of rows and labels wait for the device once a call where
+one of these lies there; on the host they are checked without waiting, and then copied over.
 """
 
 from dataclasses import dataclass
