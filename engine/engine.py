@@ -40,7 +40,7 @@ from adjudge.engine.sources import OpenModel, open_source, resolve
 from adjudge.engine.step import Request, Step
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.turns import Turns
-from adjudge.engine.writing import Writer, writers
+from adjudge.engine.writing import Writer, write, writers
 
 GPU_BATCH_TOKENS = 8192
 CPU_BATCH_TOKENS = 2048
@@ -388,9 +388,8 @@ class Engine(EngineFace):
             for (_, job, number), reading in zip(reads, readings, strict=True):
                 job.read(number, reading)
         for some in _chunks(writes, ROWS_OF_LOGITS):
-            logits_NV = self.runner.require_head().vocabulary_logits(hidden[[row for row, _ in some]]).cpu()
-            for (_, writer), logits_V in zip(some, logits_NV, strict=True):
-                self.stats.tokens_written += writer.write(logits_V)
+            logits_NV = self.runner.require_head().vocabulary_logits(hidden[[row for row, _ in some]])
+            self.stats.tokens_written += write([writer for _, writer in some], logits_NV)
         if embeds:
             values_ND = self.runner.normed(hidden[[row for row, _ in embeds]]).cpu().numpy()
             head = self.reward_head

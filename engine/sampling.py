@@ -1,11 +1,15 @@
-"""How the next token is chosen from logits: one row at a time, so that nothing depends on the rest of the batch."""
+"""How the next token is chosen from the logits of a row.
+
+On CPU rows are taken one at a time, so that nothing depends on the rest of the batch; `sampling_on_device` takes those
+on a GPU together.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -95,27 +99,37 @@ class Sampling(msgspec.Struct, frozen=True):
         return sampling
 
 
-def choose(
-    logits_V: torch.Tensor,
-    sampling: Sampling,
-    before: Sequence[int],
-    draw: float,
-    allowed_V: torch.Tensor | None = None,
-) -> int:
-    """The next token after the tokens `before`, given a uniform number `draw` in [0, 1).
+class Wish(NamedTuple):
+    """What the token after the tokens `before` is chosen by, `draw` being a uniform number in [0, 1).
 
-    `logits_V` are the model's, float32 on CPU; `allowed_V` (bool) leaves out tokens besides what `sampling` says.
+    `allowed_V` (bool, on CPU) leaves out tokens besides what `sampling` says.
     """
-    logits = logits_V.double()
-    if sampling.repetition_penalty != 1.0 and before:
-        seen = torch.tensor(sorted(set(before)))
-        some = logits[seen]
-        logits[seen] = torch.where(some > 0, some / sampling.repetition_penalty, some * sampling.repetition_penalty)
-    if sampling.allowed_token_ids is not None:
-        allowed = torch.tensor(sampling.allowed_token_ids)
-        logits = torch.full_like(logits, -torch.inf).index_copy_(0, allowed, logits[allowed])
-    if allowed_V is not None:
-        logits = logits.masked_fill(~allowed_V, -torch.inf)
+
+    sampling: Sampling
+    before: Sequence[int]
+    draw: float
+    allowed_V: torch.Tensor | None = None
+
+    def left(self, logits_V: torch.Tensor) -> torch.Tensor:
+        """Float64 logits after the repetition penalty, -inf for what may not come; changes `logits_V`."""
+        sampling, device = self.sampling, logits_V.device
+        if sampling.repetition_penalty != 1.0 and self.before:
+            seen = torch.tensor(sorted(set(self.before)), device=device)
+            some = logits_V[seen]
+            penalty = sampling.repetition_penalty
+            logits_V[seen] = torch.where(some > 0, some / penalty, some * penalty)
+        if sampling.allowed_token_ids is not None:
+            allowed = torch.tensor(sampling.allowed_token_ids, device=device)
+            logits_V = torch.full_like(logits_V, -torch.inf).index_copy_(0, allowed, logits_V[allowed])
+        if self.allowed_V is not None:
+            logits_V = logits_V.masked_fill(~self.allowed_V.to(device), -torch.inf)
+        return logits_V
+
+
+def choose(logits_V: torch.Tensor, wish: Wish) -> int:
+    """The next token, from the model's logits, float32 on CPU."""
+    sampling, draw = wish.sampling, wish.draw
+    logits = wish.left(logits_V.double())
     if sampling.temperature == 0:
         return int(logits.argmax())
     logits = (logits - logits.max()) / sampling.temperature  # at most 0: no temperature is too low

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,8 @@ from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.grammar import Form, Grammars
 from adjudge.engine.growing_text import GrowingText
 from adjudge.engine.radix import Tokens
-from adjudge.engine.sampling import Sampling, choose, uniform
+from adjudge.engine.sampling import Sampling, Wish, uniform
+from adjudge.engine.sampling_on_device import choose_each, log_sums
 from adjudge.engine.step import Request
 
 
@@ -47,25 +49,23 @@ class Writer(Request):
         settled = self.written.settled
         return settled[: len(settled) - self.written.begun(self.sampling.stop)]
 
-    def write(self, logits_V: torch.Tensor) -> bool:
-        """Choose the next token from the model's logits (float32, on CPU), and answer if it was the last.
-
-        Whether there was one to choose.
-        """
-        log_sum = logits_V.logsumexp(0)
-        if not log_sum.isfinite():
+    def wish(self, log_sum: float) -> Wish | None:
+        """What the next token is chosen by, `log_sum` being that of its logits; None where the text ends without."""
+        if not math.isfinite(log_sum):
             self.finish("non_finite")
-            return False
+            return None
         if self.form and not self.logprobs:
             self.form = self.form.copy()
         allowed_V = self.form.allowed() if self.form else None
         if allowed_V is not None and not allowed_V.any():
             self.finish("length")  # no token can bring the text to its form
-            return False
-        token = choose(logits_V, self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)), allowed_V)
-        self.logprobs.append(self._logprob(logits_V, log_sum, token))
-        self._go_on(token)
-        return True
+            return None
+        return Wish(self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)), allowed_V)
+
+    def take(self, token: TokenLogprob) -> None:
+        """Go on with the token chosen, and answer if it was the last."""
+        self.logprobs.append(token)
+        self._go_on(token.token_id)
 
     def _go_on(self, token: int) -> None:
         """Take the token chosen, and answer if it was the last."""
@@ -108,12 +108,28 @@ class Writer(Request):
         """Finish a text that has come to an end of its own; one without its form is cut short all the same."""
         self.finish("stop" if self._complete else "length")
 
-    def _logprob(self, logits_V: torch.Tensor, log_sum: torch.Tensor, token: int) -> TokenLogprob:
-        top: tuple[tuple[int, float], ...] = ()
-        if self.sampling.logprobs:
-            best = logits_V.topk(self.sampling.logprobs)
-            top = tuple(zip(best.indices.tolist(), (best.values - log_sum).tolist(), strict=True))
-        return TokenLogprob(token, float(logits_V[token] - log_sum), top)
+
+def write(some: Sequence[Writer], logits_RV: torch.Tensor) -> int:
+    """Choose the next token of each text from its row of the model's logits (float32), and answer those that end.
+
+    How many tokens were chosen.
+    """
+    sums_R = log_sums(logits_RV)
+    wishes = {row: wish for row, log_sum in enumerate(sums_R.tolist()) if (wish := some[row].wish(log_sum))}
+    rows = list(wishes)
+    tokens = choose_each(logits_RV, wishes)
+    chosen_R = logits_RV[rows, tokens] - sums_R[rows]
+    for row, token, logprob in zip(rows, tokens, chosen_R.tolist(), strict=True):
+        top = _likeliest(logits_RV[row], sums_R[row], some[row].sampling.logprobs)
+        some[row].take(TokenLogprob(token, logprob, top))
+    return len(rows)
+
+
+def _likeliest(logits_V: torch.Tensor, log_sum: torch.Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    if not count:
+        return ()
+    best = logits_V.topk(count)
+    return tuple(zip(best.indices.tolist(), (best.values - log_sum).tolist(), strict=True))
 
 
 def writers(

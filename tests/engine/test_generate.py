@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 import torch
 
+from adjudge.engine import writing
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, PromptError, QueueFull
 from adjudge.engine.labels import Labels
-from adjudge.engine.sampling import Sampling
+from adjudge.engine.sampling import Sampling, Wish
+from adjudge.engine.sampling_on_device import choose_together
 from tests.engine.reference import open_reference
 
 TINY = "dummy:tiny-llama"
@@ -94,6 +96,23 @@ def pool_gb(model: str, blocks: int) -> float:
     """A cache size that gives so many blocks besides the padding's."""
     engine = Engine(model, kv_cache_gb=0.05)
     return 0.05 * blocks / engine.cache.pool.usable * 1.001
+
+
+def test_texts_whose_tokens_are_chosen_together_are_the_same(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts, calls = random_prompts(9), 0
+
+    def together(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> list[int]:
+        nonlocal calls
+        calls += 1
+        return choose_together(logits_RV, wishes).tolist() if wishes else []
+
+    how = {"n": 2, "seed": 4, "top_p": 0.9, "logprobs": 3, **CREATIVE}
+    expected = engine.generate(prompts, **how)
+    monkeypatch.setattr(writing, "choose_each", together)
+    assert_same(engine.generate(prompts, **how), expected)
+    assert calls >= CREATIVE["max_tokens"]
+    [choice] = engine.generate(prompts[:1], choices=["yes", "no"])
+    assert choice.text in ("yes", "no")
 
 
 def test_samples_of_a_prompt_share_its_tokens_and_differ() -> None:

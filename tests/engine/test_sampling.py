@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 import torch
 
-from adjudge.engine.sampling import Sampling, choose, uniform
+from adjudge.engine.sampling import Sampling, Wish, choose, uniform
+from adjudge.engine.sampling_on_device import choose_each, choose_together
 
 
 def counts(sampling: Sampling, logits: torch.Tensor, draws: int = 4000) -> torch.Tensor:
     found = torch.zeros(len(logits))
     for place in range(draws):
-        found[choose(logits, sampling, (), uniform((5, 0), place))] += 1
+        found[choose(logits, Wish(sampling, (), uniform((5, 0), place)))] += 1
     return found / draws
 
 
@@ -48,19 +50,19 @@ def test_top_p_keeps_what_putting_the_whole_vocabulary_in_order_keeps(spread: fl
     reached = (probs * kept).cumsum(0)
     for draw in torch.linspace(0, 0.9999, 200).tolist():
         expected = int(torch.searchsorted(reached, draw * reached[-1], right=True))
-        assert choose(logits, Sampling(top_p=top_p), (), draw) == expected
+        assert choose(logits, Wish(Sampling(top_p=top_p), (), draw)) == expected
 
 
 def test_a_draw_next_to_one_takes_no_token_that_is_out() -> None:
     logits = torch.tensor([0.0, 0.0, -torch.inf])
-    assert choose(logits, Sampling(top_k=2), (), 1.0 - 2**-53) == 1
+    assert choose(logits, Wish(Sampling(top_k=2), (), 1.0 - 2**-53)) == 1
 
 
 def test_repetition_penalty_is_that_of_the_paper() -> None:
     logits = torch.tensor([2.0, 1.9, -1.0])
-    assert choose(logits, Sampling(temperature=0.0), (0,), 0.5) == 0
-    assert choose(logits, Sampling(temperature=0.0, repetition_penalty=1.2), (0, 0), 0.5) == 1
-    assert choose(torch.tensor([-1.0, -1.1]), Sampling(temperature=0.0, repetition_penalty=1.2), (0,), 0.5) == 1
+    assert choose(logits, Wish(Sampling(temperature=0.0), (0,), 0.5)) == 0
+    assert choose(logits, Wish(Sampling(temperature=0.0, repetition_penalty=1.2), (0, 0), 0.5)) == 1
+    assert choose(torch.tensor([-1.0, -1.1]), Wish(Sampling(temperature=0.0, repetition_penalty=1.2), (0,), 0.5)) == 1
 
 
 # ---- scores in texts
@@ -70,4 +72,43 @@ def test_repetition_penalty_is_that_of_the_paper() -> None:
 def test_the_lowest_temperature_takes_the_most_probable_token(how: dict[str, Any]) -> None:
     logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
     sampling = Sampling(temperature=5e-324, **how)
-    assert {choose(logits, sampling, [1], draw) for draw in (0.0, 0.5, 0.999)} == {int(logits.argmax())}
+    assert {choose(logits, Wish(sampling, [1], draw)) for draw in (0.0, 0.5, 0.999)} == {int(logits.argmax())}
+
+
+# ---- many rows at once
+
+
+KINDS: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.0},
+    {},
+    {"temperature": 5e-324},
+    {"temperature": 0.3, "top_k": 7},
+    {"top_k": 5000},
+    {"top_p": 0.6},
+    {"temperature": 2.5, "top_p": 0.999, "min_p": 0.01},
+    {"min_p": 0.2, "repetition_penalty": 1.7},
+    {"top_k": 40, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 0.5},
+    {"allowed_token_ids": (499, 3, 77)},
+    {"temperature": 0.0, "repetition_penalty": 1.3, "allowed_token_ids": (5, 6)},
+)
+
+
+@pytest.mark.parametrize("decimals", [1, 6])
+def test_rows_chosen_together_are_chosen_as_each_alone(decimals: int) -> None:
+    chance = Random(decimals)
+    generator = torch.Generator().manual_seed(decimals)
+    for _ in range(20):
+        logits = (torch.randn(30, 500, generator=generator) * chance.choice([0, 1, 6])).round(decimals=decimals)
+        wishes = {row: _wish(chance, generator) for row in chance.sample(range(30), chance.randint(1, 30))}
+        untouched = logits.clone()
+        assert choose_together(logits, wishes).tolist() == choose_each(logits, wishes)
+        assert torch.equal(logits, untouched)
+
+
+def _wish(chance: Random, generator: torch.Generator) -> Wish:
+    sampling = Sampling(**chance.choice(KINDS))
+    allowed = torch.rand(500, generator=generator) < 0.1
+    allowed[chance.randrange(500)] = True
+    before = chance.choices(range(500), k=chance.choice([0, 3, 50]))
+    draw = chance.choice([0.0, 1.0 - 2**-53, chance.random()])
+    return Wish(sampling, before, draw, allowed if chance.random() < 0.2 and not sampling.allowed_token_ids else None)
