@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import count
 
 from adjudge.engine.blocks import BlockPool, OutOfBlocks
 
@@ -53,6 +54,11 @@ class Node:
         """Whether nobody uses it and nothing hangs on it: it can go."""
         return not self.users and not self.children
 
+    @property
+    def hangs(self) -> bool:
+        """Whether it is still in the tree."""
+        return self.parent is not None and self.parent.children.get(self.tokens[0]) is self
+
     def path(self) -> list[Node]:
         """Nodes from the root's child down to this one."""
         nodes: list[Node] = []
@@ -61,6 +67,10 @@ class Node:
             nodes.append(node)
             node = node.parent
         return nodes[::-1]
+
+
+MANY = 1024
+"""Leaves that can go are looked through for those that count no more from here on, and whenever they have doubled."""
 
 
 class RadixCache:
@@ -77,6 +87,10 @@ class RadixCache:
         self.evicted_tokens = 0
         self._clock = 0
         self.root = Node((), 0, None, [])
+        self._idle: list[tuple[int, int, Node]] = []
+        """A heap of leaves by when they were last used; one that was used since, or has gone, counts no more."""
+        self._numbers = count()
+        self._most = 0
 
     def insert(self, tokens: Tokens, again: bool = False) -> Node:
         """The node at which `tokens` end, its path locked until `release`; splits and allocates as needed.
@@ -125,7 +139,7 @@ class RadixCache:
             if node.start < keep:
                 self._split(node, keep - node.start)
             parent = node.parent
-            if not node.users and not node.children:
+            if node.idle:
                 self._remove(node)
             node = parent
         while not node.kept and node.parent is not None:
@@ -153,6 +167,7 @@ class RadixCache:
         else:
             node.parent.children[node.tokens[0]] = node
             node.last_used, node.kept = self._clock, True
+            self._note_idle(node)
 
     def drop(self, node: Node) -> None:
         """End a node of `fork` and free its blocks."""
@@ -185,6 +200,7 @@ class RadixCache:
         for node in list(self.nodes()):
             self.pool.give_back(node.blocks)
         self.root = Node((), 0, None, [])
+        self._idle.clear()
 
     def resize(self, blocks: int) -> None:
         """Forget everything and go on with a pool of so many blocks, where it has another number."""
@@ -243,27 +259,40 @@ class RadixCache:
     def _evict(self, needed: int) -> None:
         """Drop least recently used leaves until `needed` more blocks are free, or nothing is left to drop."""
         goal = self.pool.free + needed
-        leaves = [(node.last_used, number, node) for number, node in enumerate(self.nodes()) if node.idle]
-        heapify(leaves)
-        while self.pool.free < goal and leaves:
-            _, number, leaf = heappop(leaves)
-            self.evicted_tokens += leaf.computed
-            parent = self._remove(leaf)
-            if parent is not self.root and parent.idle:
-                heappush(leaves, (parent.last_used, number, parent))
+        while self.pool.free < goal and self._idle:
+            entry = heappop(self._idle)
+            if _counts(entry):
+                self.evicted_tokens += entry[-1].computed
+                self._remove(entry[-1])
 
-    def _remove(self, node: Node) -> Node:
-        """Take a node off its parent, and return that."""
+    def _remove(self, node: Node) -> None:
+        """Take a node off its parent, which may be the next to go."""
         assert node.parent is not None
         del node.parent.children[node.tokens[0]]
         self.pool.give_back(node.blocks)
-        return node.parent
+        self._note_idle(node.parent)
+
+    def _note_idle(self, node: Node) -> None:
+        if not node.idle or node is self.root:
+            return
+        heappush(self._idle, (node.last_used, next(self._numbers), node))
+        if len(self._idle) > max(MANY, self._most):
+            self._idle = [entry for entry in self._idle if _counts(entry)]
+            heapify(self._idle)
+            self._most = 2 * len(self._idle)
 
     def _lock(self, node: Node, by: int) -> None:
         self._clock += 1
         for step in node.path():
             step.users += by
             step.last_used = self._clock
+        self._note_idle(node)
+
+
+def _counts(entry: tuple[int, int, Node]) -> bool:
+    """Whether the leaf can go, and was not used since."""
+    last_used, _, node = entry
+    return node.idle and node.hangs and node.last_used == last_used
 
 
 def _common_prefix(left: Tokens, right: Tokens) -> int:

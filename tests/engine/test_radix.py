@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.engine import trie
+from adjudge.engine import radix, trie
 from adjudge.engine.blocks import BlockPool, OutOfBlocks
 from adjudge.engine.radix import Node, RadixCache
 from adjudge.engine.scheduler import PATIENCE, Scheduler
@@ -49,7 +49,8 @@ class Memory:
 
 
 def check_memory(cache: RadixCache, running: Sequence[Request] = ()) -> None:
-    """Every block is held by exactly the nodes that list it; the rest are free."""
+    """Every block is held by exactly the nodes that list it, the rest are free, and every leaf that can go is known."""
+    assert {node for node in cache.nodes() if node.idle} == {entry[-1] for entry in cache._idle if radix._counts(entry)}
     own = [request.own for request in running if request.own is not None]
     held = Counter(block for node in (*cache.nodes(), *own) for block in node.blocks)
     assert all(cache.pool._holders[block] == count for block, count in held.items())
@@ -216,6 +217,25 @@ def test_eviction_takes_the_least_recently_used_leaf_and_never_one_in_use() -> N
     with pytest.raises(OutOfBlocks):
         cache.insert((8,))
     assert set(_leaves(cache)) == {(1, 2, 3), (7,) * 8}
+
+
+def test_leaves_that_are_used_again_and_again_are_not_noted_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(radix, "MANY", 8)
+    cache = RadixCache(BlockPool(41, 2))
+
+    def use(first: int) -> None:
+        node = cache.insert((first, 1, 2, 3))
+        node.computed = len(node.tokens)
+        cache.release(node, 4)
+
+    for number in range(500):
+        use(number % 20)
+        assert len(cache._idle) <= 8 + 2 * 20
+    check_memory(cache)
+    for number in range(20, 25):  # the least recently used make room
+        use(number)
+        assert cache.match((number - 20, 1, 2, 3)) == 0
+    assert cache.match((5, 1, 2, 3)) == 4
 
 
 def test_a_full_pool_that_an_old_prefix_fragments_still_admits_a_request_that_fits() -> None:
