@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
 from adjudge.kernels.dispatch import kernel_backend
@@ -93,10 +94,10 @@ class PagedBatch:
     def block_table(self) -> torch.Tensor:
         """[S, B] int32: the blocks of each sequence in order, block 0 where it has no more."""
         counts = [-(-(sequence.start + sequence.length) // self.block_size) for sequence in self.sequences]
-        table = torch.zeros(len(counts), max(counts, default=0), dtype=torch.int32)
+        table = np.zeros((len(counts), max(counts, default=0)), np.int32)
         for row, (sequence, count) in enumerate(zip(self.sequences, counts, strict=True)):
-            table[row, :count] = torch.as_tensor(sequence.blocks[:count], dtype=torch.int32)
-        return to_device(table, self.device)
+            table[row, :count] = sequence.blocks[:count]
+        return to_device(torch.from_numpy(table), self.device)
 
     @property
     def flat_table(self) -> torch.Tensor:
