@@ -249,6 +249,7 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
     write_pairs(tmp_path / "pairs.jsonl", 1)
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "file").touch()
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "A day. A night."}) + "\n")
     for arguments, message in [
         (("judge", "absent.jsonl"), "cannot read absent.jsonl"),
         (("judge", "empty.jsonl"), "empty.jsonl is empty"),
@@ -268,6 +269,7 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("score", "pairs.jsonl", "--labels", "1,1", *TINY), '--labels: label "1" is given twice'),
         (("score", "pairs.jsonl", "--labels", "1,2", "-o", "s.csv"), "s.csv would hold JSON"),
         (("judge", "pairs.jsonl", "-o", "v.csv"), "call it v.jsonl"),
+        (("writing", "disturb", "texts.jsonl", "-o", "d.csv"), "call it d.jsonl"),
         (("rank", "pairs.jsonl", "--resume", "--overwrite"), "leave one out"),
         (("train", "house", "absent.toml", "--resume", "--overwrite"), "leave one out"),
         (("bench", "probe", "--judge", "debate"), "not to write"),

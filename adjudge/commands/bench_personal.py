@@ -42,7 +42,7 @@ def study_file(
     check_fit(source.model, source.adapter, "personal", options)
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     lines: list[Line] = []
-    with stage_run("the questions", path, output, earlier=earlier, journal=journal, others=()) as run:
+    with stage_run("the questions", path, output, earlier=earlier, journal=journal, others=(), table=True) as run:
         engine = run.open(source)
         asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
         for line in study(asked, sides, plan, cast(How, {**how, "journal": run.book}), aspects):

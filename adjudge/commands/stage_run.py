@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from adjudge.commands.output import check_lines
 from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
 from adjudge.commands.source import Source
 from adjudge.engine.errors import AdjudgeError
@@ -44,14 +45,17 @@ def stage_run(
     earlier: Earlier,
     journal: Path | None,
     others: Sequence[str] = ("dropped",),
+    table: bool = False,
     **more: Path | None,
 ) -> Iterator[StageRun]:
     """A run from `path` to `output` that says what is kept when it is stopped; `what` names the input.
 
-    `others` are written beside the output (see `beside`), `more` where the user said, if they did. Raises AdjudgeError
-    for files that stand in each other's way, and for an earlier run's unless the user has said what is to become of
-    them.
+    `others` are written beside the output (see `beside`), `more` where the user said, if they did; the output is lines
+    of JSON unless it is a `table`. Raises AdjudgeError for files that stand in each other's way, and for an earlier
+    run's unless the user has said what is to become of them.
     """
+    if not table:
+        check_lines(output)
     journal = journal or output.parent / f"{output.name}.journal"
     check_paths(what, path, output, journal=journal, **more)
     check_beside(path, output, *others)
