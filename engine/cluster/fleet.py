@@ -19,6 +19,9 @@ PATIENCE_SECONDS = 20.0
 """After this long the user is told that replicas are being waited for."""
 HANGS_SECONDS = 5.0
 """A replica that does not react for so long, were it only to say that it is there, hangs."""
+ASKED_EVERY_SECONDS, BUSY_SECONDS = 10.0, 60.0
+"""How often replicas are asked whether they are there, and how long each has for its answer: while nobody waits for it,
+it may be busy with itself (with a large schema, say)."""
 
 log = logging.getLogger("adjudge")
 
@@ -82,6 +85,12 @@ class Fleet:
         self._reviving.add(task)
         task.add_done_callback(self._reviving.discard)
 
+    async def watch(self) -> None:
+        """Without end: a replica that hangs is lost, and started again, whether or not a call's deadline shows it."""
+        while True:
+            await asyncio.sleep(ASKED_EVERY_SECONDS)
+            await asyncio.gather(*map(self._ask, list(self.router.lanes)))
+
     async def change(self, **changes: Any) -> Any:
         """Change the state (`State`) of every replica; those that are lost come back in the new one.
 
@@ -114,6 +123,15 @@ class Fleet:
         for task in self._reviving:
             task.cancel()
         await asyncio.gather(*self._reviving, return_exceptions=True)
+
+    async def _ask(self, lane: Lane) -> None:
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                await self.actors[lane.replica].__ray_ready__.remote()
+        except TimeoutError as error:
+            self.lose(lane, error, kill=True)
+        except RayError as error:
+            self.lose(lane, error)
 
     async def _become(self, actor: Any, state: State) -> Heads:
         """`Replica.become`; raises TimeoutError where the replica hangs."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from types import EllipsisType
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="needs the extra cluster")
@@ -18,7 +19,8 @@ from adjudge.engine.cluster import dispatch, fleet
 from adjudge.engine.cluster.dispatch import Dispatcher
 from adjudge.engine.cluster.fleet import Fleet
 from adjudge.engine.cluster.order import Order
-from adjudge.engine.cluster.replica import Heads, Opened, Replica, State
+from adjudge.engine.cluster.replica import Done, Heads, Opened, Replica, State
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, NotServing
 
 
@@ -86,30 +88,50 @@ class Method:
             raise RayTaskError("method", "", error) from None
 
 
-class Silence:
-    """A streaming method of a process that hangs, and what it streams: nothing, and no end."""
+class Stream:
+    """An answer, and the end of the stream; of a process that hangs nothing, until it is killed."""
 
-    def options(self, **_: Any) -> Silence:
-        return self
+    def __init__(self, actor: Actor) -> None:
+        self.actor, self.process = actor, actor.process
+        answer = (0, Embedding(np.ones(1, np.float32), None, 1))
+        self.messages: list[Any] = [[answer], Done(0, {"steps": 1, "tokens_computed": 1})]
 
-    def remote(self, *_: Any) -> Silence:
-        return self
-
-    def __aiter__(self) -> Silence:
+    def __aiter__(self) -> Stream:
         return self
 
     async def __anext__(self) -> Any:
-        await asyncio.Event().wait()
+        while self.process.hangs and self.process is self.actor.process:
+            await asyncio.sleep(0.01)
+        if self.process is not self.actor.process:
+            raise RayActorError
+        if not self.messages:
+            raise StopAsyncIteration
+        coming = asyncio.get_running_loop().create_future()
+        coming.set_result(self.messages.pop(0))
+        return coming
+
+
+class Streaming:
+    """A streaming method of an actor."""
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+
+    def options(self, **_: Any) -> Streaming:
+        return self
+
+    def remote(self, *_: Any) -> Stream:
+        return Stream(self.actor)
 
 
 class Actor:
     """An actor whose process can die, and is there again at once, without its engine."""
 
-    embed = Silence()
-
-    def __init__(self, loading: float = 0.05, changing: float = 0.01) -> None:
+    def __init__(self, loading: float = 0.05, changing: float = 0.01, hangs: bool = False) -> None:
         self.times, self.kills = (loading, changing), 0
         self.process = Process(*self.times)
+        self.process.hangs = hangs
+        self.embed = Streaming(self)
         self.open, self.become = Method(self._open), Method(self._become)
         self.__ray_ready__ = Method(self._ready)
 
@@ -254,7 +276,7 @@ def test_a_replica_that_hangs_does_not_hold_up_an_update(impatient: None) -> Non
 
 
 def test_a_call_that_hangs_ends_at_its_deadline_and_its_replica_is_started_again(impatient: None) -> None:
-    found = Dispatcher([actor := Actor()])
+    found = Dispatcher([actor := Actor(hangs=True)])
     found.open()
     events: list[Any] = []
     found.start(Order([dispatch.Query(0, (1,), None, {0})], timeout=0.1), events.append).result(20)
@@ -264,8 +286,22 @@ def test_a_call_that_hangs_ends_at_its_deadline_and_its_replica_is_started_again
     found.close(drain=True)
 
 
+def test_a_call_without_a_deadline_does_not_wait_for_a_replica_that_hangs(
+    impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "ASKED_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(fleet, "BUSY_SECONDS", 0.1)
+    found = Dispatcher([first := Actor(hangs=True), second := Actor(hangs=True)])
+    found.open()
+    events: list[Any] = []
+    calling = found.start(Order([dispatch.Query(0, (1,), None, {0})]), events.append)
+    found.close(drain=True)  # which watches until the call has its answer
+    assert calling.done() and [events[0][1].values.tolist(), *events[1:]] == [[1.0], None]
+    assert first.kills == second.kills == 1
+
+
 def test_closing_does_not_wait_for_a_replica_that_hangs(impatient: None) -> None:
-    found = Dispatcher([Actor()])
+    found = Dispatcher([Actor(hangs=True)])
     found.open()
     events: list[Any] = []
     calling = found.start(Order([dispatch.Query(0, (1,), None, {0})]), events.append)
