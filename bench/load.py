@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from adjudge.bench.services import Service
-from adjudge.engine.errors import reason
+from adjudge.engine.errors import first_of, reason
 
 SEED = 0
 
@@ -67,14 +67,7 @@ async def offer(
                 tasks = [group.create_task(ask(place)) for place in range(len(due))]
             seconds = clock() - started
     except Exception as error:
-        return Load(service.name, rate, note=reason(_first(error)))
+        return Load(service.name, rate, note=reason(first_of(error)))
     latencies, written = zip(*(task.result() for task in tasks), strict=True)
     prompt_tokens = sum(len(prompt) for prompt in service.questions.prompts[: len(due)])
     return Load(service.name, rate, latencies, seconds, prompt_tokens, sum(written), service.note)
-
-
-def _first(error: BaseException) -> BaseException:
-    """The first of those that a group of tasks raised."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -47,3 +47,10 @@ def reason(error: BaseException) -> str:
     """The first line of another library's error, short enough to stand inside a sentence."""
     lines = str(error).strip().splitlines()
     return lines[0][:200].rstrip(" .:") if lines else type(error).__name__
+
+
+def first_of(error: BaseException) -> BaseException:
+    """The first that a group of tasks raised, where it is a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

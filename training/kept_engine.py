@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adjudge.engine.around import EngineAround
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.labels import Labels
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.rewards.journal import Journal, content_key
@@ -44,7 +44,7 @@ PACK = msgspec.msgpack.encode
 """JSON has no infinities."""
 
 
-class KeptEngine(EngineFace):
+class KeptEngine(EngineAround):
     """`engine`, but what it scored, wrote and embedded is kept in the `journal`, under all that decides it.
 
     A judge of several rounds keeps verdicts, not what was said on the way to them: this keeps that too. Answers that
@@ -53,30 +53,9 @@ class KeptEngine(EngineFace):
     """
 
     def __init__(self, engine: EngineFace, journal: Journal) -> None:
-        super().__init__(engine.tokenizer)
-        self.name, self.fingerprint = engine.name, engine.fingerprint
-        self.adapter, self.dtype = engine.adapter, engine.dtype
+        super().__init__(engine)
         self.stats = engine.stats
-        self._engine = engine
         self._journal = journal
-
-    @property
-    def max_prompt_tokens(self) -> int:
-        """The longest prompt that fits."""
-        return self._engine.max_prompt_tokens
-
-    @property
-    def reward_head(self) -> RewardHead | None:
-        """That of the engine."""
-        return self._engine.reward_head
-
-    def require_embeddings(self) -> None:
-        """As the engine does."""
-        self._engine.require_embeddings()
-
-    def require_rewards(self) -> None:
-        """As the engine does."""
-        self._engine.require_rewards()
 
     def score_iter(
         self,

@@ -18,7 +18,7 @@ from adjudge.engine.cluster.fleet import HANGS_SECONDS, Fleet
 from adjudge.engine.cluster.order import Lengths, Order, Query
 from adjudge.engine.cluster.replica import Done, NotOpen, Opened
 from adjudge.engine.cluster.routing import Lane
-from adjudge.engine.errors import AdjudgeError, NotServing
+from adjudge.engine.errors import AdjudgeError, NotServing, first_of
 from adjudge.engine.face import Stats
 from adjudge.engine.worker import Event, Piece
 
@@ -146,7 +146,7 @@ class Dispatcher:
             order.deliver(NotServing("the cluster was closed before this call was answered"))
             raise
         except BaseException as error:
-            order.deliver(_first(error))
+            order.deliver(first_of(error))
         else:
             order.deliver(None)
         finally:
@@ -281,12 +281,6 @@ class Dispatcher:
                 self.stats.prompt_tokens += len(query.tokens)
             if not query.open and query.route:
                 query.route.leave()
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _is_too_long(answer: Any) -> bool:

@@ -7,28 +7,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+from adjudge.engine.around import EngineAround
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
 
 
-class BorrowedEngine(EngineFace):
+class BorrowedEngine(EngineAround):
     """`engine` for `timeout` seconds, after which its answers are timeouts, or until `end`, after which it has none.
 
     A judge works with it in a thread of its own, where nothing else could stop it.
     """
 
     def __init__(self, engine: EngineFace, timeout: float) -> None:
-        super().__init__(engine.tokenizer)
-        self.name, self.fingerprint = engine.name, engine.fingerprint
-        self.adapter, self.dtype = engine.adapter, engine.dtype
-        self._engine = engine.apart() if isinstance(engine, SharedEngine) else engine
+        super().__init__(engine.apart() if isinstance(engine, SharedEngine) else engine)
         self._deadline = time.monotonic() + timeout
         self._ended = False
 
@@ -40,24 +37,6 @@ class BorrowedEngine(EngineFace):
         self._ended = True
         if isinstance(self._engine, SharedEngine):
             self._engine.end()
-
-    @property
-    def max_prompt_tokens(self) -> int:
-        """The longest prompt that fits."""
-        return self._engine.max_prompt_tokens
-
-    @property
-    def reward_head(self) -> RewardHead | None:
-        """That of the engine."""
-        return self._engine.reward_head
-
-    def require_embeddings(self) -> None:
-        """As the engine does."""
-        self._engine.require_embeddings()
-
-    def require_rewards(self) -> None:
-        """As the engine does."""
-        self._engine.require_rewards()
 
     def score_iter(
         self,

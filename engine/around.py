@@ -1,0 +1,34 @@
+"""What engines have in common that stand before another."""
+
+from __future__ import annotations
+
+from adjudge.engine.face import EngineFace
+from adjudge.engine.reward_head import RewardHead
+
+
+class EngineAround(EngineFace):
+    """An engine before `engine`, whose name and model it has; what it changes about the verbs, its class says."""
+
+    def __init__(self, engine: EngineFace) -> None:
+        super().__init__(engine.tokenizer)
+        self.name, self.fingerprint = engine.name, engine.fingerprint
+        self.adapter, self.dtype = engine.adapter, engine.dtype
+        self._engine = engine
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that fits."""
+        return self._engine.max_prompt_tokens
+
+    @property
+    def reward_head(self) -> RewardHead | None:
+        """That of the engine."""
+        return self._engine.reward_head
+
+    def require_embeddings(self) -> None:
+        """As the engine does."""
+        self._engine.require_embeddings()
+
+    def require_rewards(self) -> None:
+        """As the engine does."""
+        self._engine.require_rewards()
