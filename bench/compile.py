@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 
 import torch
@@ -11,7 +12,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from adjudge.kernels import attention_triton, kv_write_triton, restricted_head_triton
+from adjudge.kernels import (
+    attention_triton,
+    kv_write_triton,
+    linear_triton,
+    restricted_head_triton,
+    row_means_triton,
+)
 from adjudge.kernels.ahead_of_time import MachineCode, record
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
@@ -46,7 +53,7 @@ class Compiled:
 def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES) -> Iterator[Compiled]:
     """Compile every kernel as it is launched for the sizes that matter; equal launches once."""
     seen: set[str] = set()
-    for what, run, modules in (*_head_launches(), *_attention_launches()):
+    for what, run, modules in (*_head_launches(), *_attention_launches(), *_layer_launches()):
         for capability in capabilities:
             for launch in record(run, capability, *modules):
                 kind = f"{launch.kernel.__name__} {capability} {sorted(launch.specialisation().items())}"
@@ -147,3 +154,15 @@ def _attention_launch(
         attention_triton.triton_attention(query, cache, batch, sliding_window=window, softcap=softcap)
 
     return run
+
+
+def _layer_launches() -> Launches:
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        for width, outputs, biased in ((3584, 4608, True), (576, 192, False)):
+            rows, weight, bias = (
+                torch.empty(shape, dtype=dtype, device="meta") for shape in ((64, width), (outputs, width), (outputs,))
+            )
+            what = f"{str(dtype).removeprefix('torch.')}, D {width}"
+            run = partial(linear_triton.triton_linear, rows, weight, bias if biased else None)
+            yield f"{what} to {outputs}{', bias' * biased}", run, (linear_triton,)
+            yield what, partial(row_means_triton.row_means, rows), (row_means_triton,)

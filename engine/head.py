@@ -21,7 +21,8 @@ from adjudge.kernels.vocabulary_logits import vocabulary_logits
 class Head:
     """Weight [V, D], optional bias [V], the final RMSNorm if it is fused, soft cap and temperature.
 
-    A fused norm multiplies by `norm_offset + norm_weight`.
+    A fused norm multiplies by `norm_offset + norm_weight`. `batch_invariant` says that rows of logits may not depend on
+    each other on a GPU either.
     """
 
     weight: torch.Tensor
@@ -31,6 +32,7 @@ class Head:
     eps: float
     softcap: float | None
     temperature: float
+    batch_invariant: bool = False
 
     @staticmethod
     def of(model: Any, logits_TV: torch.Tensor, hidden: Callable[[], torch.Tensor]) -> Head:
@@ -79,6 +81,7 @@ class Head:
             bias=self.bias,
             softcap=self.softcap,
             temperature=self.temperature,
+            batch_invariant=self.batch_invariant,
         )
 
     def logprobs(self, hidden_ND: torch.Tensor, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from adjudge.engine.weights import Weights
 from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
+from adjudge.kernels.dispatch import kernel_backend
 from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, BatchInvariantLinear, make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
@@ -39,8 +41,8 @@ class Runner:
     """A model, its KV cache and its heads. `forward(step)` gives the hidden states of the rows that answer requests.
 
     `batch_invariant` says whether a probe at load was bit-equal alone and in a batch; on CPU that fails only for models
-    whose dense layers are not `nn.Linear`. Weights that are `lent` stay where they are when it sleeps. `graphs` play
-    decode steps, if there are any.
+    whose dense layers are not `nn.Linear`, on a GPU it wants to be asked for. Weights that are `lent` stay where they
+    are when it sleeps. `graphs` play decode steps, if there are any.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Runner:
         kv_cache_gb: float | None = None,
         *,
         lent: bool = False,
+        batch_invariant: bool = False,
         cuda_graphs: bool = False,
         torch_compile: bool = False,
     ) -> None:
@@ -71,8 +74,14 @@ class Runner:
         self.weights = Weights(model, lent=lent)
         self._adapter: Adapter | None = None
         self._peft: Any = None
+        self._asked_invariant = batch_invariant
+        self._means: AbstractContextManager[Any] = nullcontext()
+        if batch_invariant and kernel_backend(self.device) == "triton":
+            from adjudge.kernels.row_means_triton import RowMeans
+
+            self._means = RowMeans()
+        self._make_invariant()
         if self.device.type == "cpu":
-            make_batch_invariant(self.decoder)
             make_activations_invariant(self.decoder)
             keep_freed_memory()
         if torch_compile:
@@ -81,6 +90,8 @@ class Runner:
         _fix_rope(model)
         with torch.inference_mode():
             self._head = self._find_head(self._check_layers())
+            if self._head is not None:
+                self._head = replace(self._head, batch_invariant=batch_invariant)
             self.batch_invariant = self._check_isolation()
         self.graphs = self._new_graphs() if cuda_graphs else None
         self._kv_cache_gb = kv_cache_gb
@@ -135,13 +146,17 @@ class Runner:
         self._peft = None
         if adapter is not None:
             self._peft = attach(self.model, adapter)
-            if self.device.type == "cpu":
-                make_batch_invariant(self.decoder)
+            self._make_invariant()
             if self.torch_compile:
                 _set_apart(self.decoder)
         self._adapter = adapter  # its head is read by other threads: there is one at any time
         with torch.inference_mode(), self._probing():
             self.batch_invariant = self._check_isolation()
+
+    def _make_invariant(self) -> None:
+        """Where it is asked for, and always on CPU: dense layers whose rows do not depend on each other."""
+        if self._asked_invariant or self.device.type == "cpu":
+            make_batch_invariant(self.decoder)
 
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""
@@ -195,7 +210,8 @@ class Runner:
         return hidden.index_select(0, rows)
 
     def _decode(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
-        hidden: torch.Tensor = self._call(self.decoder, token_ids, positions, batch).last_hidden_state[0]
+        with self._means:
+            hidden: torch.Tensor = self._call(self.decoder, token_ids, positions, batch).last_hidden_state[0]
         return hidden
 
     def _call(self, module: nn.Module, token_ids: torch.Tensor, positions: torch.Tensor, batch: PagedBatch) -> Any:
@@ -215,13 +231,15 @@ class Runner:
 
     def _new_graphs(self) -> DecodeGraphs:
         """Raises AdjudgeError where another back end than Triton's serves attention."""
-        backends = {attention_backend(self._kind(window))[0] for window in self._windows}
-        if backends != {"triton"}:
+        if others := self._attention_backends() - {"triton"}:
             raise AdjudgeError(
-                f"cuda_graphs want attention by triton, and {', '.join(sorted(backends))} would serve: set"
+                f"cuda_graphs want attention by triton, and {', '.join(sorted(others))} would serve: set"
                 " ADJUDGE_ATTENTION=triton, or leave them out"
             )
         return DecodeGraphs(self._decode, partial(CudaRecorder, self.device))
+
+    def _attention_backends(self) -> set[str]:
+        return {attention_backend(self._kind(window))[0] for window in self._windows}
 
     def _forget_graphs(self) -> None:
         if self.graphs is not None:
@@ -314,13 +332,25 @@ class Runner:
             raise ModelUnsupported(f"{self.name} does not tell its attention about its sliding window: {REMEDY}")
 
     def _check_isolation(self) -> bool:
-        """A sequence must not see its neighbours in the batch; whether it is bit-equal without them."""
+        """A sequence must not see its neighbours in the batch; whether it is bit-equal without them.
+
+        Raises AdjudgeError where that was asked for and is not so.
+        """
         alone, packed = self._probe(20)[:20], self._probe(20, 12, 30, 5)[:20]
         if not alone.isfinite().all():
             raise ModelUnsupported(f"{self.name} gives hidden states that are not finite: its weights are spoilt")
         if not torch.allclose(alone, packed, rtol=1e-2, atol=1e-2 * float(alone.abs().max())):
             raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
-        return torch.equal(alone, packed) and all(is_batch_invariant(self._kind(window)) for window in self._windows)
+        attention = all(is_batch_invariant(self._kind(window)) for window in self._windows)
+        found = attention and torch.equal(alone, packed)
+        if self._asked_invariant and not found:
+            raise AdjudgeError(
+                f"{self.name} has layers whose numbers depend on the batch: leave batch_invariant out"
+                if attention
+                else f"batch_invariant wants attention by triton, and {', '.join(sorted(self._attention_backends()))}"
+                " would serve: set ADJUDGE_ATTENTION=triton, or leave it out"
+            )
+        return found
 
 
 def _attention(

@@ -1,4 +1,4 @@
-"""Dense layers whose rows do not depend on each other, on CPU.
+"""Dense layers whose rows do not depend on each other; on a GPU they are Triton's (`linear_triton`).
 
 A CPU matmul picks its inner loops by the number of rows, so the last bits of a row can change with whatever shares its
 batch. oneDNN's goes through the width in the same order for any two rows or more, and any number of threads; where a
@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from adjudge.kernels.dispatch import kernel_backend
 
 ROW_TILE = 32
 """The rows of every matmul that oneDNN does not serve."""
@@ -49,6 +51,10 @@ def invariant_linear(
 
     Shapes: input [N, D], weight [V, D], bias [V] -> [N, V].
     """
+    if kernel_backend(input_ND.device) == "triton":
+        from adjudge.kernels.linear_triton import triton_linear
+
+        return triton_linear(input_ND, weight_VD, bias_V)
     outputs, width = weight_VD.shape
     most = agreeing_rows(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads())
     if not most:

@@ -22,6 +22,7 @@ from adjudge.kernels.restricted_head_torch import Scores
 from adjudge.kernels.restricted_head_triton_full import final_row_kernel, full_scores_kernel, vocabulary_kernel
 from adjudge.kernels.restricted_head_triton_row import set_row_kernel
 from adjudge.kernels.restricted_head_triton_tile import set_tile_kernel
+from adjudge.kernels.triton_math import interpreted
 
 LARGEST_TILE = 128  # tokens of a shared set
 ROW_TOKENS = 8
@@ -202,8 +203,3 @@ def _finish(scores: Scores, start: int, peaks: Tensor, sums: Tensor, labels: Lab
         CHUNKS=triton.next_power_of_2(chunks),
         BLOCK=32,
     )
-
-
-def interpreted() -> bool:
-    """Whether Triton runs its interpreter."""
-    return bool(triton.knobs.runtime.interpret)

@@ -15,8 +15,7 @@ the launch order, so a chunk of weights comes from memory once and then from the
 import triton
 import triton.language as tl
 
-from adjudge.kernels.restricted_head_triton_tile import add_products
-from adjudge.kernels.triton_math import norm_scale, soft_capped
+from adjudge.kernels.triton_math import add_products, norm_scale, soft_capped
 
 
 @triton.jit

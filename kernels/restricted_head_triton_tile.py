@@ -14,7 +14,7 @@ that is 16 % on top for bf16, where one row a program would read K times the hid
 import triton
 import triton.language as tl
 
-from adjudge.kernels.triton_math import norm_scale, soft_capped
+from adjudge.kernels.triton_math import add_products, norm_scale, soft_capped
 
 
 # How many rows there are must not make another kernel.
@@ -119,16 +119,6 @@ def set_tile_kernel(
     tl.store(valid_out + row, valid, mask=row_mask)
     if targets is not None:
         tl.store(keep_out + row, best == tl.load(targets + row, mask=row_mask, other=-2), mask=row_mask)
-
-
-@triton.jit
-def add_products(acc, x_TD, w_LD, INTERPRETED: tl.constexpr):
-    """acc [T, L] + x [T, D] · w [L, D]ᵀ in float32."""
-    if INTERPRETED:  # its dot is wrong for bf16, and gives equal rows of a tile different last bits
-        acc += tl.sum(x_TD.to(tl.float32)[:, None, :] * w_LD.to(tl.float32)[None, :, :], 2)
-    else:
-        acc = tl.dot(x_TD, tl.trans(w_LD), acc, input_precision="ieee")
-    return acc
 
 
 @triton.jit

@@ -7,6 +7,11 @@ import triton
 import triton.language as tl
 
 
+def interpreted() -> bool:
+    """Whether Triton runs its interpreter."""
+    return bool(triton.knobs.runtime.interpret)
+
+
 @triton.jit
 def tanh(x):
     """tanh without overflow, and near 0, where the quotient cancels, by its series."""
@@ -27,3 +32,13 @@ def soft_capped(logits, softcap):
 def norm_scale(mean_square, eps):
     """1 / root mean square; NaN where the squares overflow, since zeros in their place look plausible."""
     return tl.where(mean_square < float("inf"), tl.rsqrt(mean_square + eps), float("nan"))
+
+
+@triton.jit
+def add_products(acc, x_TD, w_LD, INTERPRETED: tl.constexpr):
+    """acc [T, L] + x [T, D] · w [L, D]ᵀ in float32."""
+    if INTERPRETED:  # its dot is wrong for bf16, and gives equal rows of a tile different last bits
+        acc += tl.sum(x_TD.to(tl.float32)[:, None, :] * w_LD.to(tl.float32)[None, :, :], 2)
+    else:
+        acc = tl.dot(x_TD, tl.trans(w_LD), acc, input_precision="ieee")
+    return acc

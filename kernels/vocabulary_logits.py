@@ -21,16 +21,17 @@ def vocabulary_logits(
     bias: Tensor | None = None,
     softcap: float | None = None,
     temperature: float = 1.0,
+    batch_invariant: bool = False,
 ) -> Tensor:
     """Logits [N, V] in float32, with the arguments of `restricted_logprobs`.
 
-    On CPU a row's bits do not depend on the other rows; on CUDA they are the matrix library's.
+    On CPU a row's bits do not depend on the other rows; on CUDA they are the matrix library's unless `batch_invariant`.
     """
     head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
     n = len(hidden_ND)
     x_PD = final_rows(hidden_ND, range(n), head).to(weight_VD.dtype)
-    if hidden_ND.device.type == "cpu":
+    if batch_invariant or hidden_ND.device.type == "cpu":
         logits_NV = invariant_linear(x_PD[:n], weight_VD).float()
     else:
         logits_NV = F.linear(x_PD[:n], weight_VD).float()

@@ -38,6 +38,10 @@ def serve(
     device: Device = "auto",
     dtype: Dtype = "auto",
     replicas: Replicas = 1,
+    batch_invariant: Annotated[
+        bool,
+        typer.Option("--batch-invariant", help="On a GPU: numbers that do not depend on what else is asked (slower)."),
+    ] = False,
     cuda_graphs: Annotated[
         bool, typer.Option("--cuda-graphs", help="On a GPU: record decode steps once for each size, and play them.")
     ] = False,
@@ -65,5 +69,6 @@ def serve(
         device=device,
         dtype=dtype,
         replicas=replicas,
+        batch_invariant=batch_invariant,
         cuda_graphs=cuda_graphs,
     )

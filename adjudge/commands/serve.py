@@ -34,6 +34,7 @@ def serve(
     device: str,
     dtype: str,
     replicas: int,
+    batch_invariant: bool,
     cuda_graphs: bool,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; mistakes in the options are found before the model is loaded."""
@@ -55,8 +56,8 @@ def serve(
         drain_timeout=drain_timeout,
     )
     with listen(host, port) as listener:
-        how = {"adapter": adapter, "device": device, "dtype": dtype, "max_queue": max_queue, "cuda_graphs": cuda_graphs}
-        engine = _engine(model, replicas, how)
+        how = {"adapter": adapter, "device": device, "dtype": dtype, "max_queue": max_queue}
+        engine = _engine(model, replicas, {**how, "batch_invariant": batch_invariant, "cuda_graphs": cuda_graphs})
         gate = create_app(engine, limits, [judging(chosen)], __version__)
         where, bound = address_of(listener)
         url = f"http://[{where}]:{bound}" if ":" in where else f"http://{where}:{bound}"

@@ -36,6 +36,7 @@ def test_every_kernel_compiles_for_each_target_and_spills_nothing(
     record_property("report", table.export_text())  # it belongs in the log of every run
     kernels = {one.code.kernel for one in compiled}
     assert {"set_tile_kernel", "set_row_kernel", "vocabulary_kernel", "attend_kernel", "write_kernel"} <= kernels
+    assert {"linear_kernel", "mean_kernel"} <= kernels
     for kernel in kernels:
         assert {one.code.capability for one in compiled if one.code.kernel == kernel} == set(CAPABILITIES)
     assert [one for one in compiled if one.code.spilled] == []

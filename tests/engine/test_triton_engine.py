@@ -1,7 +1,7 @@
 """The engine on the Triton kernels, in the interpreter, against itself on the torch ones.
 
-Run as a script, this file prints the scores and texts of the kernels that the environment names, and once more those
-with decode steps played again as a graph would.
+Run as a script, this file prints the scores and texts of the kernels that the environment names, once more those with
+decode steps played again as a graph would, and those of an engine asked not to heed the batch, in it and alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from adjudge.engine import runner
 from adjudge.engine.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -60,20 +61,36 @@ def answers(graphs: bool = False) -> dict[str, Any]:
     }
 
 
+def in_any_company(**how: Any) -> list[Any]:
+    """What an engine says that was asked not to heed the batch: of all prompts together, and of each alone."""
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01, batch_invariant=True, **how)
+    writing: dict[str, Any] = {"max_tokens": 3, "temperature": 0.0, "ignore_eos": True}
+    together = engine.score(PROMPTS, ["1", "2"]), engine.generate(PROMPTS, **writing)
+    engine.cache.clear()
+    alone = (
+        [engine.score([one], ["1", "2"])[0] for one in PROMPTS],
+        [engine.generate([one], **writing)[0] for one in PROMPTS],
+    )
+    return [
+        [[score.full_logprobs for score in scores], [[token.logprob for token in text.logprobs] for text in texts]]
+        for scores, texts in (together, alone)
+    ]
+
+
 @cache
-def on_triton() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The answers, and those with steps played again."""
+def on_triton() -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """The answers, those with steps played again, and those in any company."""
     pytest.importorskip("triton", reason="triton is not installed")
     named = {"TRITON_INTERPRET": "1", "ADJUDGE_KERNELS": "triton", "ADJUDGE_ATTENTION": "triton"}
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | named
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-4000:]
-    plain, graphs = json.loads(done.stdout.splitlines()[-1])
-    return plain, graphs
+    plain, graphs, company = json.loads(done.stdout.splitlines()[-1])
+    return plain, graphs, company
 
 
 def test_the_engine_gives_the_same_answers_on_the_triton_kernels() -> None:
-    (triton, _), torch = on_triton(), answers()
+    (triton, *_), torch = on_triton(), answers()
     assert triton["texts"] == [list(text) for text in torch["texts"]]
     for ours, expected in zip(triton["scores"], torch["scores"], strict=True):
         assert ours == pytest.approx(list(expected), abs=1e-4)
@@ -81,9 +98,34 @@ def test_the_engine_gives_the_same_answers_on_the_triton_kernels() -> None:
 
 
 def test_decode_steps_that_are_played_give_the_same_bits() -> None:
-    plain, graphs = on_triton()
+    plain, graphs, _ = on_triton()
     assert (graphs["scores"], graphs["texts"]) == (plain["scores"], plain["texts"])
     assert graphs["recorded"] == 1 and graphs["played"] >= 2
+
+
+def test_an_engine_asked_not_to_heed_the_batch_does_not() -> None:
+    (_, _, (together, alone)), torch = on_triton(), in_any_company()
+    assert together == alone
+    assert torch[0] == torch[1] and torch != [together, alone]
+    assert together[0][0] == pytest.approx(torch[0][0][0], abs=1e-4)
+
+
+def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AdjudgeError, match="batch_invariant and torch_compile do not go together"):
+        Engine("dummy:tiny-llama", batch_invariant=True, torch_compile=True)
+    monkeypatch.setattr(runner, "make_batch_invariant", lambda model: 0)
+    probe = runner.Runner._probe
+
+    def careless(it: runner.Runner, *lengths: int) -> torch.Tensor:
+        return probe(it, *lengths) * (1 + 1e-6 * len(lengths))
+
+    monkeypatch.setattr(runner.Runner, "_probe", careless)
+    with pytest.raises(AdjudgeError, match="has layers whose numbers depend on the batch: leave batch_invariant out"):
+        Engine("dummy:tiny-llama", batch_invariant=True)
+    monkeypatch.setattr(runner, "is_batch_invariant", lambda kind: False)
+    with pytest.raises(AdjudgeError, match="wants attention by triton, and torch would serve: set ADJUDGE_ATTENTION"):
+        Engine("dummy:tiny-llama", batch_invariant=True)
+    assert not Engine("dummy:tiny-llama").runner.batch_invariant
 
 
 def test_other_weights_are_recorded_anew() -> None:
@@ -117,6 +159,15 @@ def test_graphs_are_for_a_gpu() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_an_engine_asked_not_to_heed_the_batch_does_not_on_cuda(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADJUDGE_ATTENTION", "triton")
+    together, alone = in_any_company(device="cuda", dtype=dtype)
+    assert together == alone
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_graph_on_cuda_gives_what_the_launches_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADJUDGE_ATTENTION", "triton")
     texts = []
@@ -135,4 +186,4 @@ def test_a_graph_on_cuda_gives_what_the_launches_give(monkeypatch: pytest.Monkey
 
 
 if __name__ == "__main__":
-    print(json.dumps([answers(), answers(graphs=True)]))
+    print(json.dumps([answers(), answers(graphs=True), in_any_company()]))
