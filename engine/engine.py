@@ -271,7 +271,8 @@ class Engine(EngineFace):
         for request in step.expired:
             request.give_up()
         if step.size:
-            self._answer(step, self.runner.forward(step))
+            with self.runner.on_device():
+                self._answer(step, self.runner.forward(step))
 
     def cancel(self, call: Call) -> None:
         """Drop a call between two steps; the answers it still waits for never come."""

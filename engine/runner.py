@@ -75,11 +75,7 @@ class Runner:
         self._adapter: Adapter | None = None
         self._peft: Any = None
         self._asked_invariant = batch_invariant
-        self._means: AbstractContextManager[Any] = nullcontext()
-        if batch_invariant and kernel_backend(self.device) == "triton":
-            from adjudge.kernels.row_means_triton import RowMeans
-
-            self._means = RowMeans()
+        self._means = _means(self.device) if batch_invariant else nullcontext()
         self._make_invariant()
         if self.device.type == "cpu":
             make_activations_invariant(self.decoder)
@@ -88,7 +84,7 @@ class Runner:
             _compile_between(self.decoder)
         model.set_attn_implementation(APART if torch_compile else ATTENTION)
         _fix_rope(model)
-        with torch.inference_mode():
+        with torch.inference_mode(), self.on_device():
             self._head = self._find_head(self._check_layers())
             if self._head is not None:
                 self._head = replace(self._head, batch_invariant=batch_invariant)
@@ -150,13 +146,26 @@ class Runner:
             if self.torch_compile:
                 _set_apart(self.decoder)
         self._adapter = adapter  # its head is read by other threads: there is one at any time
-        with torch.inference_mode(), self._probing():
+        with torch.inference_mode(), self.on_device(), self._probing():
             self.batch_invariant = self._check_isolation()
 
     def _make_invariant(self) -> None:
-        """Where it is asked for, and always on CPU: dense layers whose rows do not depend on each other."""
-        if self._asked_invariant or self.device.type == "cpu":
-            make_batch_invariant(self.decoder)
+        """Where it is asked for, and always on CPU: dense layers whose rows do not depend on each other.
+
+        Raises AdjudgeError where it is asked for and there are matrices beside those of `nn.Linear`.
+        """
+        if not self._asked_invariant and self.device.type != "cpu":
+            return
+        make_batch_invariant(self.decoder)
+        if self._asked_invariant and (others := _other_layers(self.decoder)):
+            raise AdjudgeError(
+                f"{self.name} has layers that adjudge does not know ({', '.join(others)}), whose numbers may depend on"
+                " the batch: leave batch_invariant out"
+            )
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """A block in which Triton launches where the model is."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""
@@ -384,6 +393,27 @@ def _attention(
     how = {"scale": scaling, "sliding_window": sliding_window, "softcap": softcap}
     output = runner.attend(layer, query, key, value, batch, **how)
     return output.unsqueeze(0), None
+
+
+def _means(device: torch.device) -> AbstractContextManager[Any]:
+    """A block in which the means of rows do not depend on each other; raises AdjudgeError where Triton does not run."""
+    if kernel_backend(device) == "triton":
+        from adjudge.kernels.row_means_triton import RowMeans
+
+        return RowMeans()
+    if device.type != "cpu":
+        raise AdjudgeError(
+            "batch_invariant is the work of Triton kernels there: install triton and leave ADJUDGE_KERNELS unset, or"
+            " leave it out"
+        )
+    return nullcontext()
+
+
+def _other_layers(decoder: nn.Module) -> list[str]:
+    """What modules with matrices are called that are neither dense layers of ours nor embeddings."""
+    known = (BatchInvariantLinear, nn.Embedding)
+    modules = [module for module in decoder.modules() if not isinstance(module, known)]
+    return sorted({type(one).__name__ for one in modules if any(p.dim() > 1 for p in one.parameters(recurse=False))})
 
 
 def _no_mask(*args: Any, **kwargs: Any) -> None:

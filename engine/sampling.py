@@ -111,7 +111,7 @@ class Wish(NamedTuple):
     allowed_V: torch.Tensor | None = None
 
     def left(self, logits_V: torch.Tensor) -> torch.Tensor:
-        """Float64 logits after the repetition penalty, -inf for what may not come; changes `logits_V`."""
+        """Logits after the repetition penalty, -inf for what may not come; may change `logits_V`, or be it."""
         sampling, device = self.sampling, logits_V.device
         if sampling.repetition_penalty != 1.0 and self.before:
             seen = torch.tensor(sorted(set(self.before)), device=device)

@@ -23,9 +23,12 @@ def log_sums(logits_RV: torch.Tensor) -> torch.Tensor:
 
 
 def choose_each(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> list[int]:
-    """The next token of each row that has a wish, from the model's logits (float32), on their device."""
-    if logits_RV.device.type == "cpu":
-        return [choose(logits_RV[row], wish) for row, wish in wishes.items()]
+    """The next token of each row that has a wish, from the model's logits (float32).
+
+    They stay on their device unless torch is told to be deterministic: on a GPU it then refuses to add up a row.
+    """
+    if logits_RV.device.type == "cpu" or torch.are_deterministic_algorithms_enabled():
+        return [choose(logits_RV[row].cpu(), wish) for row, wish in wishes.items()]
     return choose_together(logits_RV, wishes).tolist() if wishes else []
 
 
@@ -49,8 +52,8 @@ def choose_together(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> torc
     first = torch.where(logits == best, places, size).amin(-1)
     logits = (logits - best) / column([one.temperature or 1.0 for one in asked])
     if len(some := rows_where([0 < one.top_k < size for one in asked])):
-        count = torch.tensor([[asked[row].top_k] for row in some.tolist()], device=device)
-        least = logits[some].sort(descending=True).values.gather(1, count - 1)
+        counts = torch.tensor([asked[row].top_k for row in some.tolist()], device=device).unsqueeze(1)
+        least = logits[some].topk(int(counts.max())).values.gather(1, counts - 1)
         logits[some] = logits[some].masked_fill(logits[some] < least, -torch.inf)
     probs = torch.softmax(logits, -1)
     if len(some := rows_where([one.top_p < 1 for one in asked])):

@@ -15,11 +15,13 @@ import triton.language as tl
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from adjudge.kernels.dispatch import kernel_backend
+
 BLOCK = 1024
 
 
 class RowMeans(TorchFunctionMode):
-    """Within it, means over the last dimension are `row_means`; all else is torch's."""
+    """Within it, means over the last dimension are `row_means` where Triton serves; all else is torch's."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Whatever torch is asked for."""
@@ -32,15 +34,15 @@ def row_means(input: Tensor, keepdim: bool = False) -> Tensor:
     """`input.mean(-1, keepdim)` of [..., D], added up in float32."""
     rows = input.reshape(-1, input.shape[-1])
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
-    output = input.new_empty(*input.shape[:-1], *[1] * keepdim)
+    output = input.new_empty((*input.shape[:-1], *[1] * keepdim))
     if len(rows):
         mean_kernel[(len(rows),)](rows, rows.stride(0), output, rows.shape[1], BLOCK=BLOCK)
     return output
 
 
 def _over_the_last(input: Tensor, dim: Any = None, keepdim: bool = False, **more: Any) -> tuple[Tensor, bool] | None:
-    last = dim in (-1, [-1], (-1,)) and not more
-    return (input, keepdim) if last and input.dtype.itemsize <= 4 and input.is_floating_point() else None
+    ours = dim in (-1, [-1], (-1,)) and not more and input.is_floating_point() and input.dtype.itemsize <= 4
+    return (input, keepdim) if ours and input.numel() and kernel_backend(input.device) == "triton" else None
 
 
 @triton.jit

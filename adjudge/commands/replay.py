@@ -76,6 +76,8 @@ def replay_file(
                 "the rewards of a training run are replayed as they were: leave out all options but --output,"
                 " --recipe, --step and --list"
             )
+        if output is not None:
+            check_lines(output)
         replay_training(source, output, recipe, step)
         return
     for name, value in (("recipe", recipe), ("step", step)):

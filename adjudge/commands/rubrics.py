@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.commands.output import make_folder_of
+from adjudge.commands.output import check_lines, make_folder_of
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
 from adjudge.commands.stage_run import beside, stage_run
@@ -54,6 +54,8 @@ def mine_file(
     pages = _pages(questions, mining, corpus)
     if items is not None and mining.without & {"rubrics", "filter"} and not given_answers(questions):
         raise AdjudgeError("no answers are written without the filter: give the questions some, or leave --items out")
+    if items is not None:
+        check_lines(items)
     stages, dropped = output.with_name(f"{output.stem}.stages"), beside(output, "dropped")
     with stage_run("the questions", path, output, earlier=earlier, journal=journal, items=items) as run:
         if "rubrics" in mining.without:

@@ -46,7 +46,6 @@ class Dispatcher:
         self._closed = self._cut = False
         self._closing = threading.Lock()
         self._loop = asyncio.new_event_loop()
-        self._watching = self._loop.create_task(self._fleet.watch())
         self._thread = threading.Thread(target=self._run_loop, name="adjudge-dispatcher", daemon=True)
         self._thread.start()
 
@@ -103,8 +102,6 @@ class Dispatcher:
             self._cancel()
         try:
             await asyncio.gather(*self._orders, *self._others, return_exceptions=True)
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
             await self._fleet.close()
         finally:
             self._loop.stop()

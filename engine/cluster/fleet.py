@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import ray
@@ -39,7 +39,7 @@ class Fleet:
         self._changing = asyncio.Lock()  # held while the replicas with a lane are brought into another state
         self._gone = 0
         self._some = asyncio.Event()  # a lane is open, or none will ever be
-        self._reviving: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def serving(self) -> bool:
@@ -81,15 +81,7 @@ class Fleet:
         self.router.lanes.remove(lane)
         if not self.router.lanes:
             self._some.clear()
-        task = asyncio.ensure_future(self._revive(lane.replica))
-        self._reviving.add(task)
-        task.add_done_callback(self._reviving.discard)
-
-    async def watch(self) -> None:
-        """Without end: a replica that hangs is lost, and started again, whether or not a call's deadline shows it."""
-        while True:
-            await asyncio.sleep(ASKED_EVERY_SECONDS)
-            await asyncio.gather(*map(self._ask, list(self.router.lanes)))
+        self._begin(self._revive(lane.replica))
 
     async def change(self, **changes: Any) -> Any:
         """Change the state (`State`) of every replica; those that are lost come back in the new one.
@@ -119,19 +111,27 @@ class Fleet:
                     raise refusals[0]
 
     async def close(self) -> None:
-        """Bring no more replicas back."""
-        for task in self._reviving:
+        """Watch no lane and bring no replica back any more."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._reviving, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _ask(self, lane: Lane) -> None:
-        try:
-            async with asyncio.timeout(BUSY_SECONDS):
-                await self.actors[lane.replica].__ray_ready__.remote()
-        except TimeoutError as error:
-            self.lose(lane, error, kill=True)
-        except RayError as error:
-            self.lose(lane, error)
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _watch(self, lane: Lane) -> None:
+        """Until a lane is closed: where its replica hangs it is lost, whether or not a call's deadline shows it."""
+        while lane in self.router.lanes:
+            await asyncio.sleep(ASKED_EVERY_SECONDS)
+            try:
+                async with asyncio.timeout(BUSY_SECONDS):
+                    await self.actors[lane.replica].__ray_ready__.remote()
+            except TimeoutError as error:
+                self.lose(lane, error, kill=True)
+            except RayError as error:
+                self.lose(lane, error)
 
     async def _become(self, actor: Any, state: State) -> Heads:
         """`Replica.become`; raises TimeoutError where the replica hangs."""
@@ -150,7 +150,8 @@ class Fleet:
                 if state is not self._state:  # which changed while it opened
                     continue
                 if not any(lane.replica == replica for lane in self.router.lanes):
-                    self.router.lanes.append(Lane(replica, opened.cache_tokens))
+                    self.router.lanes.append(lane := Lane(replica, opened.cache_tokens))
+                    self._begin(self._watch(lane))
                     self._some.set()
                 return opened
 

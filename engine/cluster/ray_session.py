@@ -13,6 +13,8 @@ OBJECT_STORE_BYTES = 100 << 20
 """Nearly the least that Ray takes: only prompts on their way pass through, and what is too much goes to disk."""
 RESTARTS = 10
 """How often Ray may start an actor again that was lost."""
+MOST_CALLS = 1 << 16
+"""Calls that a replica may have under way: beyond, Ray has all wait, even the question whether it is there."""
 
 
 class RaySession:
@@ -59,7 +61,8 @@ class RaySession:
                     f"{count} replicas with {needed:g} {name} each need {count * needed:g} {name},"
                     f" and the cluster has {there.get(name, 0.0):g}: ask for fewer"
                 )
-        actor: Any = self._ray.remote(kind).options(num_cpus=cpus, num_gpus=gpus, max_restarts=RESTARTS)
+        how = {"max_restarts": RESTARTS, "max_concurrency": MOST_CALLS}
+        actor: Any = self._ray.remote(kind).options(num_cpus=cpus, num_gpus=gpus, **how)
         self._actors += [actor.remote(*arguments) for _ in range(count)]
         return list(self._actors)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adjudge.engine.sampling import Sampling, Wish, choose, uniform
-from adjudge.engine.sampling_on_device import choose_each, choose_together
+from adjudge.engine.sampling_on_device import choose_each, choose_together, log_sums
 
 
 def counts(sampling: Sampling, logits: torch.Tensor, draws: int = 4000) -> torch.Tensor:
@@ -93,16 +93,24 @@ KINDS: tuple[dict[str, Any], ...] = (
 )
 
 
+ON_CUDA = pytest.param(
+    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_CUDA])
 @pytest.mark.parametrize("decimals", [1, 6])
-def test_rows_chosen_together_are_chosen_as_each_alone(decimals: int) -> None:
+def test_rows_chosen_together_are_chosen_as_each_alone(decimals: int, device: str) -> None:
     chance = Random(decimals)
     generator = torch.Generator().manual_seed(decimals)
     for _ in range(20):
         logits = (torch.randn(30, 500, generator=generator) * chance.choice([0, 1, 6])).round(decimals=decimals)
         wishes = {row: _wish(chance, generator) for row in chance.sample(range(30), chance.randint(1, 30))}
         untouched = logits.clone()
-        assert choose_together(logits, wishes).tolist() == choose_each(logits, wishes)
+        assert choose_together(logits.to(device), wishes).tolist() == choose_each(logits, wishes)
         assert torch.equal(logits, untouched)
+        sums = log_sums(logits.to(device)).cpu()
+        assert torch.allclose(sums, log_sums(logits), rtol=1e-6)
 
 
 def _wish(chance: Random, generator: torch.Generator) -> Wish:
@@ -110,5 +118,5 @@ def _wish(chance: Random, generator: torch.Generator) -> Wish:
     allowed = torch.rand(500, generator=generator) < 0.1
     allowed[chance.randrange(500)] = True
     before = chance.choices(range(500), k=chance.choice([0, 3, 50]))
-    draw = chance.choice([0.0, 1.0 - 2**-53, chance.random()])
+    draw = chance.choice([0.0, 1.0 - 1e-9, chance.random()])
     return Wish(sampling, before, draw, allowed if chance.random() < 0.2 and not sampling.allowed_token_ids else None)

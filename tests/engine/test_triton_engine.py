@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
-from adjudge.engine import runner
+from adjudge.engine import head, runner
 from adjudge.engine.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
+from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
 ROOT = Path(__file__).parents[2]
 STEM = [(7 * n) % 251 for n in range(37)]
@@ -72,7 +74,10 @@ def in_any_company(**how: Any) -> list[Any]:
         [engine.generate([one], **writing)[0] for one in PROMPTS],
     )
     return [
-        [[score.full_logprobs for score in scores], [[token.logprob for token in text.logprobs] for text in texts]]
+        [
+            [list(score.full_logprobs or ()) for score in scores],
+            [[token.logprob for token in text.logprobs] for text in texts],
+        ]
         for scores, texts in (together, alone)
     ]
 
@@ -110,10 +115,34 @@ def test_an_engine_asked_not_to_heed_the_batch_does_not() -> None:
     assert together[0][0] == pytest.approx(torch[0][0][0], abs=1e-4)
 
 
+def test_means_and_logits_are_told_not_to_heed_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    means, told = [], []
+
+    class Means(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            means.extend([1] * (function is torch.Tensor.mean))
+            return function(*args, **(kwargs or {}))
+
+    def logits(*args: Any, batch_invariant: bool, **how: Any) -> torch.Tensor:
+        told.append(batch_invariant)
+        return vocabulary_logits(*args, **how)
+
+    monkeypatch.setattr(runner, "_means", lambda device: Means())
+    monkeypatch.setattr(head, "vocabulary_logits", logits)
+    for asked in (False, True):
+        means.clear()
+        engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01, batch_invariant=asked)
+        engine.generate(PROMPTS[:1], max_tokens=1)
+        assert bool(means) == asked and told.pop() == asked
+
+
 def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AdjudgeError, match="batch_invariant and torch_compile do not go together"):
         Engine("dummy:tiny-llama", batch_invariant=True, torch_compile=True)
-    monkeypatch.setattr(runner, "make_batch_invariant", lambda model: 0)
+    with pytest.raises(AdjudgeError, match=r"layers that adjudge does not know \(Conv1D\)"):
+        Engine("dummy:tiny-gpt2", batch_invariant=True)
+    with pytest.raises(AdjudgeError, match="the work of Triton kernels there"):
+        runner._means(torch.device("meta"))
     probe = runner.Runner._probe
 
     def careless(it: runner.Runner, *lengths: int) -> torch.Tensor:
