@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
 
 from adjudge.engine import cache_memory
 from adjudge.engine.adapters import Adapter, attach, read_adapter
@@ -20,19 +19,17 @@ from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
+from adjudge.engine.invariance import invariant_means, other_layers
+from adjudge.engine.packed_attention import APART, ATTENTION, compile_between, set_apart
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
 from adjudge.engine.weights import Weights
 from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
-from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, BatchInvariantLinear, make_batch_invariant, padded_rows
+from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
-ATTENTION = "adjudge_paged"
-APART = "adjudge_paged_apart"
-"""The same, which torch.compile does not look into."""
 PROBE_BLOCKS = 16
 REMEDY = "use a decoder with attention layers only"
 
@@ -75,13 +72,13 @@ class Runner:
         self._adapter: Adapter | None = None
         self._peft: Any = None
         self._asked_invariant = batch_invariant
-        self._means = _means(self.device) if batch_invariant else nullcontext()
+        self._means = invariant_means(self.device) if batch_invariant else nullcontext()
         self._make_invariant()
         if self.device.type == "cpu":
             make_activations_invariant(self.decoder)
             keep_freed_memory()
         if torch_compile:
-            _compile_between(self.decoder)
+            compile_between(self.decoder)
         model.set_attn_implementation(APART if torch_compile else ATTENTION)
         _fix_rope(model)
         with torch.inference_mode(), self.on_device():
@@ -144,7 +141,7 @@ class Runner:
             self._peft = attach(self.model, adapter)
             self._make_invariant()
             if self.torch_compile:
-                _set_apart(self.decoder)
+                set_apart(self.decoder)
         self._adapter = adapter  # its head is read by other threads: there is one at any time
         with torch.inference_mode(), self.on_device(), self._probing():
             self.batch_invariant = self._check_isolation()
@@ -157,7 +154,7 @@ class Runner:
         if not self._asked_invariant and self.device.type != "cpu":
             return
         make_batch_invariant(self.decoder)
-        if self._asked_invariant and (others := _other_layers(self.decoder)):
+        if self._asked_invariant and (others := other_layers(self.decoder)):
             raise AdjudgeError(
                 f"{self.name} has layers that adjudge does not know ({', '.join(others)}), whose numbers may depend on"
                 " the batch: leave batch_invariant out"
@@ -360,90 +357,6 @@ class Runner:
                 " would serve: set ADJUDGE_ATTENTION=triton, or leave it out"
             )
         return found
-
-
-def _attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    adjudge_run: tuple[Runner, PagedBatch] | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """transformers' attention interface: query [1, H, T, D], key and value [1, KV heads, T, D] -> [1, T, H, D]."""
-    if adjudge_run is None:
-        raise ModelUnsupported(
-            f"{type(module).__name__} does not pass attention arguments through: this model cannot run packed"
-        )
-    for name in ("s_aux", "position_bias", "cu_seqlens"):
-        if kwargs.get(name) is not None:
-            raise ModelUnsupported(
-                f"{type(module).__name__} uses {name} in its attention, which adjudge does not support"
-            )
-    if getattr(module, "is_causal", True) is False:
-        raise ModelUnsupported(f"{type(module).__name__} lets tokens see those after them: use a decoder")
-    runner, batch = adjudge_run
-    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-    layer: Any = module.layer_idx
-    how = {"scale": scaling, "sliding_window": sliding_window, "softcap": softcap}
-    output = runner.attend(layer, query, key, value, batch, **how)
-    return output.unsqueeze(0), None
-
-
-def _means(device: torch.device) -> AbstractContextManager[Any]:
-    """A block in which the means of rows do not depend on each other; raises AdjudgeError where Triton does not run."""
-    if kernel_backend(device) == "triton":
-        from adjudge.kernels.row_means_triton import RowMeans
-
-        return RowMeans()
-    if device.type != "cpu":
-        raise AdjudgeError(
-            "batch_invariant is the work of Triton kernels there: install triton and leave ADJUDGE_KERNELS unset, or"
-            " leave it out"
-        )
-    return nullcontext()
-
-
-def _other_layers(decoder: nn.Module) -> list[str]:
-    """What modules with matrices are called that are neither dense layers of ours nor embeddings."""
-    known = (BatchInvariantLinear, nn.Embedding)
-    modules = [module for module in decoder.modules() if not isinstance(module, known)]
-    return sorted({type(one).__name__ for one in modules if any(p.dim() > 1 for p in one.parameters(recurse=False))})
-
-
-def _no_mask(*args: Any, **kwargs: Any) -> None:
-    """The batch itself says who sees what."""
-
-
-def _compile_between(decoder: Any) -> None:
-    """Have torch.compile fuse what lies between a decoder's attention and, on a CPU, dense layers, which are ours."""
-    _register_apart()
-    _set_apart(decoder)
-    decoder.forward = torch.compile(decoder.forward, dynamic=True)
-
-
-def _set_apart(decoder: Any) -> None:
-    """Have torch.compile not look into our dense layers, those of an adapter included."""
-    apart: Any = torch.compiler.disable
-    for module in decoder.modules():
-        if isinstance(module, BatchInvariantLinear) and "forward" not in vars(module):
-            module.forward = apart(module.forward)  # type: ignore[method-assign]
-
-
-@cache
-def _register_apart() -> None:
-    apart: Any = torch.compiler.disable
-    AttentionInterface.register(APART, apart(_attention))
-    AttentionMaskInterface.register(APART, _no_mask)
-
-
-AttentionInterface.register(ATTENTION, _attention)
-AttentionMaskInterface.register(ATTENTION, _no_mask)
 
 
 def _mixes_tokens(module: nn.Module) -> bool:

@@ -22,6 +22,7 @@ from adjudge.engine import head, runner
 from adjudge.engine.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.invariance import invariant_means
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
@@ -127,7 +128,7 @@ def test_means_and_logits_are_told_not_to_heed_the_batch(monkeypatch: pytest.Mon
         told.append(batch_invariant)
         return vocabulary_logits(*args, **how)
 
-    monkeypatch.setattr(runner, "_means", lambda device: Means())
+    monkeypatch.setattr(runner, "invariant_means", lambda device: Means())
     monkeypatch.setattr(head, "vocabulary_logits", logits)
     for asked in (False, True):
         means.clear()
@@ -142,7 +143,7 @@ def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch
     with pytest.raises(AdjudgeError, match=r"layers that adjudge does not know \(Conv1D\)"):
         Engine("dummy:tiny-gpt2", batch_invariant=True)
     with pytest.raises(AdjudgeError, match="the work of Triton kernels there"):
-        runner._means(torch.device("meta"))
+        invariant_means(torch.device("meta"))
     probe = runner.Runner._probe
 
     def careless(it: runner.Runner, *lengths: int) -> torch.Tensor:
