@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,11 @@ from adjudge.engine.step import Request
 class Call:
     """Answers (place in the call's list, what was asked for) come in any order; `open` are still to come.
 
-    `prompts` and `prompt_tokens` count what it has computed.
+    `prompts` and `prompt_tokens` count what it has computed. `begun` is when it was made, in seconds of its
+    engine's clock: its timeout counts from then, so that what it takes to prepare it is part of it.
     """
 
+    begun: float = field(default_factory=time.monotonic)
     open: int = 0
     prompts: int = 0
     prompt_tokens: int = 0

@@ -174,7 +174,7 @@ class Engine(EngineFace):
     def score_call(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Call:
         """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""
         self.runner.require_head()
-        call = Call()
+        call = Call(self.scheduler.clock())
         readers: dict[Tokens, Reader] = {}
         compiled = self.compiled(prompts, labels)
         self._check_readings(compiled)
@@ -214,7 +214,7 @@ class Engine(EngineFace):
     ) -> Call:
         """What `generate` would start; any thread may prepare it. Raises PromptError."""
         self.runner.require_head()
-        call = Call()
+        call = Call(self.scheduler.clock())
         tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         if seeds is None:
             seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
@@ -230,7 +230,7 @@ class Engine(EngineFace):
 
     def embed_call(self, prompts: Sequence[AnyPrompt]) -> Call:
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
-        call = Call()
+        call = Call(self.scheduler.clock())
         readers: dict[Tokens, HiddenReader] = {}
         for place, tokens in enumerate([self.tokenizer.prompt(prompt) for prompt in prompts]):
             call.open += 1
@@ -257,7 +257,7 @@ class Engine(EngineFace):
                 f"{self.name} woke with room for {room} tokens, and this needs {longest}: leave it more memory on its"
                 " device, or set kv_cache_gb"
             )
-        deadline = math.inf if timeout is None else self.scheduler.clock() + timeout
+        deadline = math.inf if timeout is None else call.begun + timeout
         for request in call.requests:
             request.priority, request.deadline = priority, deadline
         self.scheduler.add(*call.requests)

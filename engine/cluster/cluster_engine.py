@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -140,9 +141,10 @@ class ClusterEngine(EngineFace):
         timeout: float | None = None,
     ) -> Order:
         """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""
+        deadline = _deadline(timeout)
         compiled = self.compiled(prompts, labels)
         queries = [Query(number, tokens, label_set, {0}) for number, (tokens, label_set) in enumerate(compiled)]
-        return Order(queries, priority=priority, timeout=timeout)
+        return Order(queries, priority=priority, deadline=deadline)
 
     def generate_order(
         self,
@@ -155,6 +157,7 @@ class ClusterEngine(EngineFace):
         **options: Any,
     ) -> Order:
         """What `generate` would start; any thread may prepare it. Raises PromptError."""
+        deadline = _deadline(timeout)
         tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         self._grammars.form(sampling)  # refused here, before anything is sent
         if seeds is None:
@@ -163,13 +166,14 @@ class ClusterEngine(EngineFace):
             Query(number, prompt, None, set(range(sampling.n)), seed)
             for number, (prompt, seed) in enumerate(zip(tokens, seeds, strict=True))
         ]
-        return Order(queries, sampling, priority, timeout, pieces)
+        return Order(queries, sampling, priority, deadline, pieces)
 
     def embed_order(self, prompts: Sequence[AnyPrompt], priority: int = 0, timeout: float | None = None) -> Order:
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
+        deadline = _deadline(timeout)
         all_tokens = map(self.tokenizer.prompt, prompts)
         queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(all_tokens)]
-        return Order(queries, priority=priority, timeout=timeout)
+        return Order(queries, priority=priority, deadline=deadline)
 
     def update_weights(
         self, weights: str | Path | None = None, *, adapter: str | Path | EllipsisType | None = ...
@@ -219,6 +223,11 @@ class ClusterEngine(EngineFace):
                 yield event
         finally:
             under_way.cancel()
+
+
+def _deadline(timeout: float | None) -> float | None:
+    """When an order whose preparation begins now has to be done."""
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def _absolute(path: str | Path) -> str:

@@ -65,7 +65,6 @@ class Dispatcher:
     def start(self, order: Order, deliver: Callable[[Event | None], None]) -> Future[None]:
         """Begin an order; cancelling the future ends it. `deliver` is called in the dispatcher's thread."""
         order.deliver = deliver
-        order.deadline = None if order.timeout is None else self._loop.time() + order.timeout
         return self._do(self._run(order))
 
     def change(self, what: str, **changes: Any) -> Any:

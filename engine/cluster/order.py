@@ -42,17 +42,16 @@ class Query:
 class Order:
     """A call under way: with `sampling` it wants texts, else scores, or embeddings where its queries have no labels.
 
-    Every answer is handed to `deliver` once, then None. Instead of the rest an exception may come. `deadline` is on the
-    dispatcher's clock.
+    Every answer is handed to `deliver` once, then None. Instead of the rest an exception may come. `deadline` is in
+    seconds of `time.monotonic`, the clock of event loops.
     """
 
     queries: list[Query]
     sampling: Sampling | None = None
     priority: int = 0
-    timeout: float | None = None
+    deadline: float | None = None
     pieces: bool = False
     deliver: Callable[[Event | None], None] = lambda event: None
-    deadline: float | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     _sent: dict[int, Lengths] = field(default_factory=dict)  # by place, in pieces

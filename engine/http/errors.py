@@ -11,7 +11,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
-from adjudge.engine.errors import AdjudgeError, LabelError, NotServing, PromptError, QueueFull
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
 from adjudge.engine.sampling import Sampling
 
 RETRY_AFTER = 1
@@ -93,8 +93,11 @@ def respond(request: Request[Any, Any, Any], exception: Exception) -> Response[b
 
 
 @contextmanager
-def blame(field: str, *, labels: str | None = None, renamed: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn a LabelError into a 400 that names `labels`, and a PromptError into one that names the field at fault.
+def blame(
+    field: str, *, labels: str | None = None, count: str | None = None, renamed: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Turn a LabelError into a 400 that names `labels`, a CallTooLarge into one that names `count`, or `field`, and a
+    PromptError into one that names the field at fault.
 
     That is the field of `Sampling` it begins with, which the client may know under another name (`renamed`), or else
     `field`.
@@ -103,6 +106,8 @@ def blame(field: str, *, labels: str | None = None, renamed: Mapping[str, str] |
         yield
     except LabelError as error:
         raise HttpError(400, f"{labels}: {error}", param=labels) from error
+    except CallTooLarge as error:
+        raise HttpError(400, f"{count or field}: {error}", param=count or field) from error
     except PromptError as error:
         first, _, rest = str(error).partition(" ")
         if first not in Sampling.__struct_fields__:

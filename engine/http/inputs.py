@@ -68,12 +68,13 @@ async def embedded(
 
     async def answers() -> tuple[list[Any], int]:
         prompts = await asyncio.to_thread(lambda: read(body.tokens(face.tokenizer)))
-        under_way = await service.engine.open_embed(prompts, priority=body.priority or 0, timeout=timeout)
-        service.ends_with(request, under_way.close)
         found: dict[int, Any] = {}
-        async for event in under_way:
-            assert not isinstance(event, Piece)
-            found[event[0]] = answer(event[1])
+        with blame("input"):
+            under_way = await service.engine.open_embed(prompts, priority=body.priority or 0, timeout=timeout)
+            service.ends_with(request, under_way.close)
+            async for event in under_way:
+                assert not isinstance(event, Piece)
+                found[event[0]] = answer(event[1])
         made = [found[place] for place in range(len(prompts))]
         body.check_answered(made, face.max_prompt_tokens)
         return made, under_way.prompt_tokens - under_way.cached_tokens

@@ -128,8 +128,8 @@ async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: Name
         with blame("items", labels=data.named):
             labels = await asyncio.to_thread(data.label_sets, len(prompts))
             answers = await service.engine.open_score(prompts, labels, priority=data.priority or 0, timeout=timeout)
-        service.ends_with(request, answers.close)
-        found = dict([answer async for answer in answers if not isinstance(answer, Piece)])
+            service.ends_with(request, answers.close)
+            found = dict([answer async for answer in answers if not isinstance(answer, Piece)])
         return [found[place] for place in range(len(prompts))], answers.prompt_tokens - answers.cached_tokens
 
     scores, computed = await service.unless_gone(request, results())

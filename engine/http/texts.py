@@ -85,17 +85,18 @@ async def begin(
 
     `field` is what the prompts came in; `renamed` see `blame`.
     """
-    service.check_count(len(prompts) * max(1, options.get("n", 1)), "n" if len(prompts) == 1 else field)
+    count = "n" if len(prompts) == 1 else field
+    service.check_count(len(prompts) * max(1, options.get("n", 1)), count)
     timeout = service.timeout(body.timeout)
 
     async def opened() -> Texts:
-        with blame(field, renamed=renamed):
+        with blame(field, count=count, renamed=renamed):
             answers = await service.engine.open_generate(
                 prompts, priority=body.priority or 0, timeout=timeout, pieces=bool(body.stream), **options
             )
-        service.ends_with(request, answers.close)
-        events = aiter(answers)
-        return Texts(answers, await anext(events), events)
+            service.ends_with(request, answers.close)
+            events = aiter(answers)
+            return Texts(answers, await anext(events), events)
 
     texts = await service.unless_gone(request, opened())
     if len(prompts) > 1:

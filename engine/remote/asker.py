@@ -47,7 +47,8 @@ class Asker:
         with self._beginning:
             if self._closed:
                 raise AdjudgeError("the engine is closed: open another RemoteEngine")
-            asking = self._loop.start(self._ask_all(questions, timeout, outcomes))
+            left = None if timeout is None else call.begun + timeout - self._transport.clock()
+            asking = self._loop.start(self._ask_all(questions, left, outcomes))
         self._stats.prompts += call.prompts
         self._stats.prompt_tokens += call.prompt_tokens
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
@@ -87,7 +88,7 @@ class Asker:
             asking.cancel()
 
     async def _ask_all(
-        self, questions: Sequence[Question], timeout: float | None, outcomes: SimpleQueue[tuple[Question | None, Any]]
+        self, questions: Sequence[Question], left: float | None, outcomes: SimpleQueue[tuple[Question | None, Any]]
     ) -> Reason:
         """Ask everything, as fast as the transport lets it, and put every outcome; why there are no more of them."""
 
@@ -100,8 +101,8 @@ class Asker:
         asking = [asyncio.create_task(ask(question)) for question in questions]
 
         async def stop() -> None:
-            if timeout is not None:
-                await self._transport.sleep(timeout)
+            if left is not None:
+                await self._transport.sleep(max(0.0, left))
                 for task in asking:
                     task.cancel()
 

@@ -127,7 +127,7 @@ class RemoteEngine(EngineFace):
         timeout: float | None = None,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        call = Call()
+        call = Call(self.transport.clock())
         asks: dict[Ask, list[tuple[ReadJob, int]]] = {}
         for place, (tokens, label_set) in enumerate(self.compiled(prompts, labels)):
             job = ReadJob(call, place, label_set, len(tokens))
@@ -162,9 +162,9 @@ class RemoteEngine(EngineFace):
         Raises RemoteError for a field of Sampling that this kind of server does not honour. The tokens' own
         log-probabilities are there for all but "openai" servers, and SGLang's at temperatures other than 0 and 1.
         """
+        call = Call(self.transport.clock())
         all_tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         self.protocol.check(sampling, seeds is not None)
-        call = Call()
         questions: list[Question] = []
         for place, tokens in enumerate(all_tokens):
             seed = sampling.seed if seeds is None else seeds[place]
@@ -219,7 +219,7 @@ class RemoteEngine(EngineFace):
         self, pooling: Pooling, prompts: Sequence[AnyPrompt], priority: int, timeout: float | None
     ) -> Iterator[tuple[int, Any]]:
         """One answer to each prompt, with its place, as they come in."""
-        call = Call()
+        call = Call(self.transport.clock())
         places: dict[Tokens, list[int]] = {}
         for place, tokens in enumerate([self.tokenizer.prompt(prompt) for prompt in prompts]):
             call.open += 1

@@ -276,6 +276,20 @@ def test_what_is_not_done_in_time_is_given_up_and_the_rest_goes_on() -> None:
     assert engine.cache.pool.free == engine.cache.pool.usable
 
 
+@pytest.mark.parametrize(("passed", "reason"), [(2.0, "timeout"), (0.5, None)])
+def test_what_a_call_takes_to_prepare_is_part_of_its_time(passed: float, reason: str | None) -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    for prepare in (lambda: engine.score_call([[1, 2]], DIGITS), lambda: engine.embed_call([[3, 4]])):
+        now = 0.0
+        engine.scheduler.clock = lambda: now  # noqa: B023
+        call = prepare()
+        now = passed
+        engine.start(call, timeout=1.0)
+        engine.step()
+        [(_, answer)] = call.answers
+        assert answer.reason == reason
+
+
 def test_a_call_of_lower_priority_number_comes_first() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=4)
     later = engine.score_iter([[1, 2, 3, n] for n in range(8)], DIGITS, priority=5)

@@ -279,7 +279,7 @@ def test_a_call_that_hangs_ends_at_its_deadline_and_its_replica_is_started_again
     found = Dispatcher([actor := Actor(hangs=True)])
     found.open()
     events: list[Any] = []
-    found.start(Order([dispatch.Query(0, (1,), None, {0})], timeout=0.1), events.append).result(20)
+    found.start(Order([dispatch.Query(0, (1,), None, {0})], deadline=time.monotonic() + 0.1), events.append).result(20)
     assert [events[0][1].reason, *events[1:]] == ["timeout", None] and actor.kills == 1
     found.change("sleep", asleep=True)  # by the replica that is back
     assert actor.process.loads == 2
@@ -325,7 +325,7 @@ def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
     found = Dispatcher([Actor(changing=1000.0)])
     found.open()
     changing = found._do(found._until_closed("wake", lambda: found._change("wake", asleep=False)))
-    order = Order([dispatch.Query(0, (1,), None, {0})], timeout=0.1)
+    order = Order([dispatch.Query(0, (1,), None, {0})], deadline=time.monotonic() + 0.1)
     events: list[Any] = []
     found.start(order, events.append).result(20)
     assert not changing.done() and events[0][1].reason == "timeout" and events[-1] is None

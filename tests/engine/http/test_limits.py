@@ -166,9 +166,16 @@ def test_a_full_queue_is_told_and_takes_nothing() -> None:
             assert site.post("/v1/score", {"items": ["a", "b"], "labels": ["1"]}).status_code == 429
         assert [one.result().status_code for one in asked] == [200, 200]
         assert site.post(TEXT, {**SHORT, "n": 2}).status_code == 200
-        for path, body in ((TEXT, {**SHORT, "n": 3}), ("/v1/score", {"items": ["a", "b"], "labels": ["1", "10"]})):
+        for path, field, body in (
+            (TEXT, "n", {**SHORT, "n": 3}),
+            (TEXT, "prompt", {**SHORT, "prompt": ["a", "b", "c"]}),
+            ("/v1/score", "items", {"items": ["a", "b"], "labels": ["1", "10"]}),
+            ("/v1/embeddings", "input", {"input": ["a", "b", "c"]}),
+        ):
             response = site.post(path, body)  # which no waiting would help
-            assert response.status_code == 400 and "places in a queue of 2" in error_of(response)["message"]
+            error = error_of(response)
+            assert response.status_code == 400 and error["param"] == field
+            assert error["message"].startswith(f"{field}: this call needs") and "a queue of 2" in error["message"]
     engine.worker.close(drain=False)
 
 
