@@ -37,6 +37,7 @@ TABLE := out/house-table
 AGREES := $(BIN)/adjudge bench agreement --judge pointwise --resume
 BARE := $(AGREES) --model smollm2-135m --baselines
 WORSE = $(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl
+HARDEST := order,drift,passages dropped,foreign,contradiction,people,middle,forced ending
 
 house: $(VENV)/.core
 	@test -n "$(DATA)" || { echo "say where the data sets are: make house DATA=FOLDER" >&2; exit 1; }
@@ -52,7 +53,7 @@ house: $(VENV)/.core
 	$(BARE) $(DATA)/storyer/ratings.jsonl --limit 60 -o $(TABLE)/storyer-bare
 	$(BARE) $(DATA)/autoj_pairs/pairs.jsonl --limit 40 -o $(TABLE)/autoj-bare
 	$(WORSE) --limit 12 -o $(TABLE)/worse.csv
-	$(WORSE) --kinds "drift,order,foreign,transfer,passages dropped,passages repeated" --limit 48 --seed 1 -o $(TABLE)/worst.csv
+	$(WORSE) --kinds "$(HARDEST)" --seed 7 -o $(TABLE)/worst.csv
 	$(BIN)/adjudge judge examples/pairs.jsonl -o $(TABLE)/pairs.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs.jsonl --judge pairwise -o $(TABLE)/pairwise.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs-unseen.jsonl -o $(TABLE)/unseen.jsonl --resume

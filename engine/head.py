@@ -16,6 +16,9 @@ from adjudge.kernels.restricted_head_arguments import Head as KernelHead
 from adjudge.kernels.restricted_head_torch import final_rows
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
+FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+"""What decoders call the norm before their head."""
+
 
 @dataclass(frozen=True)
 class Head:
@@ -105,7 +108,7 @@ class Head:
 
 def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float, float]:
     """The decoder's final RMSNorm (weight, offset, eps), identity left in its place; (None, 0, 0) for another kind."""
-    for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f"):
+    for name in FINAL_NORMS:
         norm = getattr(decoder, name, None)
         weight = getattr(norm, "weight", None)
         eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))

@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 import torch
 from scipy import stats
+from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import TrainerCallback
 
+from adjudge.engine.head import FINAL_NORMS
 from adjudge.engine.sources import OpenModel
 from adjudge.training.evaluator.fitting import Batch, Task, fit, room
 from adjudge.training.evaluator.packing import Pack, packed, padded, shares
@@ -94,7 +96,7 @@ class SlotTask(Task[Example]):
         judged: Sequence[tuple[Asked, Sequence[Rated], Sequence[Rated]]],
     ) -> None:
         self.model = opened.model
-        self.mass, self.gap = how.mass, how.gap
+        self.mass, self.gap, self.places = how.mass, how.gap, how.places
         self.pad = opened.tokenizer.pad_token_id or 0
         engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model))
         together = shares(self.model)
@@ -122,7 +124,8 @@ class SlotTask(Task[Example]):
         """The model's inputs, and of each slot [S]: its row, its place among `logits_to_keep`, its row's share.
 
         `label_ids` [S, K, M] are the tokens that each label may be written as, -1 where there are fewer; `compared`
-        [P, 2] the slots whose gap counts, each with its share.
+        [P, 2] the slots whose gap counts, each with its share; `sentences` [T, 3] the sentences whose place is known:
+        row, last token, and whether it is its own.
         """
         packs = [pack for example in examples for pack in example.packs]
         slots = [slot for example in examples for slot in example.slots]
@@ -150,19 +153,29 @@ class SlotTask(Task[Example]):
             "counts": torch.tensor([len(example.slots) for example in examples]),
             "compared": torch.tensor(compared, dtype=torch.int64).view(-1, 2),
             "portions": torch.tensor(portions),
+            "sentences": torch.tensor(_sentences(examples), dtype=torch.int64).view(-1, 3),
         }
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
-        """Cross-entropy with people's distribution over the labels, plus what label mass and gaps count."""
-        labels_SK, mass_S = _read(model, batch)
+        """Cross-entropy with people's distribution over the labels, plus what label mass, gaps and places count."""
+        sentences_T3 = batch["sentences"]
+        placed = self.places > 0 and len(sentences_T3) > 0
+        out = _run(model, batch, output_hidden_states=placed)
+        labels_SK, mass_S = _read(out.logits, batch)
         missed_S = -(batch["targets"] * labels_SK).sum(-1) - self.mass * mass_S
         off_S = (labels_SK.exp() - batch["targets"]) @ torch.tensor(NUMBERS, device=labels_SK.device)
         off_P = off_S[batch["compared"][:, 0]] - off_S[batch["compared"][:, 1]]
-        return (missed_S * batch["weights"]).sum() + self.gap * (off_P.square() * batch["portions"]).sum()
+        loss = (missed_S * batch["weights"]).sum() + self.gap * (off_P.square() * batch["portions"]).sum()
+        if not placed:
+            return loss
+        layer = round(2 / 3 * (len(out.hidden_states) - 1))
+        hidden_TD = out.hidden_states[layer][sentences_T3[:, 0], sentences_T3[:, 1]]
+        odds_T = self._best_over_worst(hidden_TD, batch["label_ids"][0, :, 0])
+        return loss + self.places * binary_cross_entropy_with_logits(odds_T, sentences_T3[:, 2].float())
 
     def answers(self, model: Any, batch: Batch) -> list[list[Answer]]:
         """The distributions at each example's slots."""
-        labels_SK, mass_S = _read(model, batch)
+        labels_SK, mass_S = _read(_run(model, batch).logits, batch)
         answers = [
             Answer(tuple(row), mass) for row, mass in zip(labels_SK.exp().tolist(), mass_S.exp().tolist(), strict=True)
         ]
@@ -197,6 +210,14 @@ class SlotTask(Task[Example]):
             found = _correlations([scores[place] for place in places], [people[place] for place in places])
             measures[f"spearman/{aspect}"] = found["spearman"]
         return measures
+
+    def _best_over_worst(self, hidden_TD: torch.Tensor, labels_K: torch.Tensor) -> torch.Tensor:
+        """The log-odds [T] of the highest label over the lowest that the head would give hidden states [T, D]."""
+        decoder = self.model.get_decoder()
+        norm = next(norm for name in FINAL_NORMS if (norm := getattr(decoder, name, None)) is not None)
+        weight_VD = self.model.get_output_embeddings().weight
+        odds_T: torch.Tensor = norm(hidden_TD) @ (weight_VD[labels_K[-1]] - weight_VD[labels_K[0]])
+        return odds_T.float()
 
     def _as_begun(self, model: Any, device: torch.device, example: Example) -> Example:
         """An example with the model's answers in the place of people's where it is anchored."""
@@ -244,10 +265,26 @@ def _example(slots: Sequence[Slot], together: bool) -> Example:
     return Example(tuple(slots), tuple(packs))
 
 
-def _read(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """The labels' log-probabilities among themselves [S, K], and the log of their mass [S]."""
+def _sentences(examples: Sequence[Example]) -> list[tuple[int, int, bool]]:
+    """Of sentences whose place is known: the row, the last token, and whether it is in its place; each once."""
+    found: dict[tuple[int, int], bool] = {}
+    slots = (slot for example in examples for slot in example.slots)
+    packs = (pack for example in examples for pack in example.packs)
+    ends = ((row, pack, end) for row, pack in enumerate(packs) for end in pack.ends)
+    for slot, (row, pack, end) in zip(slots, ends, strict=True):
+        way = pack.way(end) if slot.sentences else []
+        found |= {(row, way[token]): kept for token, kept in slot.sentences}
+    return [(row, place, kept) for (row, place), kept in found.items()]
+
+
+def _run(model: Any, batch: Batch, **options: Any) -> Any:
+    """What the model says of a batch."""
     inputs = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask") if name in batch}
-    logits_BUV = model(**inputs, logits_to_keep=batch["logits_to_keep"], use_cache=False).logits
+    return model(**inputs, logits_to_keep=batch["logits_to_keep"], use_cache=False, **options)
+
+
+def _read(logits_BUV: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """The labels' log-probabilities among themselves [S, K], and the log of their mass [S]."""
     logits_SV = logits_BUV[batch["rows"], batch["places"]].float()
     ids_SKM = batch["label_ids"]
     flat = ids_SKM.clamp(min=0).flatten(1)

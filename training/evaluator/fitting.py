@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -190,12 +191,20 @@ def _adapted(recipe: JudgeRecipe, task: Task[Any], start: Adapter | None) -> Any
         for name, weights in model.named_parameters():
             if "lora_" in name:
                 weights.data = weights.data.float()  # as a new one is, and as resuming makes it
-                weights.requires_grad_()
+                weights.requires_grad_(_layer(name) >= recipe.policy.first_layer)
+        if not any(weights.requires_grad for weights in model.parameters()):
+            raise AdjudgeError(f"the adapter has no layer {recipe.policy.first_layer}: lower [policy] first_layer")
         return model
     from peft import get_peft_model
 
     set_seed(recipe.seed)  # the adapter's first weights, whatever was drawn before
     return get_peft_model(task.model, lora_config(recipe.policy.lora, task.adapter_task))
+
+
+def _layer(name: str) -> int:
+    """The number of the layer that a weight is of; that of none is beyond them all."""
+    numbers = [int(part) for part in name.split(".") if part.isdigit()]
+    return numbers[0] if numbers else sys.maxsize
 
 
 def _arguments(recipe: JudgeRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:

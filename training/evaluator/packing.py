@@ -29,6 +29,14 @@ class Pack(msgspec.Struct, frozen=True):
         """Whether it is more than one text."""
         return self.depths[-1] != len(self.depths) - 1
 
+    def way(self, end: int) -> list[int]:
+        """The places of a prompt's tokens, from its first to the one at `end`."""
+        places = []
+        while end >= 0:
+            places.append(end)
+            end = self.parents[end]
+        return places[::-1]
+
     @property
     def seen(self) -> NDArray[np.bool_]:
         """Which tokens each one sees, [L, L]."""

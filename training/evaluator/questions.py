@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -24,10 +26,14 @@ NUMBERS = SCALE.numbers or ()
 """The labels' values, in rising order: both judges have one scale."""
 
 
+Places = tuple[tuple[int, bool], ...]
+
+
 class Slot(msgspec.Struct, frozen=True):
     """An answer slot: the prompt that ends there, each label's tokens, and the distribution that people gave.
 
-    Where it is `anchored`, that is the distribution to begin with alone: see `Rated`.
+    Where it is `anchored`, that is the distribution to begin with alone: see `Rated`. `sentences` are the places of the
+    tokens with which its response's sentences end, and whether each sentence is in its place.
     """
 
     tokens: Tokens
@@ -35,6 +41,7 @@ class Slot(msgspec.Struct, frozen=True):
     target: tuple[float, ...]
     aspect: str
     anchored: bool = False
+    sentences: Places = ()
 
     @property
     def score(self) -> float:
@@ -46,11 +53,14 @@ class Rated(msgspec.Struct, frozen=True):
     """A row with people's scores: the distributions over the labels, by aspect and side ("" or "_a", "_b").
 
     What is `anchored` the model is to answer as it does before training, not as people did (Li and Hoiem 2016).
+    `places` says of the sentences of its response where each ends, in characters, and whether it stands where its
+    author put it; it is empty where that is not known.
     """
 
     row: Row
     targets: dict[tuple[str, str], tuple[float, ...]]
     anchored: bool = False
+    places: Places = ()
 
     @property
     def together(self) -> str | None:
@@ -71,12 +81,25 @@ class WordingEngine(AbsentEngine):
         """The model's, where it has one."""
         return self._reward_head
 
+    def ends(self, tokens: Tokens, rated: Rated) -> Places:
+        """The tokens with which a response's sentences end; none where it does not stand in the prompt unshortened."""
+        text = str(rated.row.columns.get("response") or "")
+        if not (rated.places and text):
+            return ()
+        table = self._byte_table()
+        starts, data = table.starts.tolist(), table.data.numpy()
+        pieces = [data[starts[token] : starts[token + 1]].tobytes() for token in tokens]
+        begun = b"".join(pieces).rfind(text.encode("utf-8", "surrogatepass"))
+        reached = list(accumulate(map(len, pieces)))
+        sizes = [(len(text[:end].encode("utf-8", "surrogatepass")), kept) for end, kept in rated.places]
+        return tuple((bisect_left(reached, begun + size), kept) for size, kept in sizes) if begun >= 0 else ()
+
 
 def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]:
     """People's scores of every row, on the labels' scale.
 
-    Raises AdjudgeError naming the row: for one without any score, for a score that is none or outside the scale, and
-    for a value of "anchored" that is neither true nor false.
+    Raises AdjudgeError naming the row: for one without any score, for a score that is none or outside the scale, for a
+    value of "anchored" that is neither true nor false, and for "places" that are none.
     """
     judge, sides = _judge(asked, AbsentEngine()), _sides(asked)
     rated = []
@@ -93,8 +116,15 @@ def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]
             raise AdjudgeError(
                 f"{row.place} has no score of {names}: name its column in [scores], or leave the row out"
             )
-        rated.append(Rated(row, targets, _anchored(row)))
+        rated.append(Rated(row, targets, _anchored(row), _places(row)))
     return rated
+
+
+def _places(row: Row) -> Places:
+    try:
+        return msgspec.convert(row.columns.get("places") or (), Places)
+    except msgspec.ValidationError as error:
+        raise AdjudgeError(f'{row.place}: "places": {error}; write them as [[42, true], [97, false]]') from error
 
 
 def _anchored(row: Row) -> bool:
@@ -135,7 +165,7 @@ def slots_of(rated: Sequence[Rated], asked: Asked, engine: WordingEngine) -> Ite
             [question.prompt for question, _, _ in scored], [question.labels for question, _, _ in scored]
         )
         slots = [
-            Slot(tokens, _spellings(labels), target, aspect, one.anchored)
+            Slot(tokens, _spellings(labels), target, aspect, one.anchored, engine.ends(tokens, one))
             for (tokens, labels), (_, aspect, target) in zip(compiled, scored, strict=True)
         ]
         yield slots, shortened

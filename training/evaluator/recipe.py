@@ -28,13 +28,17 @@ class JudgedRows(Rows, frozen=True, forbid_unknown_fields=True):
 class TrainedPolicy(Policy, frozen=True, forbid_unknown_fields=True):
     """The model that becomes a judge: an adapter over it is trained ("lora"), or all its weights ("full").
 
-    `adapter` is a PEFT folder to go on from, of an earlier run; its rank and its layers are then those it has.
+    `adapter` is a PEFT folder to go on from, of an earlier run; its rank and its layers are then those it has. What it
+    says in layers before number `first_layer`, counted from 0, is left as it is.
     """
 
     method: Literal["full", "lora"] = "lora"
     adapter: str | None = None
+    first_layer: Annotated[int, Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
+        if self.first_layer and self.adapter is None:
+            raise AdjudgeError("[policy] first_layer leaves layers of an adapter as they are: name it with adapter")
         if self.adapter is not None and (self.method == "full" or self.lora != Lora()):
             raise AdjudgeError('[policy] adapter goes on as it is: leave out method = "full" and [policy.lora]')
 
@@ -51,15 +55,19 @@ class JudgeOptimiser(SftOptimiser, frozen=True, forbid_unknown_fields=True):
 
 
 class DirectOptimiser(JudgeOptimiser, frozen=True, forbid_unknown_fields=True):
-    """The same, with what else counts in the loss: `mass` and `gap`.
+    """The same, with what else counts in the loss: `mass`, `gap` and `places`.
 
     The loss is the cross-entropy of the raters' distribution with the labels', plus `mass` times −log of the labels'
     probability under the whole vocabulary (with 1 it is the cross-entropy over the whole vocabulary), plus `gap` times
-    the squared error of the gaps between the expected scores, on one aspect, of texts that are learnt together.
+    the squared error of the gaps between the expected scores, on one aspect, of texts that are learnt together, plus
+    `places` times the cross-entropy of telling, where a sentence ends, whether it stands where its author put it. That
+    is read after two thirds of the layers: as the log-odds of the best label over the worst, as the head would give
+    them there.
     """
 
     mass: NotNegative = 0.1
     gap: NotNegative = 0.0
+    places: NotNegative = 0.0
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

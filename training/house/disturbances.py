@@ -83,6 +83,14 @@ def middle(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -
     return sentences[:start] + sentences[start + gone :]
 
 
+def dropped(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
+    """One to three sentences are missing, wherever they stood (Tree of Writing, Table 7)."""
+    if len(sentences) < 4:
+        return None
+    gone = set(random.sample(range(len(sentences)), random.randint(1, min(3, len(sentences) - 2))))
+    return [sentence for place, sentence in enumerate(sentences) if place not in gone]
+
+
 def drift(sentences: Sentences, random: Random, corpus: Corpus, story: Story) -> Sentences | None:
     """From some place on it is another story."""
     if len(sentences) < 3:
@@ -281,6 +289,7 @@ DISTURBANCES: dict[str, Disturbance] = {
     "people": Disturbance(people, _costs(".16 .42 .34 .18 .30 .18 .22 .24 .44 .38 .22"), 0.3),
     "repeat": Disturbance(repeat, _costs(".22 .40 .36 .42 .46 .42 .34 .44 .36 .48 .30"), 0.4),
     "middle": Disturbance(middle, _costs(".22 .42 .34 .24 .34 .42 .30 .22 .42 .40 .14"), 0.3),
+    "dropped": Disturbance(dropped, _costs(".13 .26 .20 .14 .20 .25 .18 .13 .25 .24 .08"), 0.18),
     "drift": Disturbance(drift, _costs(".48 .54 .40 .26 .44 .30 .54 .28 .44 .52 .14"), 0.4),
     "cut": Disturbance(cut, _costs(".16 .28 .26 .30 .32 .22 .70 .30 .24 .36 .34"), 0.3),
     "forced ending": Disturbance(forced_ending, _costs(".24 .42 .38 .42 .42 .30 .66 .36 .36 .44 .14"), 0.35),

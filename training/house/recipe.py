@@ -52,13 +52,14 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is cut from the texts, and what becomes of it.
 
     `count` excerpts of `shortest` to `longest` sentences; `long` is the share of longer ones, of up to `long_to`, from
-    texts that have as many, `from_start` the share that begins where its text does. Each becomes two versions, one
-    worse than the other: `pairs` is the share that are shown to the pairwise judge, `hostile` the share whose worse
-    version is a text that only tries to buy a score. In the place of a share `scored` of the others come texts on one
-    prompt with a teacher's scores, as far as the sources have any; a share `anchored` of those is to keep, in the
-    teacher's place, the scores that the judge gives it as the run begins. Excerpts are asked about `asked` aspects. A
-    step down is drawn as often again for each time that `often` names it. `held_out` is the share of the prompts that
-    are kept from training.
+    texts that have as many, `from_start` the share that begins where its text does, `prompted` the share of those that
+    is shown under its prompt and not its first sentence. Each becomes two versions, one worse than the other: `pairs`
+    is the share that are shown to the pairwise judge, `hostile` the share whose worse version is a text that only tries
+    to buy a score. In the place of a share `scored` of the others come texts on one prompt with a teacher's scores, as
+    far as the sources have any; a share `anchored` of those is to keep, in the teacher's place, the scores that the
+    judge gives it as the run begins. A share `alone` of what is left are mostly long excerpts made worse by one kind of
+    step and no other, one that `often` names. Excerpts are asked about `asked` aspects. A step down is drawn as often
+    again for each time that `often` names it. `held_out` is the share of the prompts that are kept from training.
     """
 
     count: Whole = 800
@@ -67,10 +68,12 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     long: Share = 0.1
     long_to: Whole = 24
     from_start: Share = 0.4
+    prompted: Share = 0.6
     pairs: Share = 0.15
     hostile: Share = 0.08
     scored: Share = 0.0
     anchored: Share = 0.0
+    alone: Share = 0.0
     asked: Whole = 1
     often: tuple[str, ...] = ()
     held_out: Annotated[float, Meta(ge=0, lt=1)] = 0.1
@@ -80,6 +83,8 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise AdjudgeError("[excerpts] shortest, longest and long_to are not in rising order: mend them")
         if self.anchored and not self.scored:
             raise AdjudgeError("[excerpts] anchored is a share of the texts with scores: set scored as well")
+        if self.alone and not self.often:
+            raise AdjudgeError("[excerpts] alone is a share of excerpts with one of the steps of often: name those")
 
 
 class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -43,6 +43,14 @@ SCORED = "scored by a teacher"
 """What a card calls such texts among the steps down."""
 ANCHORED = "judged as before"
 """And those that keep the judge's own scores."""
+LONG = 9
+"""Sentences of the shortest text from which excerpts with one kind of step alone are cut."""
+LONG_ALONE = 0.8
+"""How many of those excerpts are long ones."""
+SAME_SOURCE = 0.75
+"""How often a step in one of them takes what it needs from texts of the same source."""
+TRIES = 9
+"""How many excerpts are tried for one, for a step may find nothing to do."""
 VERDICT = 0.35
 """What a verdict beside a text costs on every aspect."""
 
@@ -62,12 +70,23 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """A text, the prompt it is shown under, what is left of its score by aspect, and whether its end can be judged."""
+    """A text, the prompt it is shown under, what is left of its score by aspect, and whether its end can be judged.
+
+    The text is `parts` after the `gaps` before them. Where they are sentences, `in_place` says of each whether it
+    stands where the story's author put it, after the same one as there; it is empty where nothing is known of that.
+    """
 
     prompt: str
-    text: str
+    parts: tuple[str, ...]
     left: dict[str, float]
     ended: bool
+    gaps: tuple[str, ...] = ()
+    in_place: tuple[bool, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return joined(self.parts, self.gaps)
 
 
 def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequence[Aspect], seed: str) -> Rows:
@@ -117,16 +136,22 @@ class _Maker:
         self.long = [story for story in stories if len(story.sentences) > how.longest + 1]
         self.with_scores = [story for story in stories if story.beside.scored] if how.scored else []
         self.corpus = Corpus(stories)
+        self.sources: dict[int, list[Story]] = {}
+        for story in stories if how.alone else ():
+            if len(story.sentences) >= LONG:
+                self.sources.setdefault(story.source, []).append(story)
+        self.corpora = {source: Corpus(found) for source, found in self.sources.items()}
         self.done: Counter[str] = Counter()
 
     def versions(self, random: Random) -> list[dict[str, Any]]:
         """The better and the worse version of an excerpt, set alike and asked about alike."""
-        found = self._two(random)
-        set_alike = typeset([part for text in found for part in (text.prompt, text.text)], random)
+        found = _alike(
+            self._one_kind(random) if self.sources and random.random() < self.how.alone else self._two(random), random
+        )
         asked = self._asked(found, random)
         return [
-            {"prompt": prompt, "response": response, "scores": self._scores(text, asked)}
-            for text, prompt, response in zip(found, set_alike[::2], set_alike[1::2], strict=True)
+            {"prompt": text.prompt, "response": text.text, "scores": self._scores(text, asked), **_places(text)}
+            for text in found
         ]
 
     def scored(self, random: Random) -> list[dict[str, Any]]:
@@ -148,12 +173,11 @@ class _Maker:
         better, worse = self._two(random)
         if random.random() < 0.3:
             worse = self._two(random)[1]
-        a, b = random.sample([better, worse], 2)
-        prompt_a, prompt_b, story_a, story_b = typeset([a.prompt, b.prompt, a.text, b.text], random)
+        a, b = _alike(random.sample([better, worse], 2), random)
         asked = self._asked([a, b], random)[:1]
-        prompts = {"prompt": prompt_a} if prompt_a == prompt_b else {"prompt_a": prompt_a, "prompt_b": prompt_b}
+        prompts = {"prompt": a.prompt} if a.prompt == b.prompt else {"prompt_a": a.prompt, "prompt_b": b.prompt}
         scores = {"scores_a": self._scores(a, asked), "scores_b": self._scores(b, asked)}
-        return {**prompts, "story_a": story_a, "story_b": story_b, **scores}
+        return {**prompts, "story_a": a.text, "story_b": b.text, **scores}
 
     def _two(self, random: Random) -> tuple[_Text, _Text]:
         """Two versions of a story, the better one first: made worse here, or told so by whoever wrote it."""
@@ -163,10 +187,25 @@ class _Maker:
         if not worse or random.random() >= TOLD_WORSE:
             return self._versions(self._excerpt(story, long, random), random)
         name = random.choice(list(worse))
-        whole = dict.fromkeys(self.aspects, 1.0)
         left = {aspect: (1 - DISTURBANCES[name].cost(aspect)) ** TOLD_STEPS for aspect in self.aspects}
-        better = _Text(story.prompt, joined(story.sentences, story.gaps), whole, True)
-        return better, self._said(f"{name}, told so", _Text(story.prompt, worse[name], left, True))
+        return self._whole(story, True), self._said(f"{name}, told so", _Text(story.prompt, (worse[name],), left, True))
+
+    def _one_kind(self, random: Random) -> tuple[_Text, _Text]:
+        """An excerpt made worse by one kind of step and no other; as it was, or worse already by the same.
+
+        Sources come alike, and what a step takes of other texts is mostly of the same source, so that where a text is
+        from tells nothing.
+        """
+        for _ in range(TRIES):
+            source = random.choice(list(self.sources))
+            corpus = self.corpora[source] if random.random() < SAME_SOURCE else self.corpus
+            story, ended = self._excerpt(random.choice(self.sources[source]), random.random() < LONG_ALONE, random)
+            kinds = (random.choice(self.how.often),)
+            better = self._down(self._whole(story, ended), int(random.random() < 0.25), story, random, kinds, corpus)
+            worse = self._down(better, random.choice((1, 2, 2)), story, random, kinds, corpus)
+            if worse.parts != better.parts:
+                return better, worse
+        return self._two(random)
 
     def _excerpt(self, story: Story, long: bool, random: Random) -> tuple[Story, bool]:
         """Some sentences of it that follow each other, and whether they go to its end."""
@@ -177,53 +216,63 @@ class _Maker:
         start = 0 if from_start else random.randint(0, len(story.sentences) - size)
         parts, gaps = story.sentences[start : start + size], story.gaps[start : start + size]
         ended = start + size == len(story.sentences)
-        if from_start and story.prompt and random.random() < 0.6:
+        if from_start and story.prompt and random.random() < self.how.prompted:
             return Story(story.number, story.prompt, parts, gaps), ended
         return Story(story.number, parts[0], parts[1:], gaps[1:], whole_prompt=story.prompt), ended
 
     def _versions(self, excerpt: tuple[Story, bool], random: Random) -> tuple[_Text, _Text]:
         """The excerpt some steps down, often none, and further down: by more steps, or by what a policy may try."""
         story, ended = excerpt
-        whole = _Text(story.prompt, "", dict.fromkeys(self.aspects, 1.0), ended)
-        better, sentences = self._down(whole, list(story.sentences), random.choice(BEGINNING), story, random)
+        better = self._down(self._whole(story, ended), random.choice(BEGINNING), story, random)
         fate = random.random()
         if fate < self.how.hostile:
             name = random.choice(list(HOSTILE))
             text = HOSTILE[name](story, random, self.corpus)
-            return better, self._said(name, _Text(story.prompt, text, dict.fromkeys(self.aspects, 0.0), True))
+            return better, self._said(name, _Text(story.prompt, (text,), dict.fromkeys(self.aspects, 0.0), True))
         if fate < 1.5 * self.how.hostile:
             text = with_verdict(better.text, random)
             left = {name: share * (1 - VERDICT) for name, share in better.left.items()}
-            return better, self._said("verdict beside it", _Text(better.prompt, text, left, better.ended))
+            return better, self._said("verdict beside it", _Text(better.prompt, (text,), left, better.ended))
         if fate < 2.5 * self.how.hostile and (prompt := self._other_prompt(story, random)) != story.origin:
             costs = {name: OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
             left = {name: share * (1 - costs[name]) for name, share in better.left.items()}
-            return better, self._said("other prompt", _Text(prompt, better.text, left, better.ended))
-        return better, self._down(better, sentences, random.choice(FURTHER), story, random)[0]
+            return better, self._said("other prompt", msgspec.structs.replace(better, prompt=prompt, left=left))
+        return better, self._down(better, random.choice(FURTHER), story, random)
+
+    def _whole(self, story: Story, ended: bool) -> _Text:
+        """An excerpt as its author left it."""
+        whole = dict.fromkeys(self.aspects, 1.0)
+        return _Text(story.prompt, story.sentences, whole, ended, story.gaps, (True,) * len(story.sentences))
 
     def _other_prompt(self, story: Story, random: Random) -> str:
         return self.corpus.text(random, story).prompt or self.corpus.sentence(random, story)
 
     def _down(
-        self, text: _Text, sentences: list[str], steps: int, story: Story, random: Random
-    ) -> tuple[_Text, list[str]]:
-        """A text so many steps further down, and its sentences; half of the steps are of one kind.
+        self,
+        text: _Text,
+        steps: int,
+        story: Story,
+        random: Random,
+        kinds: Sequence[str] | None = None,
+        corpus: Corpus | None = None,
+    ) -> _Text:
+        """A text of sentences so many steps further down; half of the steps are of one kind.
 
         A step that takes back what was done before is none.
         """
-        left, ended = text.left, text.ended
-        better = (list(story.sentences), sentences)
-        often = (*OFTEN, *self.how.often)
+        left, ended, sentences = text.left, text.ended, list(text.parts)
+        better = (list(story.sentences), list(text.parts))
+        often = kinds or (*OFTEN, *self.how.often)
         usual = random.choice(often)
         for _ in range(steps):
             name = usual if random.random() < 0.5 else random.choice(often)
-            changed = DISTURBANCES[name].step(sentences, random, self.corpus, story)
+            changed = DISTURBANCES[name].step(sentences, random, corpus or self.corpus, story)
             if changed is None or changed in better or _mends(sentences, changed, story):
                 continue
             self.done[name] += 1
             sentences, ended = changed, ended or name in ("cut", "forced ending")
             left = {aspect: share * (1 - DISTURBANCES[name].cost(aspect)) for aspect, share in left.items()}
-        return _Text(text.prompt, joined(sentences, story.gaps), left, ended), sentences
+        return _Text(text.prompt, tuple(sentences), left, ended, story.gaps, _in_place(sentences, story.sentences))
 
     def _said(self, name: str, text: _Text) -> _Text:
         self.done[name] += 1
@@ -236,6 +285,31 @@ class _Maker:
 
     def _scores(self, text: _Text, asked: Sequence[str]) -> dict[str, list[float]]:
         return {name: _spread(1 + (BEST - 1) * text.left[name]) for name in asked}
+
+
+def _alike(texts: Sequence[_Text], random: Random) -> list[_Text]:
+    """Texts that belong together, set in one style, sentence by sentence."""
+    pieces = iter(typeset([piece for text in texts for piece in (text.prompt, *text.parts)], random))
+    return [
+        msgspec.structs.replace(text, prompt=next(pieces), parts=tuple(next(pieces) for _ in text.parts))
+        for text in texts
+    ]
+
+
+def _in_place(sentences: Sequence[str], author: Sequence[str]) -> tuple[bool, ...]:
+    """Of each sentence, whether it is the one that the author's next after the sentence before it would be."""
+    expected, found = 0, []
+    for sentence in sentences:
+        place = next((n for n in (*range(expected, len(author)), *range(expected)) if author[n] == sentence), None)
+        found.append(place == expected)
+        expected = expected if place is None else place + 1
+    return tuple(found)
+
+
+def _places(text: _Text) -> dict[str, list[list[Any]]]:
+    """The column of sentences' places: where in the text each ends, and whether it is in its own."""
+    ends = (len(joined(text.parts[:count], text.gaps)) for count in range(1, len(text.parts) + 1))
+    return {"places": [list(one) for one in zip(ends, text.in_place, strict=True)]} if text.in_place else {}
 
 
 def _mends(before: Sequence[str], after: Sequence[str], story: Story) -> bool:

@@ -58,8 +58,8 @@ class Beside(msgspec.Struct, frozen=True):
 class Story(msgspec.Struct, frozen=True):
     """A text in sentences, each after the gap before it, and the prompt it answers ("" where there is none).
 
-    `number` is the text's among all; its excerpts have it too. An excerpt that is shown under another prompt than its
-    text's keeps that as `whole_prompt`.
+    `number` is the text's among all, which its excerpts have too, `source` that of its source. An excerpt that is shown
+    under another prompt than its text's keeps that as `whole_prompt`.
     """
 
     number: int
@@ -68,6 +68,7 @@ class Story(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...]
     beside: Beside = Beside()
     whole_prompt: str | None = None
+    source: int = 0
 
     @property
     def origin(self) -> str:
@@ -144,13 +145,13 @@ def stories_of(sources: Sequence[TextFile]) -> Stories:
     """
     texts: list[Story] = []
     short: dict[str, int] = {}
-    for source in sources:
+    for number, source in enumerate(sources):
         for prompt, text, others in _read(source):
             parts, gaps = story_of(text)
             if len(parts) < FEWEST:
                 short[source.path] = short.get(source.path, 0) + 1
                 continue
-            texts.append(Story(len(texts), prompt.strip(), parts, gaps, others))
+            texts.append(Story(len(texts), prompt.strip(), parts, gaps, others, source=number))
     if not texts:
         raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: add others to [[sources]]")
     return Stories(tuple(texts), short)

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra train")
 
 import torch
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from adjudge.engine.adapters import attach, read_adapter
@@ -173,6 +174,55 @@ def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
     assert names[1].is_file()  # a recipe that cannot begin costs no earlier run
     with pytest.raises(AdjudgeError, match="a reward model is trained from the start"):
         preference_recipe(tmp_path / "reward", policy={"adapter": "x", "lora": {"rank": Lora().rank}})
+
+
+def test_the_lower_layers_of_an_adapter_may_be_left_as_they_are(tmp_path: Path) -> None:
+    first = train_direct(direct_recipe(tmp_path / "first"))
+    upper = laid_over_policy(recipe_on(tmp_path / "upper", first.folder.policy), first_layer=1)
+    with pytest.raises(Killed):
+        train_direct(upper, callbacks=[KillAfter(3)])
+    resumed = train_direct(upper, resume=True)
+    before, after = (load_file(run.folder.policy / "adapter_model.safetensors") for run in (first, resumed))
+    moved = {name for name, weights in before.items() if not torch.equal(weights, after[name])}
+    assert moved == {name for name in before if ".layers.1." in name}
+    with pytest.raises(AdjudgeError, match=r"has no layer 2: lower \[policy\] first_layer"):
+        train_direct(laid_over_policy(recipe_on(tmp_path / "none", first.folder.policy), first_layer=2))
+    with pytest.raises(AdjudgeError, match="name it with adapter"):
+        direct_recipe(tmp_path / "new", policy={"first_layer": 1})
+
+
+def laid_over_policy(recipe: DirectRecipe, **changes: Any) -> DirectRecipe:
+    return msgspec.structs.replace(recipe, policy=msgspec.structs.replace(recipe.policy, **changes))
+
+
+def test_where_sentences_stand_counts_as_much_as_the_recipe_says(tmp_path: Path) -> None:
+    text = "It rained. Ann ran — home.  She slept."
+    places = [[10, True], [26, False], [len(text), True]]
+    rows = [{**row, "response": text + row["response"], "places": places[: n % 4]} for n, row in enumerate(STORIES[:6])]
+    recipe = direct_recipe(tmp_path)
+    rated = rated_rows([Row("x", {**row, "together": row["prompt"]}) for row in rows], recipe.judge, recipe.scores)
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    kept: list[torch.Tensor] = []
+    opened.model.model.layers[0].register_forward_hook(lambda module, args, output: kept.append(output))
+    losses, odds = [], []
+    for share in (0.0, 0.7):
+        how = msgspec.structs.replace(recipe.optimiser, places=share)
+        task = SlotTask(recipe, opened, how, [(recipe.judge, rated, rated)])
+        kept.clear()
+        with torch.no_grad():
+            losses.append(float(task.loss(opened.model, batch := task.batch(task.train))))
+    labels = task.train[0].slots[0].labels
+    best, worst = (opened.model.lm_head.weight[label[0]] for label in (labels[-1], labels[0]))
+    for row, place, in_place in batch["sentences"].tolist():
+        logit = float(opened.model.model.norm(kept[0][row, place]) @ (best - worst))
+        odds.append(logit if in_place else -logit)
+    assert len(odds) > 4
+    assert losses[1] - losses[0] == pytest.approx(0.7 * fmean(math.log1p(math.exp(-one)) for one in odds), abs=1e-5)
+    for example in task.train:
+        for slot in example.slots:
+            for end, (token, _) in zip(places, slot.sentences, strict=False):
+                said = opened.tokenizer.decode(slot.tokens[: token + 1])
+                assert said.endswith(text[: end[0]]) or said.rstrip("dulpainfregt").endswith(text[: end[0]])
 
 
 def test_an_adapter_is_trained_in_float32_whether_new_gone_on_from_or_resumed(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import pytest
 
 from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.wire import item_of
+from adjudge.rewards.wire import Row, item_of
 from adjudge.training.evaluator.questions import WordingEngine, rated_rows, slots_of
 from adjudge.training.evaluator.split import read_split
 from tests.training.evaluator.rated import direct_recipe
@@ -31,6 +32,13 @@ def test_prompts_and_label_tokens_are_those_that_the_engine_asks(tmp_path: Path)
         [question] = judge.ask(item_of(row, 1))[0]
         assert [slot.tokens for slot in slots] == [engine.tokenizer.prompt(question.prompt)] and not shortened
         assert [ids for [ids] in slots[0].labels] == engine.label_ids(question.prompt, question.labels)
+
+
+def test_places_that_are_none_are_refused_by_row(tmp_path: Path) -> None:
+    recipe = direct_recipe(tmp_path)
+    row = Row("line 3", {"prompt": "p", "response": "r", "ratings": {"wit": 2}, "places": [[1, "yes"]]})
+    with pytest.raises(AdjudgeError, match=r'line 3: "places": .* write them as \[\[42, true\], \[97, false\]\]'):
+        rated_rows([row], recipe.judge, recipe.scores)
 
 
 def test_each_slot_of_a_pair_has_the_score_of_the_story_that_it_asks_about(tmp_path: Path) -> None:

@@ -198,3 +198,50 @@ def test_the_share_of_long_excerpts_is_of_texts_that_are_long_enough() -> None:
     rows = rows_of([*short, *long], 400, how, ASPECTS, "0").single
     better = [row.columns["response"].lower() for row in rows[::2]]
     assert 150 < sum("stood up" in text and text.count("number") > 4 for text in better) < 250
+
+
+def test_an_excerpt_may_be_made_worse_by_one_kind_of_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAME_SOURCE", 1)
+    stories = [
+        Story(n, f"p{n}", tuple(f"Number {m} of {n} sat down." for m in range(20)), (" ",) * 20, source=n % 2)
+        for n in range(12)
+    ]
+    how = Excerpts(pairs=0, hostile=1, alone=1, often=("drift", "dropped"), shortest=5, longest=6, long_to=9)
+    rows = rows_of(stories, 200, how, ASPECTS, "0")
+    assert set(rows.done) == {"drift", "dropped"} and min(rows.done.values()) > 100
+    sizes = [row.columns["response"].count(".") for row in rows.single[::2]]
+    assert 0.5 < fmean(size > 6 for size in sizes) < 0.95
+    for row in rows.single:
+        told = {int(text.split(" of ")[1].split()[0]) % 2 for text in row.columns["response"].split(".")[:-1]}
+        assert len(told) == 1
+    with pytest.raises(AdjudgeError, match="name those"):
+        Excerpts(alone=0.5)
+    short = [msgspec.structs.replace(story, sentences=story.sentences[:5]) for story in stories]
+    assert len(rows_of(short, 20, how, ASPECTS, "0").single) == 40
+
+
+def test_a_row_says_of_each_sentence_where_it_ends_and_whether_that_is_its_place() -> None:
+    author = tuple(f"Number {n} sat down." for n in range(12))
+    stories = [
+        Story(0, "p", author, ("\n",) * 12),
+        Story(1, "q", tuple(f"The {n} left." for n in range(9)), (" ",) * 9),
+    ]
+    known = 0
+    for row in rows_of(stories, 300, Excerpts(pairs=0, hostile=0.2), ASPECTS, "0").single:
+        text, before = row.columns["response"], 0
+        for end, _ in row.columns.get("places", ()):
+            assert text[before:end].strip() and (end == len(text) or text[end].isspace())
+            before = end
+        assert before in (0, len(text))
+        known += before > 0
+    assert 400 < known < 600
+
+    one, two, three, four = author[:4]
+    for told, kept in (
+        ((one, two, three, four), (True, True, True, True)),
+        ((one, three, four), (True, False, True)),
+        ((two, one, three, four), (False, False, False, True)),
+        ((one, "Other.", three, four), (True, False, False, True)),
+        ((one, two, two, three), (True, True, False, True)),
+    ):
+        assert module._in_place(told, author[:4]) == kept
