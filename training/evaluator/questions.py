@@ -87,7 +87,7 @@ class WordingEngine(AbsentEngine):
         if not (rated.places and text):
             return ()
         table = self._byte_table()
-        starts, data = table.starts.tolist(), table.data.numpy()
+        starts, data = table.starts.numpy(), table.data.numpy()
         pieces = [data[starts[token] : starts[token + 1]].tobytes() for token in tokens]
         begun = b"".join(pieces).rfind(text.encode("utf-8", "surrogatepass"))
         reached = list(accumulate(map(len, pieces)))

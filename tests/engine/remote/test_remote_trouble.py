@@ -278,6 +278,19 @@ def test_at_the_deadline_what_is_scored_stays_and_the_rest_abstains(
     assert all(found[place].reason == "timeout" for place in found if place not in done)
 
 
+def test_what_a_call_takes_to_prepare_is_part_of_its_time(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm", hangs)
+    now, slept = iter([100.0, 112.0]), list[float]()
+    remote.transport.clock = lambda: next(now, 112.0)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    remote.transport.sleep = sleep
+    assert [score.reason for score in remote.score(["a"], DIGITS, timeout=30)] == ["timeout"]
+    assert slept[0] == 18
+
+
 def test_texts_that_run_out_of_time_say_so(open_remote: Open, bell: threading.Event) -> None:
     remote, _ = open_remote("vllm", hangs)
     remote.transport.sleep = until(bell)
