@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from adjudge.engine.adapters import read_adapter
 from adjudge.engine.errors import ModelUnsupported
 
 WEIGHTS, CONFIG, ADAPTER = "model.safetensors", "adapter_config.json", "adapter_model.safetensors"
@@ -39,7 +40,7 @@ def merge(base: Path, adapter: Path, folder: Path) -> None:
 
 
 def average(adapter: Path, other: Path, share: float) -> None:
-    """Leave a share of another adapter's tensors in those of an adapter, which was trained on from it.
+    """Leave a share of another adapter's tensors in those of an adapter, both trained on from the same one.
 
     Weights half-way to what they were trained to often keep more of what they knew (arXiv 2109.01903).
     """
@@ -49,6 +50,24 @@ def average(adapter: Path, other: Path, share: float) -> None:
         for name, tensor in tensors.items()
     }
     save_file(mixed, adapter / ADAPTER)
+
+
+def check_alike(adapter: Path, other: Path) -> None:
+    """Raise ModelUnsupported where two adapters cannot be averaged, and ModelNotFound where one is not there."""
+    first, second = _form(adapter), _form(other)
+    if first != second:
+        differs = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+        raise ModelUnsupported(
+            f"the adapters in {adapter} and {other} differ in form (at {differs[0]}): average one with what it was"
+            " trained on from, or what was trained on from the same one"
+        )
+
+
+def _form(adapter: Path) -> dict[str, object]:
+    """What two adapters must have in common: their scale, and each tensor's shape."""
+    read = read_adapter(adapter)
+    shapes = {name: tuple(tensor.shape) for name, tensor in read.weights.items()}
+    return {"r": read.config.r, "lora_alpha": read.config.lora_alpha, **shapes}
 
 
 def half_precision(adapter: Path) -> None:

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from adjudge.engine.adapters import Base, write_base
 from adjudge.engine.aliases import ALIASES, HOUSE, bare
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import ModelCorrupt, ModelUnsupported
-from adjudge.engine.merging import ADAPTER, WEIGHTS, average, half_precision, merge
+from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported
+from adjudge.engine.merging import ADAPTER, CONFIG, WEIGHTS, average, check_alike, half_precision, merge
 from adjudge.engine.sources import open_source, resolve
 
 
@@ -65,6 +65,27 @@ def test_the_average_of_adapters_lies_between_them(saved: tuple[Path, Path], tmp
     average(tmp_path / "later", adapter, 0.25)
     after = load_file(tmp_path / "later" / ADAPTER)
     assert all(torch.allclose(after[name].float(), before[name].float() + 0.75, atol=0.02) for name in before)
+
+
+def test_adapters_of_different_forms_are_not_averaged(saved: tuple[Path, Path], tmp_path: Path) -> None:
+    _, adapter = saved
+    other = tmp_path / "other"
+    shutil.copytree(adapter, other)
+    check_alike(adapter, other)
+
+    config = json.loads((adapter / CONFIG).read_text())
+    (other / CONFIG).write_text(json.dumps({**config, "lora_alpha": 32}))
+    with pytest.raises(ModelUnsupported, match=r"adapter and .*other differ in form \(at lora_alpha\)"):
+        check_alike(adapter, other)
+
+    shutil.copy(adapter / CONFIG, other / CONFIG)
+    tensors = load_file(adapter / ADAPTER)
+    left_out = sorted(tensors)[0]
+    save_file({name: tensor for name, tensor in tensors.items() if name != left_out}, other / ADAPTER)
+    with pytest.raises(ModelUnsupported, match=left_out):
+        check_alike(adapter, other)
+    with pytest.raises(ModelNotFound, match="holds no adapter"):
+        check_alike(adapter, tmp_path / "nowhere")
 
 
 def test_an_adapter_of_another_base_is_refused_with_both_names(saved: tuple[Path, Path], tmp_path: Path) -> None:

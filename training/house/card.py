@@ -14,14 +14,15 @@ from adjudge.training.run import Run
 def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run: Run) -> str:
     """What the adapter is, what it was made of, and how it did on texts of unseen prompts, in Markdown."""
     licences = sorted({source.licence for source in recipe.sources})
-    whose = "the scores of what the run came to, not yet averaged with its beginning," if recipe.keep else "its scores"
+    whose = "the scores of what the run came to, not yet averaged," if recipe.keep else "its scores"
     measured = (
         ""
         if run.before is None or run.after is None
         else f"\nOn texts of held-out prompts, made worse in the same ways, the rank correlation of {whose} with the"
         f" known ones is {run.after:.3f} (before training {run.before:.3f}).\n"
     )
-    kept = f" {recipe.keep:.0%} of what it went on from is kept in its weights." if recipe.keep else ""
+    whom = "/".join(Path(recipe.keep_of).parts[-2:]) if recipe.keep_of else "what it went on from"
+    kept = f" {recipe.keep:.0%} of {whom} is kept in its weights." if recipe.keep else ""
     before = "" if recipe.policy.adapter is None else _before(Path(recipe.policy.adapter))
     taught = (
         "\nOf other texts, which stand beside some of them, it has learnt the scores that a teacher, no person, gave."

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
-from adjudge.engine.merging import average, half_precision
+from adjudge.engine.merging import average, check_alike, half_precision
 from adjudge.engine.sources import OpenModel
 from adjudge.rewards.aspects import aspects_of
 from adjudge.training.evaluator.direct import SlotTask
@@ -42,6 +42,8 @@ def train_house(
     card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the model
     is loaded.
     """
+    if recipe.kept is not None and recipe.policy.adapter is not None:
+        check_alike(Path(recipe.policy.adapter), recipe.kept)
     stories = stories_of(recipe.sources)
     for name, count in stories.short.items():
         status(f"{count} texts of {name} left out: too short to be made worse by degrees")
@@ -70,8 +72,8 @@ def train_house(
     if run.main:
         if recipe.policy.method == "lora":
             half_precision(folder.policy)
-            if recipe.keep and recipe.policy.adapter is not None:
-                average(folder.policy, Path(recipe.policy.adapter), recipe.keep)
+            if recipe.kept is not None:
+                average(folder.policy, recipe.kept, recipe.keep)
         text = card(recipe, [len(side) for side in sides], train.done, run)
         write_whole(folder.policy / "README.md", text.encode())
     return run

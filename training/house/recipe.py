@@ -90,10 +90,12 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train house` reads.
 
-    `keep` is the share of the adapter that a run goes on from in what it leaves, their weights' average; 0: none.
+    What a run leaves is averaged with the adapter in the folder `keep_of` (where that is not said: the one that it goes
+    on from), which has the share `keep` of it; 0: none.
     """
 
     keep: Share = 0.0
+    keep_of: str | None = None
     sources: tuple[TextSource, ...]
     excerpts: Excerpts = Excerpts()
     aspects: str | None = None
@@ -106,13 +108,21 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
             raise AdjudgeError('aspects is "ending" alone, which excerpts without an end lack: name others beside it')
         if self.keep and (self.policy.adapter is None or self.policy.method == "full"):
             raise AdjudgeError(
-                "keep is a share of the adapter to go on from: name one with [policy] adapter, or drop it"
+                "keep averages with the adapter to go on from: name one with [policy] adapter, or drop it"
             )
+        if self.keep_of is not None and not self.keep:
+            raise AdjudgeError("keep_of has no share in what the run leaves: write keep = 0.5 as well, or drop it")
         if self.excerpts.anchored and self.policy.adapter is None:
             raise AdjudgeError(
                 "[excerpts] anchored keeps what an adapter knows: name the one to go on from with [policy] adapter, or"
                 " drop it"
             )
+
+    @property
+    def kept(self) -> Path | None:
+        """The folder of the adapter that has the share `keep`."""
+        adapter = self.keep_of or self.policy.adapter
+        return Path(adapter) if self.keep and adapter is not None else None
 
     @property
     def asked(self) -> str | tuple[Aspect, ...]:
@@ -122,7 +132,8 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
     def placed(self, folder: Path) -> Self:
         """The same, its paths, which are relative to `folder`, made absolute."""
         sources = tuple(msgspec.structs.replace(one, path=beside(folder, one.path)) for one in self.sources)
-        return msgspec.structs.replace(super().placed(folder), sources=sources)
+        keep_of = None if self.keep_of is None else beside(folder, self.keep_of)
+        return msgspec.structs.replace(super().placed(folder), sources=sources, keep_of=keep_of)
 
 
 def read_house_recipe(

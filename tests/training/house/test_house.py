@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item, Pair
@@ -51,8 +51,12 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
     unknown = card_of(recipe(tmp_path, "further", policy={"adapter": str(tmp_path)}), [1, 1], {}, run)
     assert "Nothing is known of its texts" in unknown
 
-    with pytest.raises(AdjudgeError, match="keep is a share of the adapter to go on from"):
-        recipe(tmp_path, "none", keep=0.5)
+    for changes, message in (
+        ({"keep": 0.5}, "keep averages with the adapter to go on from"),
+        ({"policy": policy, "keep_of": "whole/policy"}, "keep_of has no share"),
+    ):
+        with pytest.raises(AdjudgeError, match=message):
+            recipe(tmp_path, "none", **changes)
     for excerpts, message in (
         ({"anchored": 1.0}, "set scored as well"),
         ({"anchored": 1, "scored": 1}, "name the one"),
@@ -61,9 +65,20 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
             recipe(tmp_path, "none", excerpts=excerpts)
     kept = train_house(recipe(tmp_path, "kept", policy=policy, keep=1.0))
     said = (kept.folder.policy / "README.md").read_text()
-    assert "100% of what it went on from" in said and "not yet averaged with its beginning, with the known" in said
+    assert "100% of what it went on from" in said and "not yet averaged, with the known" in said
     adapter = "policy/adapter_model.safetensors"
     assert (tmp_path / "kept" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
+
+    later = train_house(recipe(tmp_path, "later", policy=policy))
+    policy_later = {**policy, "adapter": str(later.folder.policy)}
+    other = train_house(recipe(tmp_path, "other", policy=policy_later, keep=1.0, keep_of="whole/policy"))
+    assert "100% of whole/policy is kept" in (other.folder.policy / "README.md").read_text()
+    assert (tmp_path / "later" / adapter).read_bytes() != (tmp_path / "whole" / adapter).read_bytes()
+    assert (tmp_path / "other" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
+    narrow = train_house(recipe(tmp_path, "narrow", policy={"model": "dummy:tiny-llama", "lora": {"rank": 2}}))
+    with pytest.raises(ModelUnsupported, match="differ in form"):
+        train_house(recipe(tmp_path, "never", policy=policy, keep=0.5, keep_of=str(narrow.folder.policy)))
+    assert not (tmp_path / "never").exists()
 
     engine = Engine(str(run.folder.start), adapter=run.folder.policy)
     assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None
@@ -85,8 +100,8 @@ def test_the_examples_are_recipes(path: Path) -> None:
     ours = [one for one in found.sources if "/house/" in one.path]
     assert ours and stories_of(ours).texts
     if found.policy.adapter is not None:
-        before = Path(found.policy.adapter)
-        assert before.name == "policy" and (RECIPES / f"{before.parent.name}.toml").is_file()
+        for before in (Path(found.policy.adapter), found.kept or Path(found.policy.adapter)):
+            assert before.name == "policy" and (RECIPES / f"{before.parent.name}.toml").is_file()
 
 
 def test_so_is_that_of_the_small_writer() -> None:
