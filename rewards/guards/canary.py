@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -141,6 +141,11 @@ class CanaryGuard(Guard):
         }
         self.first: CanaryMeasurement | None = None
         self.last: CanaryMeasurement | None = None
+
+    @property
+    def remembers(self) -> Mapping[str, Any]:
+        """The first measurement, and the last."""
+        return dict.fromkeys(("first", "last"), CanaryMeasurement | None)
 
     def probe(self, reward: Reward) -> None:
         """Score the canaries."""

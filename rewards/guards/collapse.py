@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,12 @@ class CollapseGuard(Guard):
             raise AdjudgeError("the collapse guard's reference has no two different finite scores: give the data's")
         self.scores: deque[tuple[float, ...]] = deque(maxlen=window)
         self.equal: deque[bool] = deque(maxlen=window)
+
+    @property
+    def remembers(self) -> Mapping[str, Any]:
+        """The groups in the window, and the first scores where those stand for the reference."""
+        seen = {"scores": list[tuple[float, ...]], "equal": list[bool]}
+        return seen if self.given else seen | {"reference": list[float]}
 
     def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
         """Take note of a step's groups and their rewards."""

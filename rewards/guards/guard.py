@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
@@ -47,6 +47,14 @@ class Guard(ABC):
     name: ClassVar[str]
     measures: ClassVar[tuple[str, ...]]
     limits: Mapping[str, float]
+
+    @property
+    def remembers(self) -> Mapping[str, Any]:
+        """Its attributes, with their types, that a run which is resumed goes on with: what it has seen, and no setting.
+
+        Plain data, or what msgspec makes of it. A deque keeps the longest that it was made with.
+        """
+        return {}
 
     def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
         """Take note of a step's groups and their rewards."""

@@ -82,7 +82,7 @@ class Guarded(Layer):
     the trainer to save what there is before it ends. Nothing else that happens in a guard, or in `on_metrics`, costs a
     reward: it is logged, and the rewards are returned.
     It pickles with its guards' state where the reward, the guards and `on_metrics` do. `state` alone is plain data:
-    keep it with a checkpoint and set it again; guards that are none of the standard ones begin anew then.
+    keep it with a checkpoint and set it again; a guard goes on with what it `remembers`.
     Raises AdjudgeError for a guard that is there twice or has a limit for no measure of its own, for a `stop_on` that
     is not there, and for a `form` without {text}.
     """
@@ -137,7 +137,13 @@ class Guarded(Layer):
     @property
     def state(self) -> GuardedState:
         """What is known by now."""
-        guards = {guard.name: memory_of(guard) for guard in self.guards}
+        guards: dict[str, dict[str, Any]] = {}
+
+        def keep(guard: Guard) -> None:
+            guards[guard.name] = memory_of(guard)
+
+        for guard in self.guards:
+            self._attempt(guard, "be kept", partial(keep, guard))
         return GuardedState(self.step, self._due, self.failed, tuple(sorted(self.over)), guards)
 
     @state.setter

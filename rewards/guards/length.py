@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
@@ -43,6 +44,11 @@ class LengthGuard(Guard):
         self.enough = enough
         self.limits = {"grip": checked_limit("the length guard's limit", limit)}
         self.groups: deque[Points] = deque(maxlen=window)
+
+    @property
+    def remembers(self) -> Mapping[str, Any]:
+        """The groups in the window."""
+        return {"groups": list[list[tuple[float, float]]]}
 
     def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
         """Take note of a step's groups and their rewards."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev, stdev
+from typing import Any
 
 import msgspec
 from scipy.special import stdtrit
@@ -116,6 +117,11 @@ class ProbeGuard(Guard):
         self.canaries = checked_canaries(canaries)
         self.limits = {"worst": checked_limit(f"the {self.name} guard's tolerance", tolerance)}
         self.effects: list[ProbeEffect] = []
+
+    @property
+    def remembers(self) -> Mapping[str, Any]:
+        """What the probes had an effect on."""
+        return {"effects": list[ProbeEffect]}
 
     def probe(self, reward: Reward) -> None:
         """Score the probes."""

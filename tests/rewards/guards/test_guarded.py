@@ -4,6 +4,7 @@ import logging
 import math
 import pickle
 import struct
+from collections import deque
 from collections.abc import Sequence
 from threading import Thread
 from typing import Any
@@ -305,6 +306,41 @@ def test_its_state_is_plain_and_another_goes_on_from_there() -> None:
     with pytest.raises(msgspec.ValidationError):
         again.state = msgspec.structs.replace(before, step=9, guards={"length": {"groups": []}})
     assert again.state == before
+
+
+class Seen(Dial):
+    """A user's own guard, which counts the groups of every step."""
+
+    name = "seen"
+
+    def __init__(self, kind: Any = list[int]) -> None:
+        super().__init__()
+        self.counts: Any = deque(maxlen=2)
+        self.kind = kind
+
+    @property
+    def remembers(self) -> dict[str, Any]:
+        return {"counts": self.kind}
+
+    def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
+        self.counts.append(len(groups))
+
+    def readings(self) -> dict[str, float]:
+        return {"turned": float(sum(self.counts))}
+
+
+def test_a_guard_of_ones_own_goes_on_with_what_it_remembers(caplog: pytest.LogCaptureFixture) -> None:
+    guarded, again = (Guarded(Made(), [Seen()]) for _ in range(2))
+    for groups in (GROUPS, GROUPS[:1]):
+        guarded.score_groups(groups)
+    again.state = msgspec.json.decode(msgspec.json.encode(guarded.state), type=GuardedState)
+    again.score_groups(GROUPS[:1])
+    assert again.metrics["guards/seen/turned"] == 2.0 and again.guards[0].counts.maxlen == 2
+
+    strange = Guarded(Made(), [Seen(), LengthGuard()])
+    strange.guards[0].counts = [object()]
+    assert list(strange.state.guards) == ["length"]
+    assert "the guard seen could not be kept" in caplog.text
 
 
 def test_one_that_does_not_raise_tells_its_trainer_what_tripped() -> None:
