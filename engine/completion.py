@@ -23,6 +23,7 @@ class Completion(msgspec.Struct, frozen=True):
     """A generated text: the `sample`-th for prompt number `prompt`.
 
     `token_ids` are all that were generated, the end token and those of a stop string included; `text` has neither.
+    `prompt_logprobs` are those of the prompt's tokens, where they were asked for: None for the first.
     """
 
     prompt: int
@@ -32,6 +33,7 @@ class Completion(msgspec.Struct, frozen=True):
     finish_reason: FinishReason
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_tokens: int = 0
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
 
     @property
     def logprob(self) -> float:

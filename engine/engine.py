@@ -29,6 +29,7 @@ from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.lent import Lent
+from adjudge.engine.prompt_reading import PromptReading, SpanReader, read_tokens
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
 from adjudge.engine.reward_head import RewardHead
@@ -223,9 +224,14 @@ class Engine(EngineFace):
             writer.room = min(writer.room, self.max_prompt_tokens - writer.prompt_tokens)
             if writer.room < 1:
                 writer.finish("too_long")
-            else:
-                call.asks(writer.tokens)
-                call.requests.append(writer)
+                continue
+            if sampling.prompt_logprobs is not None:
+                if writer.sample == 0:
+                    reading = PromptReading(writer.tokens, sampling.prompt_logprobs)
+                    call.requests += reading.spans(self.scheduler.max_batch_tokens)
+                writer.reading = reading
+            call.asks(writer.tokens)
+            call.requests.append(writer)
         return call
 
     def embed_call(self, prompts: Sequence[AnyPrompt]) -> Call:
@@ -386,6 +392,7 @@ class Engine(EngineFace):
         reads: list[tuple[int, ScoreJob, int]] = []
         writes: list[tuple[int, Writer]] = []
         embeds: list[tuple[int, HiddenReader]] = []
+        spans: list[tuple[int, SpanReader]] = []
         for row, (request, _) in enumerate(step.finished):
             if isinstance(request, Reader):
                 reads += [(row, job, number) for job, number in request.reads]
@@ -393,11 +400,16 @@ class Engine(EngineFace):
                 writes.append((row, request))
             elif isinstance(request, HiddenReader):
                 embeds.append((row, request))
+            elif isinstance(request, SpanReader):
+                spans.append((row, request))
         if reads:
             token_ids = [job.labels.reads[number].token_ids for _, job, number in reads]
             readings = self.runner.require_head().logprobs(hidden[[row for row, _, _ in reads]], token_ids)
             for (_, job, number), reading in zip(reads, readings, strict=True):
                 job.read(number, reading)
+        for few in _chunks(spans, ROWS_OF_LOGITS):
+            logits_NV = self.runner.require_head().vocabulary_logits(hidden[[row for row, _ in few]])
+            read_tokens([span for _, span in few], logits_NV)
         for some in _chunks(writes, ROWS_OF_LOGITS):
             logits_NV = self.runner.require_head().vocabulary_logits(hidden[[row for row, _ in some]])
             self.stats.tokens_written += write([writer for _, writer in some], logits_NV)

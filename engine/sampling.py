@@ -32,7 +32,8 @@ class Sampling(msgspec.Struct, frozen=True):
     relative to the most probable one. `repetition_penalty` above 1 makes tokens of the prompt and the answer less
     likely (Keskar et al. 2019). `stop` strings end the text before they appear in it. `seed` None draws fresh numbers.
     `n` answers are generated for a prompt. `allowed_token_ids` leaves no others. `logprobs` is how many alternatives to
-    report at each place. Log-probabilities are the model's own, before any of this. At most one of `json_schema` (a
+    report at each place; `prompt_logprobs`, where it is not None, the same for the prompt's own tokens, which are read
+    as well then. Log-probabilities are the model's own, before any of this. At most one of `json_schema` (a
     schema, or its text), `choices` and `regex` gives the text a form; one that is cut short ends with "length".
     """
 
@@ -47,6 +48,7 @@ class Sampling(msgspec.Struct, frozen=True):
     n: int = 1
     allowed_token_ids: tuple[int, ...] | None = None
     logprobs: int = 0
+    prompt_logprobs: int | None = None
     ignore_eos: bool = False
     json_schema: str | None = None
     choices: tuple[str, ...] | None = None
@@ -62,6 +64,11 @@ class Sampling(msgspec.Struct, frozen=True):
             ("repetition_penalty", 0.01 <= self.repetition_penalty <= 100, "between 0.01 and 100"),
             ("n", self.n >= 1, "at least 1"),
             ("logprobs", 0 <= self.logprobs <= MAX_ALTERNATIVES, f"between 0 and {MAX_ALTERNATIVES}"),
+            (
+                "prompt_logprobs",
+                0 <= (self.prompt_logprobs or 0) <= MAX_ALTERNATIVES,
+                f"between 0 and {MAX_ALTERNATIVES}, or None",
+            ),
         ):
             if not good:
                 raise PromptError(f"{name} is {getattr(self, name)}: give {what}")

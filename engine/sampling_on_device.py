@@ -22,6 +22,14 @@ def log_sums(logits_RV: torch.Tensor) -> torch.Tensor:
     return logits_RV.double().logsumexp(-1).float()
 
 
+def likeliest(logits_V: torch.Tensor, log_sum: torch.Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` most probable tokens of a row and their log-probabilities, `log_sum` being that of its logits."""
+    if not count:
+        return ()
+    best = logits_V.topk(count)
+    return tuple(zip(best.indices.tolist(), (best.values - log_sum).tolist(), strict=True))
+
+
 def choose_each(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> list[int]:
     """The next token of each row that has a wish, from the model's logits (float32).
 

@@ -97,10 +97,11 @@ class Scheduler:
 
     def complete(self, step: Step) -> None:
         """Let go of the answered requests that are done, and add the next token to the others."""
-        for request, _ in step.finished:
+        finished = list(dict.fromkeys(request for request, _ in step.finished))
+        for request in finished:
             if request.done:
                 self._leave(request, keep=True)
-        for request, _ in step.finished:
+        for request in finished:
             if not request.done:
                 self._grow(request)
 

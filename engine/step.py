@@ -13,7 +13,7 @@ from adjudge.kernels.paged_kv import PagedBatch, PagedSequence, to_device
 
 @dataclass(eq=False)
 class Request:
-    """A token sequence whose hidden state after the last token is wanted; `keep` of its tokens stay in the cache.
+    """A token sequence; `keep` of its tokens stay in the cache. The hidden states after its last `wanted` are wanted.
 
     While it is admitted, `leaf` is where its tokens end in the cache, and `own` the node of those it has added since.
     When it was first admitted, `missed` of its tokens were not in the cache; `overtaken` counts those that came later
@@ -23,6 +23,7 @@ class Request:
 
     tokens: Tokens
     keep: int
+    wanted: int = 1
     leaf: Node | None = None
     own: Node | None = None
     done: bool = True
@@ -65,7 +66,7 @@ class Step:
     sequences: list[PagedSequence] = field(default_factory=list)
     writes: list[tuple[int, int]] = field(default_factory=list)  # (row, slot)
     copies: list[tuple[int, int]] = field(default_factory=list)  # (slot computed earlier, slot)
-    finished: list[tuple[Request, int]] = field(default_factory=list)  # (request, its last token's row)
+    finished: list[tuple[Request, int]] = field(default_factory=list)  # (request, row of a token wanted), in order
     expired: list[Request] = field(default_factory=list)  # given up before this step
     _row_of_slot: dict[int, int] = field(default_factory=dict)
     _origin: dict[int, int] = field(default_factory=dict)  # a copied slot's source
@@ -88,16 +89,17 @@ class Step:
         node.computed += count
 
     def finish(self, request: Request, room: int) -> None:
-        """Note the row of the request's last token; one from an earlier step is computed again, if there is `room`."""
-        table = self.cache.table(request.end)
-        last = request.end.end - 1
-        row = self._row_of_slot.get(self._slot(table, last))
-        if row is None:
-            if not room:
-                return
-            row = self.size
-            self._append(request.tokens[last:], last, table)
-        self.finished.append((request, row))
+        """Note the rows of the tokens wanted; those of earlier steps are computed again, if there is `room`."""
+        table, end = self.cache.table(request.end), request.end.end
+        start = end - request.wanted
+        rows = [self._row_of_slot.get(self._slot(table, position)) for position in range(start, end)]
+        again = next((place for place in range(len(rows), 0, -1) if rows[place - 1] is None), 0)
+        if again > room:
+            return
+        if again:
+            rows[:again] = range(self.size, self.size + again)
+            self._append(request.tokens[start : start + again], start, table)
+        self.finished += [(request, row) for row in rows if row is not None]
 
     def batch(self, rows: int, device: torch.device) -> PagedBatch:
         """The attention kernel's view, padded to `rows`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -12,15 +13,19 @@ from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.grammar import Form, Grammars
 from adjudge.engine.growing_text import GrowingText
+from adjudge.engine.prompt_reading import PromptReading
 from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling, Wish, uniform
-from adjudge.engine.sampling_on_device import choose_each, log_sums
+from adjudge.engine.sampling_on_device import choose_each, likeliest, log_sums
 from adjudge.engine.step import Request
 
 
 @dataclass(eq=False, kw_only=True)
 class Writer(Request):
-    """A text being generated: the `sample`-th for prompt number `prompt` of its call, in at most `room` tokens."""
+    """A text being generated: the `sample`-th for prompt number `prompt` of its call, in at most `room` tokens.
+
+    With a `reading` of its prompt it is answered when that is complete as well.
+    """
 
     call: Call
     place: int
@@ -34,6 +39,7 @@ class Writer(Request):
     written: GrowingText
     form: Form | None
     """That of all texts of the call, until this one begins and has its own."""
+    reading: PromptReading | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
     text: str | None = None
 
@@ -94,7 +100,11 @@ class Writer(Request):
         completion = Completion(
             self.prompt, self.sample, self.text, ids, reason, tuple(self.logprobs), self.prompt_tokens
         )
-        self.call.answer(self.place, completion)
+        answer = partial(self.call.answer, self.place)
+        if self.reading is None:
+            answer(completion)
+        else:
+            self.reading.complete(completion, answer)
 
     def give_up(self) -> None:
         """Answer with what is written so far: the deadline has passed."""
@@ -120,16 +130,9 @@ def write(some: Sequence[Writer], logits_RV: torch.Tensor) -> int:
     tokens = choose_each(logits_RV, wishes)
     chosen_R = logits_RV[rows, tokens] - sums_R[rows]
     for row, token, logprob in zip(rows, tokens, chosen_R.tolist(), strict=True):
-        top = _likeliest(logits_RV[row], sums_R[row], some[row].sampling.logprobs)
+        top = likeliest(logits_RV[row], sums_R[row], some[row].sampling.logprobs)
         some[row].take(TokenLogprob(token, logprob, top))
     return len(rows)
-
-
-def _likeliest(logits_V: torch.Tensor, log_sum: torch.Tensor, count: int) -> tuple[tuple[int, float], ...]:
-    if not count:
-        return ()
-    best = logits_V.topk(count)
-    return tuple(zip(best.indices.tolist(), (best.values - log_sum).tolist(), strict=True))
 
 
 def writers(

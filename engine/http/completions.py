@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,24 +16,35 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from litestar.response import Stream
 
-from adjudge.engine.completion import FinishReason, TokenLogprob
+from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
+from adjudge.engine.face import AnyPrompt
+from adjudge.engine.http.errors import HttpError, blame
 from adjudge.engine.http.inputs import Given, prompts_of
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST, Offsets
 from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
 from adjudge.engine.http.texts import Delta, begin, stream
+from adjudge.engine.tokenizer import Tokenizer
 
 MAX_TOKENS = 16
 """OpenAI's own default."""
 
-ONLY: dict[str, tuple[Any, ...]] = {"echo": (False,), "suffix": ("",), "best_of": (1,)}
+Echo = tuple[AnyPrompt, Sequence[TokenLogprob | None]]
+"""A prompt, and what was read of its tokens."""
+
+MOST_READ = 1 << 20
+"""Log-probabilities of prompts' tokens in one answer, alternatives included: some 20 MB of it."""
+
+ONLY: dict[str, tuple[Any, ...]] = {"suffix": ("",), "best_of": (1,)}
 
 
 class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`prompt` is a text, token ids, or a list of one of the two; special-token strings in a text are plain characters.
 
     `logprobs` is how many alternatives to report for each token; with `return_tokens_as_token_ids` (vLLM's) tokens are
-    named token_id:N there, so that no two have one name.
+    named token_id:N there, so that no two have one name. With `echo` each text begins with its prompt, whose tokens'
+    log-probabilities are reported as well (null for the first, which has nothing before it); `max_tokens` may be 0
+    then, for the prompt alone.
     """
 
     prompt: Given
@@ -47,8 +59,8 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
     """For each token of a text its name, log-probability, alternatives and place, in characters."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -80,21 +92,50 @@ async def completions(
     """Continue prompts."""
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
+    if data.echo and data.stream:
+        raise HttpError(400, "echo and stream do not go together: leave one out", param="echo")
+    prompts = prompts_of(data.prompt, "prompt")
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:
         options["logprobs"] = data.logprobs
-    texts = await begin(service, request, prompts_of(data.prompt, "prompt"), data, options, field="prompt")
+    if data.echo and data.logprobs is not None:
+        options["prompt_logprobs"] = data.logprobs
+        await asyncio.to_thread(_check_read, service.engine.face.tokenizer, prompts, data)
+    alone = bool(data.echo) and options["max_tokens"] == 0
+    if alone:
+        options["max_tokens"] = 1  # what is written is left out
+    texts = await begin(service, request, prompts, data, options, field="prompt")
     wording = _Wording(service, data)
     if data.stream:
         usage = wording.usage if data.wants_usage else None
         tokens = data.logprobs is not None or bool(data.return_token_ids)
         return stream(texts, lambda delta: wording.response([delta]), usage, tokens=tokens)
     n = options.get("n", 1)
-    done = [
+    done = await service.unless_gone(request, texts.all())
+    if alone:
+        done = texts.completions = [_unwritten(completion) for completion in done]
+    deltas = [
         Delta(completion.prompt * n + completion.sample, completion.text, completion.logprobs, completion.finish_reason)
-        for completion in await service.unless_gone(request, texts.all())
+        for completion in done
     ]
-    return await asyncio.to_thread(wording.response, done, texts.usage)
+    echoes = [(prompts[completion.prompt], completion.prompt_logprobs) for completion in done] if data.echo else None
+    return await asyncio.to_thread(wording.response, deltas, texts.usage, echoes)
+
+
+def _check_read(tokenizer: Tokenizer, prompts: Sequence[AnyPrompt], body: CompletionRequest) -> None:
+    """Raise a 400 for more numbers about the prompts' tokens than one answer may have."""
+    with blame("prompt"):
+        tokens = sum(len(tokenizer.prompt(prompt)) for prompt in prompts)
+    if (count := tokens * max(1, body.n or 1) * (1 + max(0, body.logprobs or 0))) > MOST_READ:
+        raise HttpError(
+            400, f"echo would have {count} numbers in the answer: ask for {MOST_READ} at most at once", param="echo"
+        )
+
+
+def _unwritten(completion: Completion) -> Completion:
+    """The same as if nothing had been written."""
+    reason: FinishReason = "length" if completion.finish_reason == "stop" else completion.finish_reason
+    return msgspec.structs.replace(completion, text="", token_ids=(), logprobs=(), finish_reason=reason)
 
 
 class _Wording:
@@ -102,38 +143,57 @@ class _Wording:
 
     def __init__(self, service: Service, body: CompletionRequest) -> None:
         self._body, self._model = body, service.model
-        self._spelling = service.spelling
+        self._spelling, self._tokenizer = service.spelling, service.engine.face.tokenizer
         self._id, self._created = f"cmpl-{uuid.uuid4().hex}", int(time.time())
         self._offsets: dict[int, Offsets] = defaultdict(lambda: Offsets(self._spelling))
 
-    def response(self, deltas: Sequence[Delta], usage: Usage | None = None) -> CompletionResponse:
-        choices = [
-            CompletionChoice(
-                delta.place,
-                delta.text,
-                delta.finish_reason,
-                None if self._body.logprobs is None else self._logprobs(delta.place, delta.tokens),
-                [token.token_id for token in delta.tokens] if self._body.return_token_ids else None,
-            )
-            for delta in deltas
-        ]
+    def response(
+        self, deltas: Sequence[Delta], usage: Usage | None = None, echoes: Sequence[Echo] | None = None
+    ) -> CompletionResponse:
+        """One answer, in which each text begins with its prompt where there are `echoes`."""
+        some: Sequence[Echo | None] = [None] * len(deltas) if echoes is None else echoes
+        choices = [self._choice(delta, echo) for delta, echo in zip(deltas, some, strict=True)]
         return CompletionResponse(self._id, self._model, self._created, choices, usage)
+
+    def _choice(self, delta: Delta, echo: Echo | None) -> CompletionChoice:
+        ids = [token.token_id for token in delta.tokens] if self._body.return_token_ids else None
+        text, tokens = delta.text, delta.tokens
+        if echo is not None:
+            prompt, read = self._echoed(delta.place, *echo)
+            text, tokens = prompt + text, [*read, *tokens]
+        logprobs = None if self._body.logprobs is None else self._logprobs(delta.place, tokens)
+        return CompletionChoice(delta.place, text, delta.finish_reason, logprobs, ids)
 
     def usage(self, usage: Usage) -> CompletionResponse:
         return self.response([], usage)
+
+    def _echoed(
+        self, place: int, prompt: AnyPrompt, read: Sequence[TokenLogprob | None]
+    ) -> tuple[str, list[TokenLogprob]]:
+        """A prompt's text and what was read of its tokens; the first has no number. It goes where its text begins."""
+        tokens = self._tokenizer.prompt(prompt)
+        text = prompt if isinstance(prompt, str) else self._tokenizer.decode(tokens)
+        self._offsets[place] = Offsets(self._spelling, before=tokens, text=text)
+        return text, [one or TokenLogprob(token, math.nan) for token, one in zip(tokens, read, strict=bool(read))]
 
     def _logprobs(self, place: int, tokens: Sequence[TokenLogprob]) -> CompletionLogprobs:
         name = "token_id:{}".format if self._body.return_tokens_as_token_ids else self._spelling.name
         offsets = self._offsets[place]
         return CompletionLogprobs(
             [name(token.token_id) for token in tokens],
-            [max(token.logprob, LEAST) for token in tokens],
-            [{name(one): max(value, LEAST) for one, value in _alternatives(token)} for token in tokens],
+            [_number(token.logprob) for token in tokens],
+            [_alternatives(token, name) for token in tokens],
             [offsets.next(token.token_id) for token in tokens],
         )
 
 
-def _alternatives(token: TokenLogprob) -> tuple[tuple[int, float], ...]:
-    """The likeliest tokens at its place, and the token itself where it is none of them."""
-    among = token.token_id in dict(token.top)
-    return token.top if among else (*token.top, (token.token_id, token.logprob))
+def _number(logprob: float) -> float | None:
+    return None if math.isnan(logprob) else max(logprob, LEAST)
+
+
+def _alternatives(token: TokenLogprob, name: Callable[[int], str]) -> dict[str, float] | None:
+    """The likeliest tokens at its place, and the token itself where it is none of them; None where it has no number."""
+    if math.isnan(token.logprob):
+        return None
+    some = token.top if token.token_id in dict(token.top) else (*token.top, (token.token_id, token.logprob))
+    return {name(one): max(value, LEAST) for one, value in some}

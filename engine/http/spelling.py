@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 from adjudge.engine.errors import ModelUnsupported
@@ -49,15 +50,19 @@ class Spelling:
 
 
 class Offsets:
-    """Where in a text each of its tokens begins, in characters, as the tokens come."""
+    """Where in a text each of its tokens begins, in characters, as the tokens come.
 
-    def __init__(self, spelling: Spelling) -> None:
+    What its first tokens, those of a `text`, spell `before` it (a mark of its beginning) is none of it.
+    """
+
+    def __init__(self, spelling: Spelling, before: Sequence[int] = (), text: str = "") -> None:
         self._spelling = spelling
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._place = 0
+        spelt = b"".join(map(spelling.raw, before)).decode("utf-8", "replace")
+        self._place = len(text) - len(spelt)
 
     def next(self, token: int) -> int:
         """The place of the next token."""
         place = self._place
         self._place += len(self._decoder.decode(self._spelling.raw(token)))
-        return place
+        return max(0, place)

@@ -167,7 +167,7 @@ class VllmProtocol(OpenAIProtocol):
     """
 
     kind = "vllm"
-    fields = frozenset(Sampling.__struct_fields__)
+    fields = frozenset(Sampling.__struct_fields__) - {"prompt_logprobs"}
 
     def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
         """The chosen tokens' log-probabilities where the server can, else the most probable ones."""

@@ -83,7 +83,7 @@ class Protocol(ABC):
     reads_at_once: ClassVar[int] = 1
     written_per_read: ClassVar[int] = 1
     margin: ClassVar[int] = 0
-    fields: ClassVar[frozenset[str]] = frozenset(Sampling.__struct_fields__)
+    fields: ClassVar[frozenset[str]] = frozenset(Sampling.__struct_fields__) - {"prompt_logprobs"}
     score_path: ClassVar[str]
     text_path: ClassVar[str]
 
@@ -136,7 +136,8 @@ class Protocol(ABC):
             given.discard("seed")  # nothing is drawn
         for name in sorted(given - {"max_tokens"}):
             if name not in self.fields:
-                raise RemoteError(f"{name}: {self.kind} servers do not honour it; leave it out, or use `adjudge serve`")
+                instead = "open the model here" if name == "prompt_logprobs" else "use `adjudge serve`"
+                raise RemoteError(f"{name}: {self.kind} servers do not honour it; leave it out, or {instead}")
 
 
 def hurry(priority: int) -> dict[str, int]:

@@ -56,7 +56,7 @@ class SglangProtocol(Protocol):
 
     kind: ClassVar[str] = "sglang"
     margin = 1
-    fields = frozenset(Sampling.__struct_fields__) - {"seed", "allowed_token_ids"}
+    fields = frozenset(Sampling.__struct_fields__) - {"seed", "allowed_token_ids", "prompt_logprobs"}
     score_path = "/generate"
     text_path = "/generate"
 

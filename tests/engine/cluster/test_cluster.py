@@ -67,7 +67,7 @@ def test_scores_and_texts_are_those_of_one_engine_to_the_bit(cluster: ClusterEng
     assert cluster.score(PROMPTS, NUMBERS) == alone.score(PROMPTS, NUMBERS)
     sets = [["yes", "no"], ["A", "B", "C"]] * 20
     assert cluster.score(PROMPTS, sets) == alone.score(PROMPTS, sets)
-    how: dict[str, Any] = {"n": 2, "max_tokens": 6, "temperature": 0.9, "logprobs": 2}
+    how: dict[str, Any] = {"n": 2, "max_tokens": 6, "temperature": 0.9, "logprobs": 2, "prompt_logprobs": 1}
     assert cluster.generate(PROMPTS, **how) == alone.generate(PROMPTS, **how)  # the seeds are drawn alike
     assert cluster.generate(PROMPTS[:9], seeds=range(9), **how) == alone.generate(PROMPTS[:9], seeds=range(9), **how)
     form: dict[str, Any] = {

@@ -121,6 +121,45 @@ def test_among_the_alternatives_is_always_the_token_itself(site: Served, client:
     assert unlikely
 
 
+def test_an_echo_has_the_prompt_and_its_log_probabilities(site: Served, client: openai.OpenAI) -> None:
+    prompts = ["once é", "b"]
+    expected = own(site, prompts, n=2, logprobs=1, prompt_logprobs=1, **HOW)
+    answer = client.completions.create(
+        model=MODEL, prompt=prompts, n=2, logprobs=1, echo=True, extra_body={"return_token_ids": True}, **HOW
+    )
+    for choice, completion in zip(answer.choices, expected, strict=True):
+        prompt, listed = prompts[completion.prompt], choice.logprobs
+        assert choice.text == prompt + completion.text and tuple(choice.token_ids) == completion.token_ids
+        assert listed is not None and listed.tokens and listed.token_logprobs and listed.text_offset
+        read = [one and one.logprob for one in (*completion.prompt_logprobs, *completion.logprobs)]
+        assert listed.token_logprobs == read and read[0] is None
+        places = {"once é": [0, 1, 2, 3, 4, 5, 5, 6], "b": [0, 1]}[prompt]  # a token is a byte here
+        assert listed.text_offset[: len(places)] == places
+        assert listed.top_logprobs is not None and listed.top_logprobs[0] is None
+        for name, value, top in zip(listed.tokens[1:], listed.token_logprobs[1:], listed.top_logprobs[1:], strict=True):
+            assert top[name] == value and len(top) <= 2
+    assert answer.usage is not None and answer.usage.prompt_tokens == 8
+
+
+def test_an_echo_of_the_prompt_alone_adds_up_to_the_score_of_its_end(site: Served, client: openai.OpenAI) -> None:
+    before, end = [260, 5, 9], [17, 30]
+    body: dict[str, Any] = {"model": MODEL, "prompt": [[*before, *end]], "echo": True, "logprobs": 0}
+    for max_tokens in (0, 1):
+        answer = client.completions.create(max_tokens=max_tokens, **body)
+        [choice], usage = answer.choices, answer.usage
+        assert usage is not None and usage.completion_tokens == max_tokens and choice.logprobs is not None
+        values = choice.logprobs.token_logprobs or []
+        assert len(values) == 5 + max_tokens and choice.finish_reason == "length"
+        whole = sum(values[3:5])
+        [reading] = site.post("/v1/score", {"query": before, "items": [[]], "label_token_ids": [17]}).json()["results"]
+        [then] = site.post("/v1/score", {"query": [*before, 17], "items": [[]], "label_token_ids": [30]}).json()[
+            "results"
+        ]
+        assert whole == pytest.approx(reading["full_logprobs"][0] + then["full_logprobs"][0], abs=1e-5)
+    plain = client.completions.create(model=MODEL, prompt=["once", [1, 2]][0], echo=True, max_tokens=0)
+    assert plain.choices[0].text == "once" and plain.choices[0].logprobs is None
+
+
 def test_engine_options_reach_the_engine(site: Served) -> None:
     def text(**options: object) -> str:
         response = site.post("/v1/completions", {"prompt": "once", "max_tokens": 40, **options})

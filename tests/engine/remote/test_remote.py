@@ -280,6 +280,10 @@ def test_sglang_writes_choices_as_a_regular_expression(open_remote: Open) -> Non
         ("sglang", {"seeds": [3]}, "seed"),
         ("sglang", {"allowed_token_ids": (1,)}, "allowed_token_ids"),
         ("sglang", {"logprobs": 2, "temperature": 0.7}, "logprobs"),
+        ("openai", {"prompt_logprobs": 0}, "prompt_logprobs"),
+        ("vllm", {"prompt_logprobs": 0}, "prompt_logprobs"),
+        ("sglang", {"prompt_logprobs": 0}, "prompt_logprobs"),
+        ("adjudge", {"prompt_logprobs": 0}, "prompt_logprobs"),
     ],
 )
 def test_what_a_server_would_ignore_is_refused_before_anything_is_sent(

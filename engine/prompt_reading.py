@@ -1,0 +1,97 @@
+"""Requests that read how likely a prompt's own tokens are, each given those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import torch
+
+from adjudge.engine.completion import Completion, TokenLogprob
+from adjudge.engine.radix import Tokens
+from adjudge.engine.sampling_on_device import likeliest, log_sums
+from adjudge.engine.step import Request
+
+SPAN = 256
+"""Tokens that are read at once at most. In a long cached prompt all of them are computed again for it, in one step."""
+
+
+@dataclass(eq=False)
+class PromptReading:
+    """What has been read of a prompt's tokens, each with its `count` likeliest, and the texts that wait for the rest.
+
+    The first token has none before it and is not read.
+    """
+
+    tokens: Tokens
+    count: int
+    given_up: bool = False
+    _found: list[TokenLogprob | None] = field(init=False)
+    _left: int = field(init=False)
+    _waiting: list[tuple[Completion, Callable[[Completion], None]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._found = [None] * len(self.tokens)
+        self._left = len(self.tokens) - 1
+
+    def spans(self, room: int) -> Iterator[SpanReader]:
+        """The requests that read it, for steps of `room` tokens."""
+        size = max(1, min(SPAN, room // 4))  # a whole step would never be free while others write
+        last = len(self.tokens) - 1
+        for start in range(0, last, size):
+            end = min(start + size, last)
+            yield SpanReader(self.tokens[:end], keep=end, wanted=end - start, reading=self)
+
+    def put(self, place: int, read: TokenLogprob) -> None:
+        """Note what the token at a place is like, and answer once all are there."""
+        self._found[place] = read
+        self._left -= 1
+        self._answer()
+
+    def give_up(self) -> None:
+        """Have the texts that wait end with "timeout"."""
+        self.given_up = True
+        self._answer()
+
+    def complete(self, completion: Completion, answer: Callable[[Completion], None]) -> None:
+        """Answer with a text and its prompt's reading, once that is there."""
+        self._waiting.append((completion, answer))
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._left and not self.given_up:
+            return
+        read = () if self._left else tuple(self._found)
+        reason = {"finish_reason": "timeout"} if self._left else {}
+        for completion, answer in self._waiting:
+            answer(msgspec.structs.replace(completion, prompt_logprobs=read, **reason))
+        self._waiting.clear()
+
+
+@dataclass(eq=False, kw_only=True)
+class SpanReader(Request):
+    """The first tokens of a prompt; after each of the last `wanted` of them the next one is read, in order."""
+
+    reading: PromptReading
+    read: int = 0
+
+    def next_place(self) -> int:
+        """Where the next token that is read stands in the prompt."""
+        self.read += 1
+        return len(self.tokens) - self.wanted + self.read
+
+    def give_up(self) -> None:
+        """Answer that the deadline has passed."""
+        self.reading.give_up()
+
+
+def read_tokens(some: Sequence[SpanReader], logits_RV: torch.Tensor) -> None:
+    """Note what the next token of each one's prompt is like, from its row of the model's logits (float32)."""
+    sums_R = log_sums(logits_RV)
+    places = [span.next_place() for span in some]
+    tokens = [span.reading.tokens[place] for span, place in zip(some, places, strict=True)]
+    chosen_R = logits_RV[range(len(some)), tokens] - sums_R
+    for row, (span, place, token, logprob) in enumerate(zip(some, places, tokens, chosen_R.tolist(), strict=True)):
+        top = likeliest(logits_RV[row], sums_R[row], span.reading.count)
+        span.reading.put(place, TokenLogprob(token, logprob, top))
