@@ -30,7 +30,7 @@ AnyLabels = Labels | LabelSet | Sequence[str]
 class Stats(msgspec.Struct):
     """Counters since the engine opened. `prompt_tokens` is what one prompt at a time would have computed.
 
-    `tokens_written` are those of texts, which only an engine in this process counts.
+    `tokens_written` are those of texts; all but each text's last are among `tokens_computed` as well.
     """
 
     prompts: int = 0

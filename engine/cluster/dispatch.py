@@ -264,6 +264,7 @@ class Dispatcher:
             self._counters[lane] = message.counters
             self.stats.steps = int(self.total("steps"))
             self.stats.tokens_computed = int(self.total("tokens_computed"))
+            self.stats.tokens_written = int(self.total("tokens_written"))
             return
         for event in message:
             assert not isinstance(event, BaseException)

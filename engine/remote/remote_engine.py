@@ -176,7 +176,9 @@ class RemoteEngine(EngineFace):
             else:
                 call.asks(tokens)
                 questions.append(question)
-        yield from self._asker.answers(call, questions, timeout)
+        for at, completion in self._asker.answers(call, questions, timeout):
+            self.stats.tokens_written += len(completion.token_ids)
+            yield at, completion
 
     def embed_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None

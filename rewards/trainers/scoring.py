@@ -33,9 +33,9 @@ _log = logging.getLogger("adjudge")
 class Scored(msgspec.Struct, frozen=True):
     """The groups' rewards, in order, and how long they took.
 
-    With the tokens that the reward's engines computed for them, and that sharing saved, and with the `metrics` that a
-    reward keeps of itself (its guards' readings). Engines do not count apart what they write: of judges that write
-    `tokens_saved` is the least that it can have been.
+    With the tokens that the reward's engines computed for them, and those of prompts that sharing saved (of a judge
+    that writes up to one too many for each text), and with the `metrics` that a reward keeps of itself (its guards'
+    readings).
     """
 
     rewards: list[GroupReward]
@@ -91,8 +91,8 @@ class Scorer:
         before = _tokens(self.reward)
         rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), probe))
         after = _tokens(self.reward)
-        computed, asked = (now - then for now, then in zip(after, before, strict=True))
-        saved = max(0, asked - computed)
+        computed, asked, written = (now - then for now, then in zip(after, before, strict=True))
+        saved = max(0, asked - max(0, computed - written))
         return Scored(rewards, time.monotonic() - began, computed, saved, metrics_of(self.reward))
 
     def layered(self, groups: Sequence[Group], scored: Scored) -> Scored:
@@ -251,7 +251,9 @@ def _abstaining(group: Group, why: Reason) -> GroupReward:
     return GroupReward((None,) * count, (why,) * count)
 
 
-def _tokens(reward: Reward) -> tuple[int, int]:
-    """Tokens computed and asked for so far, of the reward's engines, each counted once though parts share it."""
+def _tokens(reward: Reward) -> tuple[int, int, int]:
+    """Tokens computed, asked for and written so far, of the reward's engines, each counted once though parts share it."""
     stats = [engine.stats for engine in {id(engine): engine for engine in reward.engines}.values()]
-    return sum(one.tokens_computed for one in stats), sum(one.prompt_tokens for one in stats)
+    names = ("tokens_computed", "prompt_tokens", "tokens_written")
+    computed, asked, written = (sum(getattr(one, name) for one in stats) for name in names)
+    return computed, asked, written

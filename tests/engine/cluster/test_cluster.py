@@ -80,6 +80,7 @@ def test_scores_and_texts_are_those_of_one_engine_to_the_bit(cluster: ClusterEng
     assert cluster.generate(too_long, max_tokens=3) == alone.generate(too_long, max_tokens=3)
     assert (cluster.stats.prompts, cluster.stats.prompt_tokens) == (alone.stats.prompts, alone.stats.prompt_tokens)
     assert 0 < cluster.stats.tokens_computed < cluster.stats.prompt_tokens
+    assert cluster.stats.tokens_written == alone.stats.tokens_written > 0
     assert all(inside(cluster, replica, lambda it: it._engine.engine.stats.steps) for replica in (0, 1))
 
 

@@ -354,6 +354,8 @@ def test_statistics_count_what_was_asked_and_what_was_computed(open_remote: Open
     prompts = [[1] * 40 + [n] for n in range(5)]
     remote.score(prompts, DIGITS)
     assert (remote.stats.prompts, remote.stats.prompt_tokens, remote.stats.tokens_computed) == (5, 205, 45)
+    texts = remote.generate(prompts, max_tokens=6, ignore_eos=True)
+    assert remote.stats.tokens_written == sum(len(text.token_ids) for text in texts) == 30
 
 
 @pytest.mark.parametrize(

@@ -353,12 +353,13 @@ def test_what_a_judge_writes_is_not_taken_from_what_sharing_saved() -> None:
         engines = property(lambda self: (self,))  # type: ignore[assignment]
 
         def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-            self.stats.prompt_tokens += 10
+            self.stats.prompt_tokens += 50
             self.stats.tokens_computed += 10 + 90
+            self.stats.tokens_written += 90
             return super().score_groups(groups)
 
     scored = Scorer(Writes()).score(GROUPS[:1])
-    assert (scored.tokens_computed, scored.tokens_saved) == (100, 0)
+    assert (scored.tokens_computed, scored.tokens_saved) == (100, 40)
 
 
 def test_the_tokens_of_the_rewards_engine_are_counted_from_its_first_call_on() -> None:
