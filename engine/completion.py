@@ -23,7 +23,8 @@ class Completion(msgspec.Struct, frozen=True):
     """A generated text: the `sample`-th for prompt number `prompt`.
 
     `token_ids` are all that were generated, the end token and those of a stop string included; `text` has neither.
-    `prompt_logprobs` are those of the prompt's tokens, where they were asked for: None for the first.
+    `prompt_logprobs` are those of the prompt's tokens, where they were asked for: None for the first, and () for a
+    prompt that was "too_long" or not read before its "timeout".
     """
 
     prompt: int

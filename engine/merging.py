@@ -64,10 +64,11 @@ def check_alike(adapter: Path, other: Path) -> None:
 
 
 def _form(adapter: Path) -> dict[str, object]:
-    """What two adapters must have in common: their scale, and each tensor's shape."""
+    """What two adapters must have in common: how they are scaled, and each tensor's shape."""
     read = read_adapter(adapter)
     shapes = {name: tuple(tensor.shape) for name, tensor in read.weights.items()}
-    return {"r": read.config.r, "lora_alpha": read.config.lora_alpha, **shapes}
+    scales = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
+    return {name: getattr(read.config, name) for name in scales} | shapes
 
 
 def half_precision(adapter: Path) -> None:

@@ -13,8 +13,8 @@ from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling_on_device import likeliest, log_sums
 from adjudge.engine.step import Request
 
-SPAN = 256
-"""Tokens that are read at once at most. In a long cached prompt all of them are computed again for it, in one step."""
+SPAN, MOST_SPANS = 256, 64
+"""Tokens that are read at once; more where a prompt had more such spans, each of which is a request of its own."""
 
 
 @dataclass(eq=False)
@@ -37,8 +37,8 @@ class PromptReading:
 
     def spans(self, room: int) -> Iterator[SpanReader]:
         """The requests that read it, for steps of `room` tokens."""
-        size = max(1, min(SPAN, room // 4))  # a whole step would never be free while others write
         last = len(self.tokens) - 1
+        size = max(1, min(room // 4, max(SPAN, last // MOST_SPANS)))  # a whole step is not free while others write
         for start in range(0, last, size):
             end = min(start + size, last)
             yield SpanReader(self.tokens[:end], keep=end, wanted=end - start, reading=self)
@@ -76,6 +76,11 @@ class SpanReader(Request):
     reading: PromptReading
     read: int = 0
 
+    @property
+    def missed_of_prompt(self) -> int:
+        """At least what it reads, which is computed for it even if it stands in the cache."""
+        return max(super().missed_of_prompt, self.wanted)
+
     def next_place(self) -> int:
         """Where the next token that is read stands in the prompt."""
         self.read += 1
@@ -92,6 +97,6 @@ def read_tokens(some: Sequence[SpanReader], logits_RV: torch.Tensor) -> None:
     places = [span.next_place() for span in some]
     tokens = [span.reading.tokens[place] for span, place in zip(some, places, strict=True)]
     chosen_R = logits_RV[range(len(some)), tokens] - sums_R
-    for row, (span, place, token, logprob) in enumerate(zip(some, places, tokens, chosen_R.tolist(), strict=True)):
-        top = likeliest(logits_RV[row], sums_R[row], span.reading.count)
+    tops = likeliest(logits_RV, sums_R, [span.reading.count for span in some])
+    for span, place, token, logprob, top in zip(some, places, tokens, chosen_R.tolist(), tops, strict=True):
         span.reading.put(place, TokenLogprob(token, logprob, top))

@@ -33,8 +33,9 @@ class Sampling(msgspec.Struct, frozen=True):
     likely (Keskar et al. 2019). `stop` strings end the text before they appear in it. `seed` None draws fresh numbers.
     `n` answers are generated for a prompt. `allowed_token_ids` leaves no others. `logprobs` is how many alternatives to
     report at each place; `prompt_logprobs`, where it is not None, the same for the prompt's own tokens, which are read
-    as well then. Log-probabilities are the model's own, before any of this. At most one of `json_schema` (a
-    schema, or its text), `choices` and `regex` gives the text a form; one that is cut short ends with "length".
+    as well then, and computed for it though they stand in the cache. Log-probabilities are the model's own, before any
+    of this. At most one of `json_schema` (a schema, or its text), `choices` and `regex` gives the text a form; one that
+    is cut short ends with "length".
     """
 
     max_tokens: int = 256

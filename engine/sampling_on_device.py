@@ -8,7 +8,7 @@ lost in what is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -22,12 +22,18 @@ def log_sums(logits_RV: torch.Tensor) -> torch.Tensor:
     return logits_RV.double().logsumexp(-1).float()
 
 
-def likeliest(logits_V: torch.Tensor, log_sum: torch.Tensor, count: int) -> tuple[tuple[int, float], ...]:
-    """The `count` most probable tokens of a row and their log-probabilities, `log_sum` being that of its logits."""
-    if not count:
-        return ()
-    best = logits_V.topk(count)
-    return tuple(zip(best.indices.tolist(), (best.values - log_sum).tolist(), strict=True))
+def likeliest(
+    logits_RV: torch.Tensor, sums_R: torch.Tensor, counts: Sequence[int]
+) -> list[tuple[tuple[int, float], ...]]:
+    """The most probable tokens of each row, as many as are asked for, and their log-probabilities."""
+    found: list[tuple[tuple[int, float], ...]] = [()] * len(counts)
+    for count in set(counts) - {0}:
+        rows = [row for row, asked in enumerate(counts) if asked == count]
+        best = logits_RV[rows].topk(count)
+        logprobs = (best.values - sums_R[rows].unsqueeze(1)).tolist()
+        for row, tokens, values in zip(rows, best.indices.tolist(), logprobs, strict=True):
+            found[row] = tuple(zip(tokens, values, strict=True))
+    return found
 
 
 def choose_each(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> list[int]:

@@ -83,7 +83,7 @@ class Scheduler:
     def schedule(self) -> Step:
         """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones."""
         step = Step(self.cache, expired=self._expire())
-        for request in sorted(self.running, key=lambda request: (request.own is None, *_rank(request))):
+        for request in sorted(self.running, key=_turn):
             self._advance(request, step)
         while self._waiting and step.size < self.max_batch_tokens:
             request, first = self._next()
@@ -195,6 +195,11 @@ class Scheduler:
             if node.missing:
                 return
         step.finish(request, self.max_batch_tokens - step.size)
+
+
+def _turn(request: Request) -> tuple[bool, int, int]:
+    """First those that go on, and those that are computed and want no more than their answer; by rank."""
+    return request.own is None and request.end.missing > 0, *_rank(request)
 
 
 def _rank(request: Request) -> tuple[int, int]:

@@ -129,9 +129,9 @@ def write(some: Sequence[Writer], logits_RV: torch.Tensor) -> int:
     rows = list(wishes)
     tokens = choose_each(logits_RV, wishes)
     chosen_R = logits_RV[rows, tokens] - sums_R[rows]
+    tops = likeliest(logits_RV, sums_R, [writer.sampling.logprobs for writer in some])
     for row, token, logprob in zip(rows, tokens, chosen_R.tolist(), strict=True):
-        top = likeliest(logits_RV[row], sums_R[row], some[row].sampling.logprobs)
-        some[row].take(TokenLogprob(token, logprob, top))
+        some[row].take(TokenLogprob(token, logprob, tops[row]))
     return len(rows)
 
 

@@ -17,23 +17,19 @@ from litestar.params import JSONBody
 from litestar.response import Stream
 
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
-from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError, blame
+from adjudge.engine.http.echo import Echo, check_read, echoes_of
+from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.inputs import Given, prompts_of
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST, Offsets
 from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
 from adjudge.engine.http.texts import Delta, begin, stream
-from adjudge.engine.tokenizer import Tokenizer
 
 MAX_TOKENS = 16
 """OpenAI's own default."""
 
-Echo = tuple[AnyPrompt, Sequence[TokenLogprob | None]]
-"""A prompt, and what was read of its tokens."""
-
-MOST_READ = 1 << 20
-"""Log-probabilities of prompts' tokens in one answer, alternatives included: some 20 MB of it."""
+Start = tuple[Echo, Sequence[TokenLogprob | None]]
+"""What a text begins with, and what was read of its tokens."""
 
 ONLY: dict[str, tuple[Any, ...]] = {"suffix": ("",), "best_of": (1,)}
 
@@ -98,10 +94,14 @@ async def completions(
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:
         options["logprobs"] = data.logprobs
-    if data.echo and data.logprobs is not None:
+    n, echoes = max(1, data.n or 1), None
+    if data.echo:
+        service.check_count(len(prompts) * n, "n" if len(prompts) == 1 else "prompt")
+        making = asyncio.to_thread(echoes_of, service, prompts, n, data.logprobs)
+        echoes = await service.unless_gone(request, making)
+        prompts = [echo.tokens for echo in echoes]
         options["prompt_logprobs"] = data.logprobs
-        await asyncio.to_thread(_check_read, service.engine.face.tokenizer, prompts, data)
-    alone = bool(data.echo) and options["max_tokens"] == 0
+    alone = echoes is not None and options["max_tokens"] == 0
     if alone:
         options["max_tokens"] = 1  # what is written is left out
     texts = await begin(service, request, prompts, data, options, field="prompt")
@@ -110,26 +110,17 @@ async def completions(
         usage = wording.usage if data.wants_usage else None
         tokens = data.logprobs is not None or bool(data.return_token_ids)
         return stream(texts, lambda delta: wording.response([delta]), usage, tokens=tokens)
-    n = options.get("n", 1)
     done = await service.unless_gone(request, texts.all())
+    if echoes is not None and data.logprobs is not None:
+        check_read(done, len(prompts), service.engine.face.max_prompt_tokens)
     if alone:
         done = texts.completions = [_unwritten(completion) for completion in done]
     deltas = [
         Delta(completion.prompt * n + completion.sample, completion.text, completion.logprobs, completion.finish_reason)
         for completion in done
     ]
-    echoes = [(prompts[completion.prompt], completion.prompt_logprobs) for completion in done] if data.echo else None
-    return await asyncio.to_thread(wording.response, deltas, texts.usage, echoes)
-
-
-def _check_read(tokenizer: Tokenizer, prompts: Sequence[AnyPrompt], body: CompletionRequest) -> None:
-    """Raise a 400 for more numbers about the prompts' tokens than one answer may have."""
-    with blame("prompt"):
-        tokens = sum(len(tokenizer.prompt(prompt)) for prompt in prompts)
-    if (count := tokens * max(1, body.n or 1) * (1 + max(0, body.logprobs or 0))) > MOST_READ:
-        raise HttpError(
-            400, f"echo would have {count} numbers in the answer: ask for {MOST_READ} at most at once", param="echo"
-        )
+    starts = None if echoes is None else [(echoes[one.prompt], one.prompt_logprobs) for one in done]
+    return await asyncio.to_thread(wording.response, deltas, texts.usage, starts)
 
 
 def _unwritten(completion: Completion) -> Completion:
@@ -143,38 +134,33 @@ class _Wording:
 
     def __init__(self, service: Service, body: CompletionRequest) -> None:
         self._body, self._model = body, service.model
-        self._spelling, self._tokenizer = service.spelling, service.engine.face.tokenizer
+        self._spelling = service.spelling
         self._id, self._created = f"cmpl-{uuid.uuid4().hex}", int(time.time())
         self._offsets: dict[int, Offsets] = defaultdict(lambda: Offsets(self._spelling))
 
     def response(
-        self, deltas: Sequence[Delta], usage: Usage | None = None, echoes: Sequence[Echo] | None = None
+        self, deltas: Sequence[Delta], usage: Usage | None = None, starts: Sequence[Start] | None = None
     ) -> CompletionResponse:
-        """One answer, in which each text begins with its prompt where there are `echoes`."""
-        some: Sequence[Echo | None] = [None] * len(deltas) if echoes is None else echoes
-        choices = [self._choice(delta, echo) for delta, echo in zip(deltas, some, strict=True)]
+        """One answer, in which each text begins with its prompt where there are `starts`."""
+        some: Sequence[Start | None] = [None] * len(deltas) if starts is None else starts
+        choices = [self._choice(delta, start) for delta, start in zip(deltas, some, strict=True)]
         return CompletionResponse(self._id, self._model, self._created, choices, usage)
 
-    def _choice(self, delta: Delta, echo: Echo | None) -> CompletionChoice:
+    def _choice(self, delta: Delta, start: Start | None) -> CompletionChoice:
         ids = [token.token_id for token in delta.tokens] if self._body.return_token_ids else None
         text, tokens = delta.text, delta.tokens
-        if echo is not None:
-            prompt, read = self._echoed(delta.place, *echo)
-            text, tokens = prompt + text, [*read, *tokens]
+        if start is not None:
+            echo, read = start
+            text = echo.text + text
+            if read:
+                self._offsets[delta.place] = Offsets(self._spelling, before=echo.tokens, text=echo.text)
+                first = TokenLogprob(echo.tokens[0], math.nan)  # nothing stands before it: it has no number
+                tokens = [*(one or first for one in read), *tokens]
         logprobs = None if self._body.logprobs is None else self._logprobs(delta.place, tokens)
         return CompletionChoice(delta.place, text, delta.finish_reason, logprobs, ids)
 
     def usage(self, usage: Usage) -> CompletionResponse:
         return self.response([], usage)
-
-    def _echoed(
-        self, place: int, prompt: AnyPrompt, read: Sequence[TokenLogprob | None]
-    ) -> tuple[str, list[TokenLogprob]]:
-        """A prompt's text and what was read of its tokens; the first has no number. It goes where its text begins."""
-        tokens = self._tokenizer.prompt(prompt)
-        text = prompt if isinstance(prompt, str) else self._tokenizer.decode(tokens)
-        self._offsets[place] = Offsets(self._spelling, before=tokens, text=text)
-        return text, [one or TokenLogprob(token, math.nan) for token, one in zip(tokens, read, strict=bool(read))]
 
     def _logprobs(self, place: int, tokens: Sequence[TokenLogprob]) -> CompletionLogprobs:
         name = "token_id:{}".format if self._body.return_tokens_as_token_ids else self._spelling.name

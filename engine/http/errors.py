@@ -70,6 +70,20 @@ def overflow(field: str) -> HttpError:
     return HttpError(422, said, param=field, code="non_finite")
 
 
+def no_answer(name: str, reason: str, tokens: int, longest: int) -> HttpError:
+    """For a prompt of so many tokens that has none, and why; the model holds `longest`."""
+    match reason:
+        case "too_long":
+            said = f"{name} has {tokens} tokens: this model holds {longest}"
+            return HttpError(400, said, param=name, code="context_length_exceeded")
+        case "non_finite":
+            return overflow(name)
+        case "timeout":
+            said = f"{name} was not read in time: ask for less at once, or for a longer timeout"
+            return HttpError(504, said, param=name, code="timeout")
+    return HttpError(503, f"{name} has no answer ({reason}): ask again", param=name, code=reason)
+
+
 def error_body(error: HttpError) -> bytes:
     """The answer's body, in JSON."""
     kind = TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")

@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError, blame, overflow
+from adjudge.engine.http.errors import HttpError, blame, no_answer
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.tokenizer import Tokenizer, Tokens
@@ -51,7 +51,7 @@ class InputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         """Raise for the first input without an answer, unless it may abstain; the model holds `longest` tokens."""
         for place, answer in enumerate(answers):
             if answer.reason is not None and not self.abstain:
-                raise _error(self.name(place), answer, longest)
+                raise no_answer(self.name(place), answer.reason, answer.prompt_tokens, longest)
 
 
 async def embedded(
@@ -92,16 +92,3 @@ def prompts_of(given: Given, field: str) -> list[AnyPrompt]:
     if len(kinds) > 1:
         raise HttpError(400, f"{field} mixes texts and token ids: give one or the other", param=field)
     return [given] if kinds == {int} else list(given)  # type: ignore[list-item, arg-type]
-
-
-def _error(name: str, answer: Embedding | ModelReward, longest: int) -> HttpError:
-    match answer.reason:
-        case "too_long":
-            said = f"{name} has {answer.prompt_tokens} tokens: this model holds {longest}"
-            return HttpError(400, said, param=name, code="context_length_exceeded")
-        case "non_finite":
-            return overflow(name)
-        case "timeout":
-            said = f"{name} was not read in time: ask for less at once, or for a longer timeout"
-            return HttpError(504, said, param=name, code="timeout")
-    return HttpError(503, f"{name} has no answer ({answer.reason}): ask again", param=name, code=answer.reason)

@@ -52,7 +52,7 @@ class Guard(ABC):
     def remembers(self) -> Mapping[str, Any]:
         """Its attributes, with their types, that a run which is resumed goes on with: what it has seen, and no setting.
 
-        Plain data, or what msgspec makes of it. A deque keeps the longest that it was made with.
+        Plain data, or what msgspec makes of it. A deque is named as a list, and stays as long as it was made.
         """
         return {}
 

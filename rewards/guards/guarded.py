@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -110,6 +110,14 @@ class Guarded(Layer):
                 raise AdjudgeError(
                     f"the guard {guard.name} has a limit for {min(strange)}: choose from {', '.join(guard.measures)}"
                 )
+        for guard in self.guards:
+            try:
+                recalled(guard, memory_of(guard))
+            except (AttributeError, TypeError, msgspec.ValidationError) as error:
+                raise AdjudgeError(
+                    f"what the guard {guard.name} remembers cannot be kept ({reason(error)}): mend its attributes or"
+                    " the types that `remembers` gives them"
+                ) from error
         if form is not None and "{text}" not in form:
             raise AdjudgeError(f'form is "{form[:40]}": write {{text}} where a text stands in it')
         if every < 1:
@@ -148,11 +156,22 @@ class Guarded(Layer):
 
     @state.setter
     def state(self, state: GuardedState) -> None:
-        """Go on from there; raises msgspec.ValidationError, and changes nothing, where these guards cannot."""
-        memories = [recalled(guard, state.guards.get(guard.name, {})) for guard in self.guards]
-        for guard, memory in zip(self.guards, memories, strict=True):
-            vars(guard).update(memory)
+        """Go on from there; raises msgspec.ValidationError, and changes nothing, where these guards cannot.
+
+        A guard that the state does not tell of stays as it is, with a warning.
+        """
+        memories = [(guard, recalled(guard, known)) for guard, known in self._known(state)]
+        for guard, memory in memories:
+            for name, value in memory.items():
+                setattr(guard, name, value)
         self.step, self._due, self.failed, self.over = state.step, state.due, state.failed, frozenset(state.over)
+
+    def _known(self, state: GuardedState) -> Iterator[tuple[Guard, dict[str, Any]]]:
+        for guard in self.guards:
+            if guard.name in state.guards:
+                yield guard, state.guards[guard.name]
+            elif guard.remembers:
+                log.warning("nothing is known of the guard %s: it stays as it is", guard.name)
 
     @property
     def has_probes(self) -> bool:

@@ -15,12 +15,14 @@ def memory_of(guard: Guard) -> dict[str, Any]:
     """What a guard remembers, by the names of its attributes."""
     values = {name: getattr(guard, name) for name in guard.remembers}
     plain = {name: list(value) if isinstance(value, deque) else value for name, value in values.items()}
-    return dict(msgspec.to_builtins(plain))
+    return dict(msgspec.to_builtins(plain, str_keys=True))
 
 
 def recalled(guard: Guard, memory: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes as `memory_of` told them; raises msgspec.ValidationError for what is none of these."""
-    values = {name: msgspec.convert(memory.get(name), kind) for name, kind in guard.remembers.items()}
+    values: dict[str, Any] = {
+        name: msgspec.convert(memory.get(name), kind, str_keys=True) for name, kind in guard.remembers.items()
+    }
     for name, value in values.items():
         if isinstance(window := getattr(guard, name), deque):
             values[name] = deque(value, window.maxlen)

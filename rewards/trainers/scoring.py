@@ -252,7 +252,7 @@ def _abstaining(group: Group, why: Reason) -> GroupReward:
 
 
 def _tokens(reward: Reward) -> tuple[int, int, int]:
-    """Tokens computed, asked for and written so far, of the reward's engines, each counted once though parts share it."""
+    """Tokens computed, asked for and written so far by the reward's engines, each of which counts once."""
     stats = [engine.stats for engine in {id(engine): engine for engine in reward.engines}.values()]
     names = ("tokens_computed", "prompt_tokens", "tokens_written")
     computed, asked, written = (sum(getattr(one, name) for one in stats) for name in names)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import random
 from typing import Any
 
 import pytest
 import torch
 
+from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError
@@ -77,7 +80,7 @@ def test_other_calls_and_a_pool_that_is_too_small_change_nothing(expected: list[
     order = random.Random(2).sample(range(len(LENGTHS)), len(LENGTHS))
     prompts = prompts_of()
     found = engine.generate([prompts[place] for place in order], seeds=order, **HOW)
-    assert engine.scheduler.preempted or engine.cache.evicted_tokens
+    assert engine.scheduler.preempted and engine.cache.evicted_tokens
     read = {place: (one.prompt_logprobs, one.logprobs) for place, one in zip(order, found, strict=True)}
     assert [read[place] for place in range(len(order))] == [(one.prompt_logprobs, one.logprobs) for one in expected]
     assert len(list(others)) == 15
@@ -105,6 +108,61 @@ def test_a_text_whose_prompt_is_not_read_in_time_is_given_up() -> None:
     engine.step()
     [(_, text)] = call.answers
     assert text.finish_reason == "timeout" and text.prompt_logprobs == () and not engine.scheduler.has_work()
+
+
+def test_texts_that_take_nearly_every_step_do_not_hold_up_a_prompt_that_comes_before_them() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=16)
+    engine.start(engine.generate_call(prompts_of((2,) * 15, seed=1), max_tokens=200, ignore_eos=True))
+    for _ in range(10):
+        engine.step()
+    reading = engine.generate_call(prompts_of((100,)), max_tokens=1, prompt_logprobs=0)
+    engine.start(reading, priority=-1)
+    for _ in range(130):  # the texts leave one token of each step, and its spans have four
+        engine.step()
+    assert not reading.open and engine.scheduler.has_work()
+
+
+def test_a_number_that_is_none_is_told_as_one_and_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, prompts = Engine(TINY, kv_cache_gb=0.05), prompts_of((9, 12))
+    logits = type(engine.runner.require_head()).vocabulary_logits
+    expected = generate(engine, prompts)
+
+    def spoil_one(head: Any, hidden_ND: torch.Tensor) -> torch.Tensor:
+        found = logits(head, hidden_ND)
+        if len(found) > 2:
+            found[3, 7] = torch.nan
+        return found
+
+    monkeypatch.setattr(type(engine.runner.require_head()), "vocabulary_logits", spoil_one)
+    engine.cache.clear()
+    first, second = generate(engine, prompts)
+    read = [one.logprob for one in first.prompt_logprobs if one is not None]
+    assert [math.isnan(value) for value in read] == [place == 3 for place in range(8)]
+    assert second == expected[1]
+
+
+def test_what_is_read_again_does_not_count_as_cached() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    [prompt] = prompts_of((300,))
+    for _ in range(2):
+        call = engine.generate_call([prompt], max_tokens=1, prompt_logprobs=0)
+        engine.start(call)
+        while call.open:
+            engine.step()
+        assert call.cached_tokens <= 1
+
+
+def test_a_text_in_pieces_has_its_prompt_read_at_its_end() -> None:
+    [prompt] = prompts_of((300,))
+    [expected] = generate(Engine(TINY, kv_cache_gb=0.05), [prompt])
+
+    async def events() -> list[Any]:
+        async with AsyncEngine(Engine(TINY, kv_cache_gb=0.05)) as engine:
+            answers = await engine.open_generate([prompt], seeds=[0], pieces=True, **HOW)
+            return [event async for event in answers]
+
+    *pieces, (_, text) = asyncio.run(events())
+    assert text == expected and 0 < sum(len(piece.tokens) for piece in pieces) <= HOW["max_tokens"]
 
 
 def test_what_cannot_be_is_refused_or_said() -> None:

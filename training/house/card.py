@@ -23,7 +23,10 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
     )
     whom = "/".join(Path(recipe.keep_of).parts[-2:]) if recipe.keep_of else "what it went on from"
     kept = f" {recipe.keep:.0%} of {whom} is kept in its weights." if recipe.keep else ""
-    before = "" if recipe.policy.adapter is None else _before(Path(recipe.policy.adapter))
+    start = recipe.policy.adapter
+    before = "" if start is None else _before("It goes on from another adapter", Path(start))
+    if recipe.keep_of is not None and _plain(_known(Path(recipe.keep_of))) not in _plain(before):
+        before += _before(f"It is averaged with another adapter, {whom}", Path(recipe.keep_of))
     taught = (
         "\nOf other texts, which stand beside some of them, it has learnt the scores that a teacher, no person, gave."
         if done.get(SCORED)
@@ -57,15 +60,19 @@ English; of other languages it knows only that an English story was asked for.
 {before}"""
 
 
-def _before(adapter: Path) -> str:
-    """What is known of the adapter that a run went on from."""
-    known = adapter / "README.md"
-    text = (
-        known.read_text(encoding="utf-8") if known.is_file() else "Nothing is known of its texts or their licences.\n"
-    )
-    return (
-        f"\n## Before this run\n\nIt goes on from another adapter:\n\n{re.sub(r'^#', '###', text, flags=re.MULTILINE)}"
-    )
+def _before(how: str, adapter: Path) -> str:
+    """What is known of an adapter that has its share in what a run leaves."""
+    text = re.sub(r"^#", "###", _known(adapter), flags=re.MULTILINE)
+    return f"\n## Before this run\n\n{how}:\n\n{text}"
+
+
+def _known(adapter: Path) -> str:
+    card = adapter / "README.md"
+    return card.read_text(encoding="utf-8") if card.is_file() else "Nothing is known of its texts or their licences.\n"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"^#+ ", "", text, flags=re.MULTILINE).strip()
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from adjudge.engine.adapters import Base, check_base
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.merging import average, check_alike, half_precision
-from adjudge.engine.sources import OpenModel
+from adjudge.engine.sources import OpenModel, resolve
 from adjudge.rewards.aspects import aspects_of
 from adjudge.training.evaluator.direct import SlotTask
 from adjudge.training.evaluator.fitting import fit
@@ -43,6 +44,7 @@ def train_house(
     is loaded.
     """
     if recipe.kept is not None and recipe.policy.adapter is not None:
+        check_base(recipe.kept, Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint))
         check_alike(Path(recipe.policy.adapter), recipe.kept)
     stories = stories_of(recipe.sources)
     for name, count in stories.short.items():

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from adjudge.engine.completion import Completion
-from tests.engine.http.serving import MODEL, Served, wait_until_idle
+from tests.engine.http.serving import MODEL, Served, error_of, wait_until_idle
 
 HOW: dict[str, Any] = {"max_tokens": 24, "temperature": 1.5, "seed": 7}
 
@@ -158,6 +158,22 @@ def test_an_echo_of_the_prompt_alone_adds_up_to_the_score_of_its_end(site: Serve
         assert whole == pytest.approx(reading["full_logprobs"][0] + then["full_logprobs"][0], abs=1e-5)
     plain = client.completions.create(model=MODEL, prompt=["once", [1, 2]][0], echo=True, max_tokens=0)
     assert plain.choices[0].text == "once" and plain.choices[0].logprobs is None
+
+
+def test_an_echo_of_a_prompt_that_was_not_read_is_an_error_and_no_certainty(site: Served) -> None:
+    body = {"prompt": ["once", "x" * 5000], "echo": True, "max_tokens": 1}
+    response = site.post("/v1/completions", {**body, "logprobs": 0})
+    assert response.status_code == 400 and error_of(response)["param"] == "prompt[1]"
+    response = site.post("/v1/completions", {**body, "prompt": ["x" * 1900] * 9, "logprobs": 0, "timeout": 1e-4})
+    assert response.status_code == 504 and error_of(response)["param"].startswith("prompt")
+    choices = site.post("/v1/completions", body).json()["choices"]
+    assert choices[1]["finish_reason"] == "too_long" and choices[1]["text"] == "x" * 5000
+
+
+def test_an_echo_does_not_grow_without_bounds(site: Served) -> None:
+    for change in ({"prompt": ["a" * 3_000_000, "b"], "n": 40}, {"prompt": "a" * 1500, "n": 400, "logprobs": 0}):
+        response = site.post("/v1/completions", {"echo": True, "max_tokens": 0, **change})
+        assert response.status_code == 400 and error_of(response)["param"] == "echo"
 
 
 def test_engine_options_reach_the_engine(site: Served) -> None:

@@ -304,7 +304,7 @@ def test_its_state_is_plain_and_another_goes_on_from_there() -> None:
     assert not any(math.isnan(again.metrics[f"guards/{name}"]) for name in ("length/grip", "collapse/loss"))
     before = again.state
     with pytest.raises(msgspec.ValidationError):
-        again.state = msgspec.structs.replace(before, step=9, guards={"length": {"groups": []}})
+        again.state = msgspec.structs.replace(before, step=9, guards={**before.guards, "length": {"groups": 5}})
     assert again.state == before
 
 
@@ -329,6 +329,14 @@ class Seen(Dial):
         return {"turned": float(sum(self.counts))}
 
 
+class ByNumber(Seen):
+    """The same, by the number of something."""
+
+    def __init__(self, counts: dict[int, float]) -> None:
+        super().__init__(dict[int, float])
+        self.counts = counts
+
+
 def test_a_guard_of_ones_own_goes_on_with_what_it_remembers(caplog: pytest.LogCaptureFixture) -> None:
     guarded, again = (Guarded(Made(), [Seen()]) for _ in range(2))
     for groups in (GROUPS, GROUPS[:1]):
@@ -339,8 +347,21 @@ def test_a_guard_of_ones_own_goes_on_with_what_it_remembers(caplog: pytest.LogCa
 
     strange = Guarded(Made(), [Seen(), LengthGuard()])
     strange.guards[0].counts = [object()]
+    strange.guards[1].groups.append([(1.0, 2.0)])
     assert list(strange.state.guards) == ["length"]
     assert "the guard seen could not be kept" in caplog.text
+    fresh = Guarded(Made(), [Seen(), LengthGuard()])
+    fresh.state = strange.state
+    assert "nothing is known of the guard seen" in caplog.text
+    assert list(fresh.guards[1].groups) == [[(1.0, 2.0)]] and not fresh.guards[0].counts
+
+
+def test_what_cannot_be_remembered_is_said_before_a_run() -> None:
+    with pytest.raises(AdjudgeError, match="what the guard seen remembers cannot be kept"):
+        Guarded(Made(), [Seen(kind=deque[int])])
+    told, again = (Guarded(Made(), [ByNumber(counts)]) for counts in ({3: 0.5}, {}))
+    again.state = msgspec.json.decode(msgspec.json.encode(told.state), type=GuardedState)
+    assert again.guards[0].counts == {3: 0.5}
 
 
 def test_one_that_does_not_raise_tells_its_trainer_what_tripped() -> None:

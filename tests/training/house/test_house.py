@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,19 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
     later = train_house(recipe(tmp_path, "later", policy=policy))
     policy_later = {**policy, "adapter": str(later.folder.policy)}
     other = train_house(recipe(tmp_path, "other", policy=policy_later, keep=1.0, keep_of="whole/policy"))
-    assert "100% of whole/policy is kept" in (other.folder.policy / "README.md").read_text()
+    said = (other.folder.policy / "README.md").read_text()
+    assert "100% of whole/policy is kept" in said and "It is averaged" not in said  # it stands among what came before
+    aside = recipe(tmp_path, "aside", policy=policy, keep=0.5, keep_of=str(other.folder.policy))
+    assert "It is averaged with another adapter, other/policy:" in card_of(aside, [1, 1], {}, run)
     assert (tmp_path / "later" / adapter).read_bytes() != (tmp_path / "whole" / adapter).read_bytes()
     assert (tmp_path / "other" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
     narrow = train_house(recipe(tmp_path, "narrow", policy={"model": "dummy:tiny-llama", "lora": {"rank": 2}}))
     with pytest.raises(ModelUnsupported, match="differ in form"):
         train_house(recipe(tmp_path, "never", policy=policy, keep=0.5, keep_of=str(narrow.folder.policy)))
+    shutil.copytree(run.folder.policy, tmp_path / "another")
+    (tmp_path / "another" / "base.json").write_text('{"name": "another", "fingerprint": "0"}')
+    with pytest.raises(ModelUnsupported, match="was trained over another"):
+        train_house(recipe(tmp_path, "never", policy=policy, keep=0.5, keep_of="another"))
     assert not (tmp_path / "never").exists()
 
     engine = Engine(str(run.folder.start), adapter=run.folder.policy)
