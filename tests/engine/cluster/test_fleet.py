@@ -94,7 +94,7 @@ class Stream:
     def __init__(self, actor: Actor) -> None:
         self.actor, self.process = actor, actor.process
         answer = (0, Embedding(np.ones(1, np.float32), None, 1))
-        self.messages: list[Any] = [[answer], Done(0, {"steps": 1, "tokens_computed": 1})]
+        self.messages: list[Any] = [[answer], Done(0, {"steps": 1, "tokens_computed": 1, "tokens_written": 0})]
 
     def __aiter__(self) -> Stream:
         return self
