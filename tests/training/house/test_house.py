@@ -70,16 +70,20 @@ def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
     adapter = "policy/adapter_model.safetensors"
     assert (tmp_path / "kept" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
 
-    later = train_house(recipe(tmp_path, "later", policy=policy))
+    short: dict[str, Any] = {
+        "excerpts": {"count": 4, "held_out": 0.2, "longest": 4},
+        "optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 4, "steps": 1},
+    }
+    later = train_house(recipe(tmp_path, "later", policy=policy, **short))
     policy_later = {**policy, "adapter": str(later.folder.policy)}
-    other = train_house(recipe(tmp_path, "other", policy=policy_later, keep=1.0, keep_of="whole/policy"))
+    other = train_house(recipe(tmp_path, "other", policy=policy_later, keep=1.0, keep_of="whole/policy", **short))
     said = (other.folder.policy / "README.md").read_text()
     assert "100% of whole/policy is kept" in said and "It is averaged" not in said  # it stands among what came before
     aside = recipe(tmp_path, "aside", policy=policy, keep=0.5, keep_of=str(other.folder.policy))
     assert "It is averaged with another adapter, other/policy:" in card_of(aside, [1, 1], {}, run)
     assert (tmp_path / "later" / adapter).read_bytes() != (tmp_path / "whole" / adapter).read_bytes()
     assert (tmp_path / "other" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
-    narrow = train_house(recipe(tmp_path, "narrow", policy={"model": "dummy:tiny-llama", "lora": {"rank": 2}}))
+    narrow = train_house(recipe(tmp_path, "narrow", policy={"model": "dummy:tiny-llama", "lora": {"rank": 2}}, **short))
     with pytest.raises(ModelUnsupported, match="differ in form"):
         train_house(recipe(tmp_path, "never", policy=policy, keep=0.5, keep_of=str(narrow.folder.policy)))
     shutil.copytree(run.folder.policy, tmp_path / "another")
