@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from adjudge import Labels, RemoteEngine
+from adjudge.engine.engine import Engine
+from tests.engine.remote.peer import Answer, Peer
+
+TINY = "dummy:tiny-llama"
+DIGITS = Labels(("1", "2", "3", "4", "5"))
+PROMPTS = [f"Rate number {n}." for n in range(6)]
+
+Open = Callable[..., tuple[RemoteEngine, Peer]]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05)
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """What was waited for between attempts, in seconds."""
+    return []
+
+
+@pytest.fixture
+def open_remote(engine: Engine, waits: list[float]) -> Iterator[Open]:
+    """A remote engine that waits for nothing between attempts, and the peer that it talks to."""
+    opened: list[Any] = []
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+
+    def make(kind: str = "vllm", *script: Answer, key: str | None = None, **options: Any) -> tuple[RemoteEngine, Peer]:
+        server = Peer(kind, engine, key=key)
+        opened.append(server)
+        server.script.extend(script)
+        if kind == "openai":
+            options = {"max_context": engine.max_prompt_tokens} | options
+        remote = RemoteEngine(server.url, **options)
+        opened.append(remote)
+        remote.transport.sleep = wait
+        return remote, server
+
+    yield make
+    for each in reversed(opened):
+        each.close()
