@@ -16,7 +16,9 @@ from litestar.response import Stream
 
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_whole, echoes_of, worded
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
 from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
@@ -87,6 +89,8 @@ class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`messages` go through the model's own chat template; without `max_tokens` a reply may fill the context.
 
+    `prompt_logprobs` (vLLM's) is how many alternatives to report for each of the tokens they come to, by their ids.
+
     There are only texts, without tools: `parallel_tool_calls` is taken and does nothing.
     """
 
@@ -94,6 +98,7 @@ class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    prompt_logprobs: int | None = None
     response_format: ResponseFormat | None = None
 
     tools: Any = None
@@ -153,6 +158,7 @@ class ChatResponse(msgspec.Struct, frozen=True):
     created: int
     choices: list[ChatChoice]
     usage: Usage | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @post("/v1/chat/completions", status_code=200, tags=["texts"])
@@ -163,14 +169,20 @@ async def chat(
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
     options, renamed = _options(data, service)
-    prompt = await _prompt(data, service)
+    if data.prompt_logprobs is not None:
+        check_whole(data, "prompt_logprobs")
+    prompt: AnyPrompt = await _prompt(data, service)
+    if (count := data.prompt_logprobs) is not None:
+        making = asyncio.to_thread(echoes_of, service, [prompt], 1, count, field="messages", asked="prompt_logprobs")
+        [echo] = await service.unless_gone(request, making)
+        prompt, options["prompt_logprobs"] = echo.tokens, count
     texts = await begin(service, request, [prompt], data, options, field="messages", renamed=renamed)
     wording = _Wording(service, data)
     if data.stream:
         usage = wording.usage if data.wants_usage else None
         return stream(texts, wording.chunk, usage, tokens=bool(data.logprobs or data.return_token_ids))
-    choices = await asyncio.to_thread(wording.choices, await service.unless_gone(request, texts.all()))
-    return wording.response("chat.completion", choices, texts.usage)
+    done = await service.unless_gone(request, texts.all())
+    return await asyncio.to_thread(wording.replies, done, texts.usage)
 
 
 class _Wording:
@@ -186,11 +198,12 @@ class _Wording:
         kind: Literal["chat.completion", "chat.completion.chunk"],
         choices: list[ChatChoice],
         usage: Usage | None = None,
+        read: PromptLogprobs | None = None,
     ) -> ChatResponse:
-        return ChatResponse(self._id, kind, self._model, self._created, choices, usage)
+        return ChatResponse(self._id, kind, self._model, self._created, choices, usage, read)
 
-    def choices(self, completions: Sequence[Completion]) -> list[ChatChoice]:
-        return [
+    def replies(self, completions: Sequence[Completion], usage: Usage) -> ChatResponse:
+        choices = [
             ChatChoice(
                 completion.sample,
                 completion.finish_reason,
@@ -200,6 +213,7 @@ class _Wording:
             )
             for completion in completions
         ]
+        return self.response("chat.completion", choices, usage, worded(completions[0].prompt_logprobs, self._spelling))
 
     def chunk(self, delta: Delta) -> ChatResponse:
         role = None if delta.place in self._begun else "assistant"

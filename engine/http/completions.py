@@ -17,9 +17,16 @@ from litestar.params import JSONBody
 from litestar.response import Stream
 
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
-from adjudge.engine.http.echo import Echo, check_read, echoes_of
-from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.inputs import Given, prompts_of
+from adjudge.engine.http.prompt_tokens import (
+    Echo,
+    PromptLogprobs,
+    check_read,
+    check_whole,
+    echoes_of,
+    number,
+    worded,
+)
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST, Offsets
 from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
@@ -29,7 +36,7 @@ MAX_TOKENS = 16
 """OpenAI's own default."""
 
 Start = tuple[Echo, Sequence[TokenLogprob | None]]
-"""What a text begins with, and what was read of its tokens."""
+"""A text's prompt, and what was read of its tokens."""
 
 ONLY: dict[str, tuple[Any, ...]] = {"suffix": ("",), "best_of": (1,)}
 
@@ -38,17 +45,29 @@ class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw
     """`prompt` is a text, token ids, or a list of one of the two; special-token strings in a text are plain characters.
 
     `logprobs` is how many alternatives to report for each token; with `return_tokens_as_token_ids` (vLLM's) tokens are
-    named token_id:N there, so that no two have one name. With `echo` each text begins with its prompt, whose tokens'
-    log-probabilities are reported as well (null for the first, which has nothing before it); `max_tokens` may be 0
-    then, for the prompt alone.
+    named token_id:N there, so that no two have one name. `prompt_logprobs` (vLLM's) is the same for the prompt's own
+    tokens, by their ids; null where the prompt was not read. With `echo` each text begins with its prompt, whose
+    tokens' log-probabilities are reported as well (null for the first, which has nothing before it); `max_tokens` may
+    be 0 then, for the prompt alone.
     """
 
     prompt: Given
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     return_tokens_as_token_ids: bool | None = None
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
+
+    @property
+    def read(self) -> int | None:
+        """How many alternatives to read for each token of the prompts; None where these are not read."""
+        return self.logprobs if self.echo and self.prompt_logprobs is None else self.prompt_logprobs
+
+    @property
+    def asks_for_prompts(self) -> str | None:
+        """The field by which something is told of the prompts, if there is one."""
+        return "echo" if self.echo else None if self.read is None else "prompt_logprobs"
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):
@@ -68,6 +87,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None
     logprobs: CompletionLogprobs | None = None
     token_ids: list[int] | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class CompletionResponse(msgspec.Struct, frozen=True):
@@ -88,20 +108,21 @@ async def completions(
     """Continue prompts."""
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
-    if data.echo and data.stream:
-        raise HttpError(400, "echo and stream do not go together: leave one out", param="echo")
+    asked = data.asks_for_prompts
+    if asked is not None:
+        check_whole(data, asked)
     prompts = prompts_of(data.prompt, "prompt")
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:
         options["logprobs"] = data.logprobs
     n, echoes = max(1, data.n or 1), None
-    if data.echo:
+    if asked is not None:
         service.check_count(len(prompts) * n, "n" if len(prompts) == 1 else "prompt")
-        making = asyncio.to_thread(echoes_of, service, prompts, n, data.logprobs)
+        making = asyncio.to_thread(echoes_of, service, prompts, n, data.read, field="prompt", asked=asked)
         echoes = await service.unless_gone(request, making)
         prompts = [echo.tokens for echo in echoes]
-        options["prompt_logprobs"] = data.logprobs
-    alone = echoes is not None and options["max_tokens"] == 0
+        options["prompt_logprobs"] = data.read
+    alone = bool(data.echo) and options["max_tokens"] == 0
     if alone:
         options["max_tokens"] = 1  # what is written is left out
     texts = await begin(service, request, prompts, data, options, field="prompt")
@@ -111,7 +132,7 @@ async def completions(
         tokens = data.logprobs is not None or bool(data.return_token_ids)
         return stream(texts, lambda delta: wording.response([delta]), usage, tokens=tokens)
     done = await service.unless_gone(request, texts.all())
-    if echoes is not None and data.logprobs is not None:
+    if data.echo and data.logprobs is not None:
         check_read(done, len(prompts), service.engine.face.max_prompt_tokens)
     if alone:
         done = texts.completions = [_unwritten(completion) for completion in done]
@@ -141,7 +162,7 @@ class _Wording:
     def response(
         self, deltas: Sequence[Delta], usage: Usage | None = None, starts: Sequence[Start] | None = None
     ) -> CompletionResponse:
-        """One answer, in which each text begins with its prompt where there are `starts`."""
+        """One answer; `starts` are there where something is told of prompts."""
         some: Sequence[Start | None] = [None] * len(deltas) if starts is None else starts
         choices = [self._choice(delta, start) for delta, start in zip(deltas, some, strict=True)]
         return CompletionResponse(self._id, self._model, self._created, choices, usage)
@@ -149,15 +170,16 @@ class _Wording:
     def _choice(self, delta: Delta, start: Start | None) -> CompletionChoice:
         ids = [token.token_id for token in delta.tokens] if self._body.return_token_ids else None
         text, tokens = delta.text, delta.tokens
-        if start is not None:
-            echo, read = start
+        echo, read = (None, ()) if start is None else start
+        if echo is not None and self._body.echo:
             text = echo.text + text
             if read:
                 self._offsets[delta.place] = Offsets(self._spelling, before=echo.tokens, text=echo.text)
                 first = TokenLogprob(echo.tokens[0], math.nan)  # nothing stands before it: it has no number
                 tokens = [*(one or first for one in read), *tokens]
         logprobs = None if self._body.logprobs is None else self._logprobs(delta.place, tokens)
-        return CompletionChoice(delta.place, text, delta.finish_reason, logprobs, ids)
+        told = None if self._body.prompt_logprobs is None else worded(read, self._spelling)
+        return CompletionChoice(delta.place, text, delta.finish_reason, logprobs, ids, told)
 
     def usage(self, usage: Usage) -> CompletionResponse:
         return self.response([], usage)
@@ -167,14 +189,10 @@ class _Wording:
         offsets = self._offsets[place]
         return CompletionLogprobs(
             [name(token.token_id) for token in tokens],
-            [_number(token.logprob) for token in tokens],
+            [number(token.logprob) for token in tokens],
             [_alternatives(token, name) for token in tokens],
             [offsets.next(token.token_id) for token in tokens],
         )
-
-
-def _number(logprob: float) -> float | None:
-    return None if math.isnan(logprob) else max(logprob, LEAST)
 
 
 def _alternatives(token: TokenLogprob, name: Callable[[int], str]) -> dict[str, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -20,6 +21,7 @@ from adjudge.engine.remote.protocols import (
     hurry,
     logprob,
     ordered,
+    prompt_read,
     token_of,
 )
 from adjudge.engine.remote.transport import BadReply
@@ -37,6 +39,8 @@ ENDS: dict[str | None, FinishReason] = {
     "abort": "cancelled",
     "content_filter": "cancelled",
 }
+UNREAD = ("timeout", "too_long", "non_finite", "cancelled")
+"""Ends of texts whose prompts may not have been read."""
 TOKEN_ID = "token_id:"
 """How a server writes a token by its number, where asked to."""
 
@@ -49,6 +53,17 @@ class Logprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float | None] | None] | None = None
 
 
+class PromptToken(msgspec.Struct):
+    """A token at a place of a prompt."""
+
+    logprob: float | None
+
+    @property
+    def known(self) -> float:
+        """Its log-probability; NaN where the model gave none."""
+        return math.nan if self.logprob is None else logprob(self.logprob)
+
+
 class Choice(msgspec.Struct):
     """One text of a completion."""
 
@@ -57,6 +72,7 @@ class Choice(msgspec.Struct):
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     token_ids: list[int] | None = None
+    prompt_logprobs: list[dict[int, PromptToken] | None] | None = None
 
 
 class Completions(msgspec.Struct):
@@ -133,14 +149,14 @@ class OpenAIProtocol(Protocol):
             body["seed"] = seed
         return body
 
-    def texts(self, raw: bytes, sampling: Sampling) -> tuple[list[Text], int]:
+    def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:
         """The texts, with the tokens that the server names or, failing that, those they have here."""
         reply = msgspec.json.decode(raw, type=Completions)
         usage = reply.usage or Usage()
-        texts = [self.written(choice, sampling) for choice in _choices(reply, sampling.n)]
+        texts = [self.written(choice, tokens, sampling) for choice in _choices(reply, sampling.n)]
         return texts, usage.computed + (usage.completion_tokens or 0)
 
-    def written(self, choice: Choice, sampling: Sampling) -> Text:
+    def written(self, choice: Choice, tokens: Tokens, sampling: Sampling) -> Text:
         """One text."""
         return Text(choice.text, self.tokenizer.encode(choice.text, False), _end(choice))
 
@@ -167,7 +183,7 @@ class VllmProtocol(OpenAIProtocol):
     """
 
     kind = "vllm"
-    fields = frozenset(Sampling.__struct_fields__) - {"prompt_logprobs"}
+    fields = frozenset(Sampling.__struct_fields__)
 
     def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
         """The chosen tokens' log-probabilities where the server can, else the most probable ones."""
@@ -193,20 +209,22 @@ class VllmProtocol(OpenAIProtocol):
         }
         if sampling.allowed_token_ids is not None:
             body["allowed_token_ids"] = sampling.allowed_token_ids
+        if sampling.prompt_logprobs is not None:
+            body["prompt_logprobs"] = sampling.prompt_logprobs
         if form := {name: value for name, value in forms.items() if value is not None}:
             body["structured_outputs"] = form
         return body | hurry(priority)
 
-    def written(self, choice: Choice, sampling: Sampling) -> Text:
-        """One text with its own tokens and their log-probabilities."""
+    def written(self, choice: Choice, tokens: Tokens, sampling: Sampling) -> Text:
+        """One text with its own tokens and their log-probabilities, and those of its prompt."""
         if choice.token_ids is None and choice.logprobs is None:
             raise BadReply("a text without its tokens")
         listed = choice.logprobs or Logprobs()
         ids = choice.token_ids if choice.token_ids is not None else [self.named(name) for name in listed.tokens]
         token_ids, end = tuple(map(token_of, ids)), _end(choice)
-        text = self.text_of(token_ids, end, sampling)
+        text, read = self.text_of(token_ids, end, sampling), _prompt_read(choice, tokens, sampling)
         if choice.logprobs is None and not sampling.logprobs:
-            return Text(text, token_ids, end)
+            return Text(text, token_ids, end, prompt_logprobs=read)
         tops = listed.top_logprobs if sampling.logprobs else [None] * len(token_ids)
         if not len(listed.token_logprobs) == len(tops or []) == len(token_ids):
             raise BadReply(f"{len(listed.token_logprobs)} log-probabilities for {len(token_ids)} tokens")
@@ -214,7 +232,7 @@ class VllmProtocol(OpenAIProtocol):
             TokenLogprob(token, logprob(value), self._top(top or {}, sampling.logprobs))
             for token, value, top in zip(token_ids, listed.token_logprobs, tops or [], strict=True)
         )
-        return Text(text, token_ids, end, logprobs)
+        return Text(text, token_ids, end, logprobs, read)
 
     def _top(self, top: dict[str, float | None], count: int) -> tuple[tuple[int, float], ...]:
         return ordered({token_of(token): value for token, value in self.alternatives(top).items()}, count)
@@ -281,6 +299,17 @@ def _choices(reply: Completions, count: int) -> list[Choice]:
     if [choice.index for choice in choices] != list(range(count)):
         raise BadReply(f"choices {[choice.index for choice in choices]} where {count} were asked for")
     return choices
+
+
+def _prompt_read(choice: Choice, tokens: Tokens, sampling: Sampling) -> tuple[TokenLogprob | None, ...]:
+    """What was read of the prompt, () where it was not asked for or the text has none to begin after."""
+    if sampling.prompt_logprobs is None or (choice.prompt_logprobs is None and _end(choice) in UNREAD):
+        return ()
+    listed = [
+        None if place is None else {token: one.known for token, one in place.items()}
+        for place in choice.prompt_logprobs or ()
+    ]
+    return prompt_read(listed, tokens, sampling.prompt_logprobs)
 
 
 def _end(choice: Choice) -> FinishReason:

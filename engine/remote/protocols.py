@@ -49,6 +49,7 @@ class Text(NamedTuple):
     token_ids: Tokens
     finish_reason: FinishReason
     logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
 
 
 class Cached(msgspec.Struct):
@@ -83,7 +84,7 @@ class Protocol(ABC):
     reads_at_once: ClassVar[int] = 1
     written_per_read: ClassVar[int] = 1
     margin: ClassVar[int] = 0
-    fields: ClassVar[frozenset[str]] = frozenset(Sampling.__struct_fields__) - {"prompt_logprobs"}
+    fields: ClassVar[frozenset[str]] = frozenset(Sampling.__struct_fields__)
     score_path: ClassVar[str]
     text_path: ClassVar[str]
 
@@ -107,8 +108,8 @@ class Protocol(ABC):
         """The request for the texts after one prompt."""
 
     @abstractmethod
-    def texts(self, raw: bytes, sampling: Sampling) -> tuple[list[Text], int]:
-        """The `sampling.n` texts in a reply, in order, and how many tokens were computed; raises BadReply."""
+    def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:
+        """The `sampling.n` texts after `tokens`, in order, and how many tokens were computed; raises BadReply."""
 
     def text_of(self, token_ids: Tokens, end: FinishReason, sampling: Sampling) -> str:
         """The text of generated tokens as an engine here would give it: without its end token or stop string.
@@ -136,8 +137,7 @@ class Protocol(ABC):
             given.discard("seed")  # nothing is drawn
         for name in sorted(given - {"max_tokens"}):
             if name not in self.fields:
-                instead = "open the model here" if name == "prompt_logprobs" else "use `adjudge serve`"
-                raise RemoteError(f"{name}: {self.kind} servers do not honour it; leave it out, or {instead}")
+                raise RemoteError(f"{name}: {self.kind} servers do not honour it; leave it out, or use `adjudge serve`")
 
 
 def hurry(priority: int) -> dict[str, int]:
@@ -171,6 +171,24 @@ def bounded(listed: Mapping[int | None, float], wanted: Tokens, chosen: int | No
     most = 0.0 if None in listed or not others else min(others)
     logprobs = tuple(listed.get(token, -math.inf) for token in wanted)
     return Reading(logprobs, tuple(listed.get(token, most) for token in wanted))
+
+
+def prompt_read(
+    listed: Sequence[Mapping[int, float] | None], tokens: Tokens, count: int
+) -> tuple[TokenLogprob | None, ...]:
+    """A prompt's own tokens from what a server lists at their places, with the `count` most probable ones.
+
+    Nothing is known of the first. Raises BadReply where another one is not among those of its place.
+    """
+    if len(listed) != len(tokens):
+        raise BadReply(f"{len(listed)} log-probabilities for the {len(tokens)} tokens of a prompt")
+    return (None, *(_token_read(*place, count) for place in zip(tokens[1:], listed[1:], strict=True)))
+
+
+def _token_read(token: int, listed: Mapping[int, float] | None, count: int) -> TokenLogprob:
+    if listed is None or token not in listed:
+        raise BadReply(f"no log-probability of token {token} of a prompt")
+    return TokenLogprob(token, listed[token], ordered(listed, count))
 
 
 def ordered(top: Mapping[int, float], count: int) -> tuple[tuple[int, float], ...]:

@@ -147,12 +147,12 @@ class TextQuestion(Question):
 
     def decode(self, raw: bytes) -> tuple[list[Text], int]:
         """The prompt's texts."""
-        return self.protocol.texts(raw, self.sampling)
+        return self.protocol.texts(raw, self.tokens, self.sampling)
 
     def take(self, reply: Sequence[Text]) -> None:
         """A completion for each text."""
         for sample, text in enumerate(reply):
-            completion = Completion(self.prompt, sample, *text, prompt_tokens=len(self.tokens))
+            completion = Completion(self.prompt, sample, **text._asdict(), prompt_tokens=len(self.tokens))
             self.call.answer(self.prompt * self.sampling.n + sample, completion)
 
     def give_up(self, reason: Reason) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text, logprob, ordered, token_of
+from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text, logprob, ordered, prompt_read, token_of
 from adjudge.engine.remote.transport import TOO_LONG, BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
@@ -34,6 +34,8 @@ class Meta(msgspec.Struct):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    input_token_logprobs: Listed | None = None
+    input_top_logprobs: list[Listed | None] | None = None
     output_token_logprobs: Listed | None = None
     output_top_logprobs: list[Listed | None] | None = None
     output_token_ids_logprobs: list[Listed | None] | None = None
@@ -56,7 +58,7 @@ class SglangProtocol(Protocol):
 
     kind: ClassVar[str] = "sglang"
     margin = 1
-    fields = frozenset(Sampling.__struct_fields__) - {"seed", "allowed_token_ids", "prompt_logprobs"}
+    fields = frozenset(Sampling.__struct_fields__) - {"seed", "allowed_token_ids"}
     score_path = "/generate"
     text_path = "/generate"
 
@@ -108,14 +110,15 @@ class SglangProtocol(Protocol):
             params["regex"] = regex
         if sampling.json_schema is not None:
             params["json_schema"] = sampling.json_schema
-        return {
+        body = {
             "input_ids": tokens,
             "sampling_params": params,
             "return_logprob": True,
-            "top_logprobs_num": sampling.logprobs,
+            "top_logprobs_num": max(sampling.logprobs, sampling.prompt_logprobs or 0),
         }
+        return body if sampling.prompt_logprobs is None else body | {"logprob_start_len": 0}
 
-    def texts(self, raw: bytes, sampling: Sampling) -> tuple[list[Text], int]:
+    def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:
         """The texts with their tokens."""
         outputs = msgspec.json.decode(raw, type=list[Output] | Output)
         outputs = outputs if isinstance(outputs, list) else [outputs]
@@ -123,7 +126,7 @@ class SglangProtocol(Protocol):
             raise BadReply(f"{len(outputs)} texts where {sampling.n} were asked for")
         prompt = outputs[0].meta_info
         written = sum(output.meta_info.completion_tokens for output in outputs)
-        texts = [self._text(output, sampling) for output in outputs]
+        texts = [self._text(output, tokens, sampling) for output in outputs]
         return texts, max(0, prompt.prompt_tokens - prompt.cached_tokens) + written
 
     def check(self, sampling: Sampling, seeded: bool) -> None:
@@ -135,7 +138,7 @@ class SglangProtocol(Protocol):
                 "form; leave it out, or use `adjudge serve`"
             )
 
-    def _text(self, output: Output, sampling: Sampling) -> Text:
+    def _text(self, output: Output, tokens: Tokens, sampling: Sampling) -> Text:
         meta = output.meta_info
         chosen = meta.output_token_logprobs or []
         tops = meta.output_top_logprobs if sampling.logprobs and meta.output_top_logprobs else [None] * len(chosen)
@@ -143,15 +146,28 @@ class SglangProtocol(Protocol):
             raise BadReply(f"{len(tops)} lists of alternatives for {len(chosen)} tokens")
         token_ids = tuple(token_of(token) for _, token, _ in chosen)
         logprobs = tuple(
-            TokenLogprob(
-                token,
-                logprob(value),
-                ordered({token_of(other): logprob(least) for least, other, _ in top or []}, sampling.logprobs),
-            )
+            TokenLogprob(token, logprob(value), ordered(_by_token(top or []), sampling.logprobs))
             for (value, token, _), top in zip(chosen, tops, strict=True)
         )
         end = _end(meta.finish_reason)
-        return Text(self.text_of(token_ids, end, sampling), token_ids, end, logprobs if _unchanged(sampling) else ())
+        text, reported = self.text_of(token_ids, end, sampling), logprobs if _unchanged(sampling) else ()
+        return Text(text, token_ids, end, reported, _prompt_read(meta, end, tokens, sampling))
+
+
+def _prompt_read(meta: Meta, end: FinishReason, tokens: Tokens, sampling: Sampling) -> tuple[TokenLogprob | None, ...]:
+    """What was read of the prompt, whose first token has no number; () where that was not asked for."""
+    if sampling.prompt_logprobs is None or (end in ("cancelled", "too_long") and not meta.input_token_logprobs):
+        return ()
+    chosen = meta.input_token_logprobs or []
+    tops = meta.input_top_logprobs if sampling.prompt_logprobs and meta.input_top_logprobs else [None] * len(chosen)
+    if len(tops) != len(chosen):
+        raise BadReply(f"{len(tops)} lists of alternatives for the {len(chosen)} tokens of a prompt")
+    listed = [_by_token([own, *(top or [])]) for own, top in zip(chosen, tops, strict=True)]
+    return prompt_read(listed, tokens, sampling.prompt_logprobs)
+
+
+def _by_token(listed: Listed) -> dict[int, float]:
+    return {token_of(token): logprob(value) for value, token, *_ in listed}
 
 
 def _unchanged(sampling: Sampling) -> bool:

@@ -43,13 +43,31 @@ def test_replies_are_the_engines_own(site: Served, client: openai.OpenAI) -> Non
         assert written.decode(errors="replace") == completion.text
 
 
+def test_the_tokens_that_a_conversation_comes_to_are_read(site: Served, client: openai.OpenAI) -> None:
+    expected = own(site, n=2, prompt_logprobs=0, **HOW)
+    answer = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, n=2, extra_body={"prompt_logprobs": 0}, **HOW
+    ).model_dump()
+    assert [choice["message"]["content"] for choice in answer["choices"]] == [one.text for one in expected]
+    read = [
+        listed and [(int(token), one["logprob"]) for token, one in listed.items()]
+        for listed in answer["prompt_logprobs"]
+    ]
+    assert read == [one and [(one.token_id, one.logprob)] for one in expected[0].prompt_logprobs]
+
+
 def test_what_asks_for_nothing_changes_nothing(site: Served) -> None:
     def told(**options: Any) -> Any:
         response = site.post("/v1/chat/completions", {"messages": MESSAGES, **HOW, **options})
         assert response.status_code == 200, response.text
         return response.json()["choices"]
 
-    nulls: dict[str, Any] = {"priority": None, "return_token_ids": None, "stream_options": {"include_usage": None}}
+    nulls: dict[str, Any] = {
+        "priority": None,
+        "prompt_logprobs": None,
+        "return_token_ids": None,
+        "stream_options": {"include_usage": None},
+    }
     neutral = {"tools": [], "tool_choice": "none", "modalities": ["text"], "reasoning_effort": "none"}
     assert told(**nulls) == told(**neutral) == told(parallel_tool_calls=False) == told()
 

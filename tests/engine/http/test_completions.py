@@ -9,6 +9,7 @@ import pytest
 from adjudge.engine.completion import Completion
 from tests.engine.http.serving import MODEL, Served, error_of, wait_until_idle
 
+TEXT = "/v1/completions"
 HOW: dict[str, Any] = {"max_tokens": 24, "temperature": 1.5, "seed": 7}
 
 
@@ -141,6 +142,32 @@ def test_an_echo_has_the_prompt_and_its_log_probabilities(site: Served, client: 
     assert answer.usage is not None and answer.usage.prompt_tokens == 8
 
 
+def test_prompts_are_read_in_vllms_form(site: Served, client: openai.OpenAI) -> None:
+    prompts = ["once é", "b"]
+    expected = own(site, prompts, n=2, prompt_logprobs=2, **HOW)
+    for extra, echoed in (({}, False), ({"echo": True, "logprobs": 0}, True)):
+        body: dict[str, Any] = {"prompt": prompts, "n": 2, "prompt_logprobs": 2, **extra, **HOW}
+        for choice, completion in zip(site.post(TEXT, body).json()["choices"], expected, strict=True):
+            assert choice["text"] == (prompts[completion.prompt] if echoed else "") + completion.text
+            first, *rest = choice["prompt_logprobs"]
+            assert first is None and len(rest) == completion.prompt_tokens - 1
+            for listed, read in zip(rest, completion.prompt_logprobs[1:], strict=True):
+                assert read is not None
+                values = {int(token): one["logprob"] for token, one in listed.items()}
+                assert values == {read.token_id: read.logprob, **dict(read.top)}
+            if completion.prompt == 0:
+                assert rest[0][str(ord("n"))]["decoded_token"] == "n"
+    plain = site.post(TEXT, {"prompt": prompts, **HOW}).json()["choices"]
+    assert [choice["prompt_logprobs"] for choice in plain] == [None, None]
+
+
+def test_of_a_prompt_that_was_not_read_nothing_is_told(site: Served) -> None:
+    body = {"prompt": ["once", "x" * 5000], "max_tokens": 1, "prompt_logprobs": 0, "ignore_eos": True}
+    read, unread = site.post(TEXT, body).json()["choices"]
+    assert len(read["prompt_logprobs"]) == 4 and read["finish_reason"] == "length"
+    assert (unread["prompt_logprobs"], unread["finish_reason"]) == (None, "too_long")
+
+
 def test_an_echo_of_the_prompt_alone_adds_up_to_the_score_of_its_end(site: Served, client: openai.OpenAI) -> None:
     before, end = [260, 5, 9], [17, 30]
     body: dict[str, Any] = {"model": MODEL, "prompt": [[*before, *end]], "echo": True, "logprobs": 0}
@@ -171,9 +198,14 @@ def test_an_echo_of_a_prompt_that_was_not_read_is_an_error_and_no_certainty(site
 
 
 def test_an_echo_does_not_grow_without_bounds(site: Served) -> None:
-    for change in ({"prompt": ["a" * 3_000_000, "b"], "n": 40}, {"prompt": "a" * 1500, "n": 400, "logprobs": 0}):
-        response = site.post("/v1/completions", {"echo": True, "max_tokens": 0, **change})
-        assert response.status_code == 400 and error_of(response)["param"] == "echo"
+    long = {"prompt": "a" * 1500, "n": 400}
+    for param, change in (
+        ("echo", {"prompt": ["a" * 3_000_000, "b"], "n": 40, "echo": True, "max_tokens": 0}),
+        ("echo", {**long, "logprobs": 0, "echo": True, "max_tokens": 0}),
+        ("prompt_logprobs", {**long, "prompt_logprobs": 0, "max_tokens": 1}),
+    ):
+        response = site.post(TEXT, change)
+        assert response.status_code == 400 and error_of(response)["param"] == param
 
 
 def test_engine_options_reach_the_engine(site: Served) -> None:

@@ -51,6 +51,7 @@ def test_scores_are_the_engines_own(site: Served, remote: RemoteEngine, labels: 
         {"seed": 3, "stop": ["a", "e"]},
         {"seed": 3, "choices": ["yes", "no"]},
         {"seed": 3, "logprobs": 2},
+        {"seed": 3, "logprobs": 1, "prompt_logprobs": 3, "n": 2},
     ],
 )
 def test_texts_are_the_engines_own(site: Served, remote: RemoteEngine, options: dict[str, Any]) -> None:

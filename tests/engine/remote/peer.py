@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from adjudge.engine.completion import Completion
+from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.engine import Engine
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.sampling import Sampling
@@ -123,6 +123,8 @@ class Peer:
                 choice["token_ids"] = list(completion.token_ids)
             if body.get("logprobs") is not None:
                 choice["logprobs"] = self._named_logprobs(completion, named)
+            if completion.prompt_logprobs:
+                choice["prompt_logprobs"] = [None, *map(_numbered, completion.prompt_logprobs[1:])]
             choices.append(choice)
         assert len(choices) == n
         written = sum(len(completion.token_ids) for completion in completions)
@@ -148,6 +150,9 @@ class Peer:
             return {"text": "", "meta_info": meta | {"output_token_ids_logprobs": [listed]}}
         outputs = []
         renamed = params | {"max_tokens": params["max_new_tokens"], "logprobs": body["top_logprobs_num"]}
+        if "logprob_start_len" in body:
+            assert body["logprob_start_len"] == 0
+            renamed["prompt_logprobs"] = body["top_logprobs_num"]
         for completion in self._write(tokens, renamed):
             meta = {
                 "finish_reason": {"type": completion.finish_reason},
@@ -156,6 +161,11 @@ class Peer:
                 "output_token_logprobs": [[token.logprob, token.token_id, None] for token in completion.logprobs],
                 "output_top_logprobs": [[[lp, i, None] for i, lp in token.top] for token in completion.logprobs],
             }
+            if completion.prompt_logprobs:
+                read = completion.prompt_logprobs[1:]
+                first = [None, tokens[0], None]
+                meta["input_token_logprobs"] = [first, *([one.logprob, one.token_id, None] for one in read if one)]
+                meta["input_top_logprobs"] = [None, *([[lp, i, None] for i, lp in one.top] for one in read if one)]
             outputs.append({"text": self.before + completion.text, "meta_info": meta})
         return outputs if len(outputs) > 1 else outputs[0]
 
@@ -316,6 +326,16 @@ def hangs(handler: BaseHTTPRequestHandler, peer: Peer) -> bool:
     peer.over.wait()
     handler.close_connection = True
     return True
+
+
+def _numbered(read: TokenLogprob | None) -> dict[str, dict[str, Any]]:
+    """A token of a prompt and its alternatives, as vLLM lists them."""
+    assert read is not None
+    listed = {read.token_id: read.logprob, **dict(read.top)}
+    return {
+        str(token): {"logprob": value, "rank": place, "decoded_token": "?"}
+        for place, (token, value) in enumerate(listed.items(), 1)
+    }
 
 
 def _usage(prompt: int, completion: int, cached: int = 0) -> dict[str, Any]:

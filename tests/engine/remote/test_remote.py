@@ -214,6 +214,18 @@ def test_texts_and_their_tokens_are_the_engines_own(open_remote: Open, engine: E
     assert remote.generate(PROMPTS, **options) == engine.generate(PROMPTS, **options)
 
 
+@pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])
+@pytest.mark.parametrize(("count", "alternatives"), [(0, 0), (3, 0), (1, 4), (4, 1)])
+def test_prompts_are_read_as_the_engine_reads_them(
+    open_remote: Open, engine: Engine, kind: str, count: int, alternatives: int
+) -> None:
+    remote, _ = open_remote(kind)
+    options: dict[str, Any] = {"max_tokens": 2, "temperature": 0.0, "logprobs": alternatives, "n": 2}
+    here = engine.generate(PROMPTS, prompt_logprobs=count, **options)
+    assert remote.generate(PROMPTS, prompt_logprobs=count, **options) == here
+    assert all(len(one.prompt_logprobs) == one.prompt_tokens for one in here)
+
+
 @pytest.mark.parametrize("kind", ["adjudge", "vllm"])
 @pytest.mark.parametrize(
     "options",
@@ -281,9 +293,6 @@ def test_sglang_writes_choices_as_a_regular_expression(open_remote: Open) -> Non
         ("sglang", {"allowed_token_ids": (1,)}, "allowed_token_ids"),
         ("sglang", {"logprobs": 2, "temperature": 0.7}, "logprobs"),
         ("openai", {"prompt_logprobs": 0}, "prompt_logprobs"),
-        ("vllm", {"prompt_logprobs": 0}, "prompt_logprobs"),
-        ("sglang", {"prompt_logprobs": 0}, "prompt_logprobs"),
-        ("adjudge", {"prompt_logprobs": 0}, "prompt_logprobs"),
     ],
 )
 def test_what_a_server_would_ignore_is_refused_before_anything_is_sent(

@@ -137,6 +137,41 @@ def test_a_text_without_what_was_asked_for_is_none(open_remote: Open, body: Any)
     assert (text.finish_reason, text.text, text.token_ids) == ("cancelled", "", ())
 
 
+@pytest.mark.parametrize(
+    ("kind", "listed"),
+    [
+        ("vllm", {}),
+        ("vllm", {"prompt_logprobs": [None]}),
+        ("vllm", {"prompt_logprobs": [None, None]}),
+        ("vllm", {"prompt_logprobs": [None, {"99": {"logprob": -1.0}}]}),
+        ("vllm", {"prompt_logprobs": [None, {"98": {"logprob": 1.0}}]}),
+        ("vllm", {"prompt_logprobs": [None, {"b": {"logprob": -1.0}}]}),
+        ("adjudge", {"prompt_logprobs": []}),
+        ("sglang", {}),
+        ("sglang", {"input_token_logprobs": [[None, 97, None], [-1.0, 99, None]]}),
+        ("sglang", {"input_token_logprobs": [[None, 97, None], [-1.0, 98, None]], "input_top_logprobs": [None]}),
+    ],
+)
+def test_a_prompt_that_was_not_read_is_no_certainty(open_remote: Open, kind: str, listed: dict[str, Any]) -> None:
+    if kind == "sglang":
+        meta = {"finish_reason": {"type": "length"}, "output_token_logprobs": [[-1.0, 97, None]]}
+        body: dict[str, Any] = {"text": "a", "meta_info": meta | listed}
+    else:
+        body = {"choices": [{"text": "a", "finish_reason": "length", "token_ids": [97]} | listed]}
+    remote, server = open_remote(kind, *[says(200, body)] * 2, proper, retries=1)
+    [text] = remote.generate(["ab"], prompt_logprobs=1)
+    assert (text.finish_reason, text.prompt_logprobs, len(server.bodies)) == ("cancelled", (), 2)
+    [text] = remote.generate(["ab"], prompt_logprobs=1)
+    assert [one and one.token_id for one in text.prompt_logprobs] == [None, 98]
+
+
+def test_a_text_that_ran_out_of_time_has_no_read_prompt(open_remote: Open) -> None:
+    choice = {"text": "a", "finish_reason": "timeout", "token_ids": [97], "prompt_logprobs": None}
+    remote, _ = open_remote("adjudge", says(200, {"choices": [choice]}))
+    [text] = remote.generate(["ab"], prompt_logprobs=1)
+    assert (text.finish_reason, text.text, text.prompt_logprobs) == ("timeout", "a", ())
+
+
 def test_an_unknown_token_leaves_a_text_unparsable(open_remote: Open) -> None:
     choice = {"text": "<ANSWER>1</ANSWER>", "finish_reason": "stop", "token_ids": [1 << 70]}
     remote, _ = open_remote(

@@ -67,6 +67,18 @@ def test_greedy_texts_are_those_of_the_same_weights_here(engine: Engine, remote:
             assert [token for token, _ in one.top] == [token for token, _ in other.top]
 
 
+def test_prompts_are_read_as_by_the_same_weights_here(engine: Engine, remote: RemoteEngine) -> None:
+    prompts = [*PROMPTS, *random_prompts(5)]
+    how: dict[str, Any] = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 2}
+    for there, here in zip(remote.generate(prompts, **how), engine.generate(prompts, **how), strict=True):
+        assert there.finish_reason == here.finish_reason
+        for one, other in zip(there.prompt_logprobs, here.prompt_logprobs, strict=True):
+            assert (one and one.token_id) == (other and other.token_id)
+            if one and other:
+                assert one.logprob == pytest.approx(other.logprob, abs=1e-3)
+                assert [value for _, value in one.top] == pytest.approx([value for _, value in other.top], abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("options", "allowed"),
     [
