@@ -10,9 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_ten_lines_of_the_readme_are_the_example_and_run(smollm2: str, tmp_path: Path) -> None:
+def test_the_ten_lines_of_the_readme_are_the_example_and_go_on_in_the_pages_about_engines_and_judges(smollm2: str, tmp_path: Path) -> None:
     script = ROOT / "examples" / "compare.py"
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    pages = [ROOT / name for name in ("README.md", "docs/engine.md", "docs/judges.md")]
+    blocks = re.findall(r"```python\n(.*?)```", "".join(page.read_text() for page in pages), re.DOTALL)
     assert script.read_text().endswith(f'"""\n\n{blocks[0]}')
     written = tmp_path / "readme.py"
     written.write_text("".join(blocks) + "print(len(texts), len(scores))\n")
@@ -40,3 +41,9 @@ def test_unseen_pairs_share_no_prompt_with_the_others_and_length_says_nothing() 
     assert sum(better > worse for better, worse in lengths) == 20
     means = [sum(column) / 40 for column in zip(*lengths, strict=True)]
     assert abs(means[0] / means[1] - 1) < 0.03 and len({row["kind"] for row in unseen}) >= 8
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text())]
+    assert len(links) > 8 and not [link for page, link in links if not (page.parent / link).exists()]
