@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import settings
 
 settings.register_profile("adjudge", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("adjudge")
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says where
 
 
 LONGEST = (

@@ -149,6 +149,7 @@ def stored(journal: Path) -> dict[str, tuple[bytes, float]]:
 
 
 def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in a shell's background it is ignored, here and there
     write_pairs(tmp_path / "pairs.jsonl", 2000)
     command = [sys.executable, "-m", "adjudge", "judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -60,11 +60,11 @@ def test_triton_attention_on_cuda(part: str) -> None:
 
 
 def check_oracle(device: str) -> None:
-    """As near the float64 oracle as dense torch: every dtype with every way, and odd shapes and block sizes."""
+    """As near the float64 oracle as dense torch: every way in two dtypes, and odd shapes and block sizes."""
     from adjudge.kernels.attention_triton import triton_attention
 
-    for dtype in DTYPES:
-        for how in HOW:
+    for index, how in enumerate(HOW):
+        for dtype in DTYPES if device != "cpu" else (DTYPES[index % 3], DTYPES[(index + 1) % 3]):
             case = Case((3, 70), 3, 1, 16, 16, dtype, device=device)
             outputs = case.run(triton_attention, whole(3, 70), 16, split_keys=64, **how)
             case.assert_near_the_oracle(outputs, how.get("sliding_window"), how.get("softcap"))
@@ -79,11 +79,7 @@ def check_company(device: str) -> None:
 
     alone = [[(s, 0, n)] for s, n in reversed(list(enumerate(LENGTHS)))]
     single = [[(s, LENGTHS[s] - 1, 1) for s in (2, 1)]]  # decode: one token each, after their chunks
-    for dtype, how in (
-        (torch.bfloat16, {}),
-        (torch.float32, {"sliding_window": 30}),
-        (torch.float16, {"softcap": 2.0}),
-    ):
+    for dtype, how in ((torch.bfloat16, {}), (torch.float32, {"sliding_window": 30, "softcap": 2.0})):
         case = Case(LENGTHS, 3, 1, 16, 16, dtype, device=device)
 
         def run(

@@ -315,10 +315,10 @@ def test_example_pairs_are_many_balanced_and_partly_hostile(examples: list[Pair]
 
 
 def test_example_pairs_score_as_plain_transformers_does(real: Engine, smollm2: str, examples: list[Pair]) -> None:
-    """One question of every third pair, each time another one; the reference computes one prompt at a time."""
+    """One question of every sixth pair, each time another one; the reference computes one prompt at a time."""
     judge = PairwiseJudge(real)
     reference = open_reference(smollm2)
-    prompts = [judge.prompts(pair)[0][7 * n % len(judge.questions)] for n, pair in enumerate(examples[::3])]
+    prompts = [judge.prompts(pair)[0][7 * n % len(judge.questions)] for n, pair in enumerate(examples[::6])]
     for prompt, score in zip(prompts, real.score(prompts, SCALE), strict=True):
         tokens = real.tokenizer.prompt(prompt)
         digits = [real.tokenizer.encode(label, True)[0] for label in SCALE.labels]
