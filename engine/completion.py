@@ -24,7 +24,7 @@ class Completion(msgspec.Struct, frozen=True):
 
     `token_ids` are all that were generated, the end token and those of a stop string included; `text` has neither.
     `prompt_logprobs` are those of the prompt's tokens, where they were asked for: None for the first, and () for a
-    prompt that was "too_long" or not read before its "timeout".
+    prompt that was "too_long", or not read before its "timeout" or where a server gave up.
     """
 
     prompt: int

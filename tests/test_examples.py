@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_ten_lines_of_the_readme_are_the_example_and_go_on_in_the_pages_about_engines_and_judges(smollm2: str, tmp_path: Path) -> None:
+def test_the_ten_lines_of_the_readme_are_the_example_and_go_on_in_docs(smollm2: str, tmp_path: Path) -> None:
     script = ROOT / "examples" / "compare.py"
     pages = [ROOT / name for name in ("README.md", "docs/engine.md", "docs/judges.md")]
     blocks = re.findall(r"```python\n(.*?)```", "".join(page.read_text() for page in pages), re.DOTALL)

@@ -18,7 +18,7 @@ from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import HttpError
-from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_whole, echoes_of, worded
+from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_numbers, check_whole, tokens_of, worded
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
 from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
@@ -169,13 +169,12 @@ async def chat(
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
     options, renamed = _options(data, service)
-    if data.prompt_logprobs is not None:
-        check_whole(data, "prompt_logprobs")
     prompt: AnyPrompt = await _prompt(data, service)
     if (count := data.prompt_logprobs) is not None:
-        making = asyncio.to_thread(echoes_of, service, [prompt], 1, count, field="messages", asked="prompt_logprobs")
-        [echo] = await service.unless_gone(request, making)
-        prompt, options["prompt_logprobs"] = echo.tokens, count
+        check_whole(data, "prompt_logprobs")
+        [prompt] = await asyncio.to_thread(tokens_of, service, [prompt], "messages")
+        check_numbers(len(prompt), [count], "prompt_logprobs")
+        options["prompt_logprobs"] = count
     texts = await begin(service, request, [prompt], data, options, field="messages", renamed=renamed)
     wording = _Wording(service, data)
     if data.stream:
@@ -213,7 +212,8 @@ class _Wording:
             )
             for completion in completions
         ]
-        return self.response("chat.completion", choices, usage, worded(completions[0].prompt_logprobs, self._spelling))
+        read = worded(completions[0].prompt_logprobs, self._body.prompt_logprobs or 0, self._spelling)
+        return self.response("chat.completion", choices, usage, read)
 
     def chunk(self, delta: Delta) -> ChatResponse:
         role = None if delta.place in self._begun else "assistant"

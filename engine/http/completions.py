@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar import post
@@ -17,26 +17,37 @@ from litestar.params import JSONBody
 from litestar.response import Stream
 
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
+from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.inputs import Given, prompts_of
 from adjudge.engine.http.prompt_tokens import (
-    Echo,
     PromptLogprobs,
+    check_numbers,
     check_read,
     check_whole,
     echoes_of,
     number,
+    tokens_of,
     worded,
 )
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST, Offsets
 from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
 from adjudge.engine.http.texts import Delta, begin, stream
+from adjudge.engine.tokenizer import Tokens
 
 MAX_TOKENS = 16
 """OpenAI's own default."""
 
-Start = tuple[Echo, Sequence[TokenLogprob | None]]
-"""A text's prompt, and what was read of its tokens."""
+
+class Start(NamedTuple):
+    """What a text begins with, the prompt with `echo` and nothing without, and the prompt's tokens."""
+
+    echo: str
+    tokens: Tokens
+
+
+Begun = tuple[Start, Sequence[TokenLogprob | None]]
+"""A text's beginning, and what was read of its prompt's tokens."""
 
 ONLY: dict[str, tuple[Any, ...]] = {"suffix": ("",), "best_of": (1,)}
 
@@ -60,14 +71,15 @@ class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw
     best_of: int | None = None
 
     @property
-    def read(self) -> int | None:
-        """How many alternatives to read for each token of the prompts; None where these are not read."""
-        return self.logprobs if self.echo and self.prompt_logprobs is None else self.prompt_logprobs
-
-    @property
     def asks_for_prompts(self) -> str | None:
         """The field by which something is told of the prompts, if there is one."""
-        return "echo" if self.echo else None if self.read is None else "prompt_logprobs"
+        return "echo" if self.echo else None if self.prompt_logprobs is None else "prompt_logprobs"
+
+    @property
+    def counts(self) -> list[int]:
+        """How many alternatives to tell for each token of the prompts, every time that they are told."""
+        asked = (self.prompt_logprobs, self.logprobs if self.echo else None)
+        return [count for count in asked if count is not None]
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):
@@ -108,20 +120,17 @@ async def completions(
     """Continue prompts."""
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
-    asked = data.asks_for_prompts
-    if asked is not None:
-        check_whole(data, asked)
     prompts = prompts_of(data.prompt, "prompt")
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:
         options["logprobs"] = data.logprobs
-    n, echoes = max(1, data.n or 1), None
-    if asked is not None:
+    n, starts = max(1, data.n or 1), None
+    if (asked := data.asks_for_prompts) is not None:
+        check_whole(data, asked)
         service.check_count(len(prompts) * n, "n" if len(prompts) == 1 else "prompt")
-        making = asyncio.to_thread(echoes_of, service, prompts, n, data.read, field="prompt", asked=asked)
-        echoes = await service.unless_gone(request, making)
-        prompts = [echo.tokens for echo in echoes]
-        options["prompt_logprobs"] = data.read
+        starts = await service.unless_gone(request, asyncio.to_thread(_starts, service, data, prompts, n))
+        prompts = [start.tokens for start in starts]
+        options["prompt_logprobs"] = max(data.counts, default=None)
     alone = bool(data.echo) and options["max_tokens"] == 0
     if alone:
         options["max_tokens"] = 1  # what is written is left out
@@ -140,8 +149,16 @@ async def completions(
         Delta(completion.prompt * n + completion.sample, completion.text, completion.logprobs, completion.finish_reason)
         for completion in done
     ]
-    starts = None if echoes is None else [(echoes[one.prompt], one.prompt_logprobs) for one in done]
-    return await asyncio.to_thread(wording.response, deltas, texts.usage, starts)
+    begun = None if starts is None else [(starts[one.prompt], one.prompt_logprobs) for one in done]
+    return await asyncio.to_thread(wording.response, deltas, texts.usage, begun)
+
+
+def _starts(service: Service, data: CompletionRequest, prompts: Sequence[AnyPrompt], n: int) -> list[Start]:
+    """What is told of the prompts of `n` texts each, but for what is read of them."""
+    tokens, asked = tokens_of(service, prompts, "prompt"), data.asks_for_prompts
+    check_numbers(n * sum(map(len, tokens)), data.counts, str(asked))
+    echoes = echoes_of(service, prompts, tokens, n) if data.echo else [""] * len(prompts)
+    return list(map(Start, echoes, tokens))
 
 
 def _unwritten(completion: Completion) -> Completion:
@@ -160,25 +177,27 @@ class _Wording:
         self._offsets: dict[int, Offsets] = defaultdict(lambda: Offsets(self._spelling))
 
     def response(
-        self, deltas: Sequence[Delta], usage: Usage | None = None, starts: Sequence[Start] | None = None
+        self, deltas: Sequence[Delta], usage: Usage | None = None, begun: Sequence[Begun] | None = None
     ) -> CompletionResponse:
-        """One answer; `starts` are there where something is told of prompts."""
-        some: Sequence[Start | None] = [None] * len(deltas) if starts is None else starts
-        choices = [self._choice(delta, start) for delta, start in zip(deltas, some, strict=True)]
+        """One answer; something is told of the prompts where there are `begun`."""
+        some: Sequence[Begun | None] = [None] * len(deltas) if begun is None else begun
+        choices = [self._choice(delta, one) for delta, one in zip(deltas, some, strict=True)]
         return CompletionResponse(self._id, self._model, self._created, choices, usage)
 
-    def _choice(self, delta: Delta, start: Start | None) -> CompletionChoice:
+    def _choice(self, delta: Delta, begun: Begun | None) -> CompletionChoice:
         ids = [token.token_id for token in delta.tokens] if self._body.return_token_ids else None
-        text, tokens = delta.text, delta.tokens
-        echo, read = (None, ()) if start is None else start
-        if echo is not None and self._body.echo:
-            text = echo.text + text
-            if read:
-                self._offsets[delta.place] = Offsets(self._spelling, before=echo.tokens, text=echo.text)
-                first = TokenLogprob(echo.tokens[0], math.nan)  # nothing stands before it: it has no number
-                tokens = [*(one or first for one in read), *tokens]
-        logprobs = None if self._body.logprobs is None else self._logprobs(delta.place, tokens)
-        told = None if self._body.prompt_logprobs is None else worded(read, self._spelling)
+        text, tokens, told, count = delta.text, delta.tokens, None, self._body.logprobs
+        if begun is not None:
+            start, read = begun
+            text = start.echo + text
+            if self._body.echo and count is not None and read:
+                self._offsets[delta.place] = Offsets(self._spelling, before=start.tokens, text=start.echo)
+                first = TokenLogprob(start.tokens[0], math.nan)  # nothing stands before it: it has no number
+                cut = (msgspec.structs.replace(one, top=one.top[:count]) for one in read if one is not None)
+                tokens = [first, *cut, *tokens]
+            if self._body.prompt_logprobs is not None:
+                told = worded(read, self._body.prompt_logprobs, self._spelling)
+        logprobs = None if count is None else self._logprobs(delta.place, tokens)
         return CompletionChoice(delta.place, text, delta.finish_reason, logprobs, ids, told)
 
     def usage(self, usage: Usage) -> CompletionResponse:

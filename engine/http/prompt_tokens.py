@@ -15,8 +15,8 @@ from adjudge.engine.http.spelling import LEAST, Spelling
 from adjudge.engine.http.text_request import TextRequest
 from adjudge.engine.tokenizer import Tokens
 
-MOST_READ = 1 << 20
-"""Numbers about prompts' tokens in one answer, some 50 bytes each: two for a token, and one for each alternative."""
+MOST_READ = 1 << 19
+"""Numbers about prompts' tokens in one answer, some 60 bytes each: two for a token, and one for each alternative."""
 
 
 class PromptToken(msgspec.Struct, frozen=True):
@@ -27,35 +27,25 @@ class PromptToken(msgspec.Struct, frozen=True):
 
 
 PromptLogprobs = list[dict[int, PromptToken] | None]
-"""For each token of a prompt it and the likeliest in its place, by their ids; None for the first."""
+"""For each token of a prompt the likeliest in its place and itself, by their ids; None for the first."""
 
 
-class Echo(msgspec.Struct, frozen=True):
-    """A prompt as it was given, or as its tokens read, and its tokens."""
-
-    text: str
-    tokens: Tokens
-
-
-def echoes_of(
-    service: Service, prompts: Sequence[AnyPrompt], texts: int, count: int | None, *, field: str, asked: str
-) -> list[Echo]:
-    """What is told of prompts with so many `texts` each, and with `count` alternatives for each token if not None.
-
-    Raises a 400 where that is more than one answer may hold: `asked` is the field that asks for it, the prompts came in
-    `field`.
-    """
-    tokenizer, echoes = service.engine.face.tokenizer, []
+def tokens_of(service: Service, prompts: Sequence[AnyPrompt], field: str) -> list[Tokens]:
+    """The prompts' own tokens; they came in `field`."""
     with blame(field):
-        for prompt in prompts:
-            tokens = tokenizer.prompt(prompt)
-            echoes.append(Echo(prompt if isinstance(prompt, str) else tokenizer.decode(tokens), tokens))
-    characters, longest = texts * sum(len(echo.text) for echo in echoes), service.limits.max_joined
-    numbers = 0 if count is None else texts * sum(len(echo.tokens) for echo in echoes) * (2 + max(0, count))
-    for amount, most, what in ((characters, longest, "characters"), (numbers, MOST_READ, "numbers")):
-        if amount > most:
-            said = f"{asked} would put {amount} {what} of prompts into the answer: at most {most} at once"
-            raise HttpError(400, said, param=asked)
+        return [service.engine.face.tokenizer.prompt(prompt) for prompt in prompts]
+
+
+def check_numbers(tokens: int, counts: Sequence[int], asked: str) -> None:
+    """Raise a 400 where an answer would tell too much of so many tokens, once with each of `counts` alternatives."""
+    _check(tokens * sum(2 + max(0, count) for count in counts), MOST_READ, "numbers", asked)
+
+
+def echoes_of(service: Service, prompts: Sequence[AnyPrompt], tokens: Sequence[Tokens], n: int) -> list[str]:
+    """What `n` texts of each prompt begin with: itself, or what its tokens read; a 400 where that is too much."""
+    decode = service.engine.face.tokenizer.decode
+    echoes = [prompt if isinstance(prompt, str) else decode(ids) for prompt, ids in zip(prompts, tokens, strict=True)]
+    _check(n * sum(map(len, echoes)), service.limits.max_joined, "characters", "echo")
     return echoes
 
 
@@ -81,11 +71,17 @@ def number(logprob: float) -> float | None:
     return None if math.isnan(logprob) else max(logprob, LEAST)
 
 
-def worded(read: Sequence[TokenLogprob | None], spelling: Spelling) -> PromptLogprobs | None:
-    """What was read of a prompt's tokens; None where nothing was."""
-    return [None if one is None else _place(one, spelling) for one in read] or None
+def worded(read: Sequence[TokenLogprob | None], count: int, spelling: Spelling) -> PromptLogprobs | None:
+    """What was read of a prompt's tokens, with `count` alternatives; None where nothing was."""
+    return [None if one is None else _place(one, count, spelling) for one in read] or None
 
 
-def _place(read: TokenLogprob, spelling: Spelling) -> dict[int, PromptToken]:
-    listed = {read.token_id: read.logprob, **dict(read.top)}
+def _place(read: TokenLogprob, count: int, spelling: Spelling) -> dict[int, PromptToken]:
+    listed = dict(read.top[:count]) | {read.token_id: read.logprob}
     return {token: PromptToken(number(value), spelling.text(token)) for token, value in listed.items()}
+
+
+def _check(amount: int, most: int, what: str, asked: str) -> None:
+    if amount > most:
+        said = f"{asked} would put {amount} {what} of prompts into the answer: at most {most} at once"
+        raise HttpError(400, said, param=asked)

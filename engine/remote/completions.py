@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,6 +12,7 @@ import msgspec
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.remote.protocols import (
     Ask,
+    PromptRead,
     Protocol,
     Reading,
     Text,
@@ -21,6 +21,7 @@ from adjudge.engine.remote.protocols import (
     hurry,
     logprob,
     ordered,
+    prompt_logprob,
     prompt_read,
     token_of,
 )
@@ -39,8 +40,7 @@ ENDS: dict[str | None, FinishReason] = {
     "abort": "cancelled",
     "content_filter": "cancelled",
 }
-UNREAD = ("timeout", "too_long", "non_finite", "cancelled")
-"""Ends of texts whose prompts may not have been read."""
+NULL = msgspec.Raw(b"null")
 TOKEN_ID = "token_id:"
 """How a server writes a token by its number, where asked to."""
 
@@ -58,11 +58,6 @@ class PromptToken(msgspec.Struct):
 
     logprob: float | None
 
-    @property
-    def known(self) -> float:
-        """Its log-probability; NaN where the model gave none."""
-        return math.nan if self.logprob is None else logprob(self.logprob)
-
 
 class Choice(msgspec.Struct):
     """One text of a completion."""
@@ -72,7 +67,8 @@ class Choice(msgspec.Struct):
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
     token_ids: list[int] | None = None
-    prompt_logprobs: list[dict[int, PromptToken] | None] | None = None
+    prompt_logprobs: msgspec.Raw = NULL
+    """Of other servers whatever they like, unless it was asked for."""
 
 
 class Completions(msgspec.Struct):
@@ -301,15 +297,16 @@ def _choices(reply: Completions, count: int) -> list[Choice]:
     return choices
 
 
-def _prompt_read(choice: Choice, tokens: Tokens, sampling: Sampling) -> tuple[TokenLogprob | None, ...]:
-    """What was read of the prompt, () where it was not asked for or the text has none to begin after."""
-    if sampling.prompt_logprobs is None or (choice.prompt_logprobs is None and _end(choice) in UNREAD):
+def _prompt_read(choice: Choice, tokens: Tokens, sampling: Sampling) -> PromptRead:
+    """What was read of the prompt; () where it was not asked for."""
+    if sampling.prompt_logprobs is None:
         return ()
-    listed = [
-        None if place is None else {token: one.known for token, one in place.items()}
-        for place in choice.prompt_logprobs or ()
+    listed = msgspec.json.decode(choice.prompt_logprobs, type=list[dict[int, PromptToken] | None] | None)
+    places = [
+        None if place is None else {token_of(token): prompt_logprob(one.logprob) for token, one in place.items()}
+        for place in listed or ()
     ]
-    return prompt_read(listed, tokens, sampling.prompt_logprobs)
+    return prompt_read(places, tokens, sampling.prompt_logprobs, _end(choice))
 
 
 def _end(choice: Choice) -> FinishReason:

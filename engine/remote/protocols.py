@@ -16,6 +16,8 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import Tokenizer, Tokens
 
+PromptRead = tuple[TokenLogprob | None, ...]
+"""A prompt's tokens as `Completion.prompt_logprobs` has them."""
 LEAST_LOGPROB = -9999.0
 """What vLLM writes for a log-probability of −∞, which JSON has no number for."""
 ROUNDING = 1e-3
@@ -49,7 +51,7 @@ class Text(NamedTuple):
     token_ids: Tokens
     finish_reason: FinishReason
     logprobs: tuple[TokenLogprob, ...] = ()
-    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
+    prompt_logprobs: PromptRead = ()
 
 
 class Cached(msgspec.Struct):
@@ -173,22 +175,29 @@ def bounded(listed: Mapping[int | None, float], wanted: Tokens, chosen: int | No
     return Reading(logprobs, tuple(listed.get(token, most) for token in wanted))
 
 
+def prompt_logprob(value: float | None) -> float:
+    """That of a prompt's token, from a reply; null stands for NaN here, where the model had no number."""
+    return math.nan if value is None else logprob(value)
+
+
 def prompt_read(
-    listed: Sequence[Mapping[int, float] | None], tokens: Tokens, count: int
-) -> tuple[TokenLogprob | None, ...]:
+    listed: Sequence[Mapping[int, float] | None], tokens: Tokens, count: int, end: FinishReason
+) -> PromptRead:
     """A prompt's own tokens from what a server lists at their places, with the `count` most probable ones.
 
-    Nothing is known of the first. Raises BadReply where another one is not among those of its place.
+    Nothing is known of the first. Of a text that broke off the prompt may not have been read: that is (). Raises
+    BadReply where else a place is missing, or its own token there, or alternatives to it.
     """
-    if len(listed) != len(tokens):
-        raise BadReply(f"{len(listed)} log-probabilities for the {len(tokens)} tokens of a prompt")
-    return (None, *(_token_read(*place, count) for place in zip(tokens[1:], listed[1:], strict=True)))
-
-
-def _token_read(token: int, listed: Mapping[int, float] | None, count: int) -> TokenLogprob:
-    if listed is None or token not in listed:
-        raise BadReply(f"no log-probability of token {token} of a prompt")
-    return TokenLogprob(token, listed[token], ordered(listed, count))
+    whole = len(listed) == len(tokens) and all(
+        place is not None and token in place and len(place) >= count
+        for token, place in zip(tokens[1:], listed[1:], strict=True)
+    )
+    if not whole and end not in ("stop", "length"):
+        return ()
+    if not whole:
+        raise BadReply(f"no log-probabilities of the {len(tokens)} tokens of a prompt, with {count} others each")
+    pairs = zip(tokens[1:], listed[1:], strict=True)
+    return (None, *(TokenLogprob(token, place[token], ordered(place, count)) for token, place in pairs if place))
 
 
 def ordered(top: Mapping[int, float], count: int) -> tuple[tuple[int, float], ...]:

@@ -10,14 +10,27 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text, logprob, ordered, prompt_read, token_of
+from adjudge.engine.remote.protocols import (
+    Ask,
+    PromptRead,
+    Protocol,
+    Reading,
+    Text,
+    logprob,
+    ordered,
+    prompt_logprob,
+    prompt_read,
+    token_of,
+)
 from adjudge.engine.remote.transport import TOO_LONG, BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import Tokens
 
-Listed = list[tuple[float | None, int, str | None]]
+Entry = tuple[float | None, int, str | None]
 """Log-probability, token id and perhaps text."""
+Listed = list[Entry]
+NULL = msgspec.Raw(b"null")
 
 
 class Finish(msgspec.Struct):
@@ -34,8 +47,8 @@ class Meta(msgspec.Struct):
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
-    input_token_logprobs: Listed | None = None
-    input_top_logprobs: list[Listed | None] | None = None
+    input_token_logprobs: msgspec.Raw = NULL
+    input_top_logprobs: msgspec.Raw = NULL
     output_token_logprobs: Listed | None = None
     output_top_logprobs: list[Listed | None] | None = None
     output_token_ids_logprobs: list[Listed | None] | None = None
@@ -132,9 +145,10 @@ class SglangProtocol(Protocol):
     def check(self, sampling: Sampling, seeded: bool) -> None:
         """Raise RemoteError also for alternatives where the reported log-probabilities are not the model's own."""
         super().check(sampling, seeded)
-        if sampling.logprobs and not _unchanged(sampling):
+        asked = "logprobs" if sampling.logprobs else "prompt_logprobs" if sampling.prompt_logprobs is not None else None
+        if asked is not None and not _unchanged(sampling):
             raise RemoteError(
-                "logprobs: sglang servers report the model's own only at temperature 0 or 1 and without a penalty or "
+                f"{asked}: sglang servers report the model's own only at temperature 0 or 1 and without a penalty or "
                 "form; leave it out, or use `adjudge serve`"
             )
 
@@ -154,16 +168,24 @@ class SglangProtocol(Protocol):
         return Text(text, token_ids, end, reported, _prompt_read(meta, end, tokens, sampling))
 
 
-def _prompt_read(meta: Meta, end: FinishReason, tokens: Tokens, sampling: Sampling) -> tuple[TokenLogprob | None, ...]:
-    """What was read of the prompt, whose first token has no number; () where that was not asked for."""
-    if sampling.prompt_logprobs is None or (end in ("cancelled", "too_long") and not meta.input_token_logprobs):
+def _prompt_read(meta: Meta, end: FinishReason, tokens: Tokens, sampling: Sampling) -> PromptRead:
+    """What was read of the prompt; () where it was not asked for."""
+    if (count := sampling.prompt_logprobs) is None:
         return ()
-    chosen = meta.input_token_logprobs or []
-    tops = meta.input_top_logprobs if sampling.prompt_logprobs and meta.input_top_logprobs else [None] * len(chosen)
-    if len(tops) != len(chosen):
-        raise BadReply(f"{len(tops)} lists of alternatives for the {len(chosen)} tokens of a prompt")
-    listed = [_by_token([own, *(top or [])]) for own, top in zip(chosen, tops, strict=True)]
-    return prompt_read(listed, tokens, sampling.prompt_logprobs)
+    own = msgspec.json.decode(meta.input_token_logprobs, type=Listed | None) or []
+    tops = msgspec.json.decode(meta.input_top_logprobs, type=list[Listed | None] | None) or [] if count else None
+    places: list[dict[int, float] | None] = []
+    if len(own) == len(tokens) == len(own if tops is None else tops):
+        places = [_place(*one) for one in zip(own, tops or [None] * len(own), tokens, strict=True)]
+    return prompt_read(places, tokens, count, end)
+
+
+def _place(own: Entry, top: Listed | None, token: int) -> dict[int, float] | None:
+    """What stands at a token's place. SGLang writes 0 for the last token of its vocabulary."""
+    value, said, *_ = own
+    if said not in (token, 0):
+        return None
+    return {token: prompt_logprob(value)} | {token_of(other): prompt_logprob(least) for least, other, *_ in top or ()}
 
 
 def _by_token(listed: Listed) -> dict[int, float]:

@@ -145,7 +145,7 @@ def test_an_echo_has_the_prompt_and_its_log_probabilities(site: Served, client: 
 def test_prompts_are_read_in_vllms_form(site: Served, client: openai.OpenAI) -> None:
     prompts = ["once é", "b"]
     expected = own(site, prompts, n=2, prompt_logprobs=2, **HOW)
-    for extra, echoed in (({}, False), ({"echo": True, "logprobs": 0}, True)):
+    for extra, echoed in (({}, False), ({"echo": True, "logprobs": 1}, True), ({"echo": True, "logprobs": 3}, True)):
         body: dict[str, Any] = {"prompt": prompts, "n": 2, "prompt_logprobs": 2, **extra, **HOW}
         for choice, completion in zip(site.post(TEXT, body).json()["choices"], expected, strict=True):
             assert choice["text"] == (prompts[completion.prompt] if echoed else "") + completion.text
@@ -155,6 +155,13 @@ def test_prompts_are_read_in_vllms_form(site: Served, client: openai.OpenAI) -> 
                 assert read is not None
                 values = {int(token): one["logprob"] for token, one in listed.items()}
                 assert values == {read.token_id: read.logprob, **dict(read.top)}
+            if echoed:
+                count = len(completion.prompt_logprobs)
+                told = choice["logprobs"]
+                assert told["token_logprobs"][1:count] == [
+                    read.logprob for read in completion.prompt_logprobs[1:] if read
+                ]
+                assert {len(top) for top in told["top_logprobs"][1:count]} <= {extra["logprobs"], extra["logprobs"] + 1}
             if completion.prompt == 0:
                 assert rest[0][str(ord("n"))]["decoded_token"] == "n"
     plain = site.post(TEXT, {"prompt": prompts, **HOW}).json()["choices"]

@@ -292,6 +292,7 @@ def test_sglang_writes_choices_as_a_regular_expression(open_remote: Open) -> Non
         ("sglang", {"seeds": [3]}, "seed"),
         ("sglang", {"allowed_token_ids": (1,)}, "allowed_token_ids"),
         ("sglang", {"logprobs": 2, "temperature": 0.7}, "logprobs"),
+        ("sglang", {"prompt_logprobs": 0, "temperature": 0.7}, "prompt_logprobs"),
         ("openai", {"prompt_logprobs": 0}, "prompt_logprobs"),
     ],
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import socket
 from typing import Any
 
 import pytest
 
 from adjudge import RemoteEngine
+from adjudge.engine.completion import TokenLogprob
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote import transport
@@ -146,9 +148,12 @@ def test_a_text_without_what_was_asked_for_is_none(open_remote: Open, body: Any)
         ("vllm", {"prompt_logprobs": [None, {"99": {"logprob": -1.0}}]}),
         ("vllm", {"prompt_logprobs": [None, {"98": {"logprob": 1.0}}]}),
         ("vllm", {"prompt_logprobs": [None, {"b": {"logprob": -1.0}}]}),
+        ("vllm", {"prompt_logprobs": [None, {"-1": {"logprob": -1.0}, "98": {"logprob": -1.0}}]}),
+        ("vllm", {"prompt_logprobs": {"98": -1.0}}),
         ("adjudge", {"prompt_logprobs": []}),
         ("sglang", {}),
         ("sglang", {"input_token_logprobs": [[None, 97, None], [-1.0, 99, None]]}),
+        ("sglang", {"input_token_logprobs": [[None, 97, None], [-1.0, 98, None]]}),
         ("sglang", {"input_token_logprobs": [[None, 97, None], [-1.0, 98, None]], "input_top_logprobs": [None]}),
     ],
 )
@@ -159,10 +164,47 @@ def test_a_prompt_that_was_not_read_is_no_certainty(open_remote: Open, kind: str
     else:
         body = {"choices": [{"text": "a", "finish_reason": "length", "token_ids": [97]} | listed]}
     remote, server = open_remote(kind, *[says(200, body)] * 2, proper, retries=1)
-    [text] = remote.generate(["ab"], prompt_logprobs=1)
+    [text] = remote.generate(["ab"], temperature=1.0, prompt_logprobs=1)
     assert (text.finish_reason, text.prompt_logprobs, len(server.bodies)) == ("cancelled", (), 2)
-    [text] = remote.generate(["ab"], prompt_logprobs=1)
+    [text] = remote.generate(["ab"], temperature=1.0, prompt_logprobs=1)
     assert [one and one.token_id for one in text.prompt_logprobs] == [None, 98]
+
+
+def test_a_place_with_fewer_alternatives_than_were_asked_for_is_not_read(open_remote: Open) -> None:
+    choice = {"text": "a", "finish_reason": "length", "token_ids": [97]}
+    listed = [None, {"98": {"logprob": -9.0}, "97": {"logprob": -1.0}}]
+    for count, read in ((2, True), (3, False)):
+        remote, _ = open_remote("vllm", says(200, {"choices": [choice | {"prompt_logprobs": listed}]}), retries=0)
+        [text] = remote.generate(["ab"], prompt_logprobs=count)
+        assert bool(text.prompt_logprobs) == read
+
+
+def test_a_prompts_token_may_have_no_number_or_be_impossible(open_remote: Open) -> None:
+    places = [None, *({str(token): {"logprob": value}} for token, value in ((98, None), (99, -9999.0)))]
+    choice = {"text": "a", "finish_reason": "length", "token_ids": [97], "prompt_logprobs": places}
+    remote, _ = open_remote("vllm", says(200, {"choices": [choice]}))
+    [text] = remote.generate(["abc"], prompt_logprobs=0)
+    _, first, second = text.prompt_logprobs
+    assert first is not None and second is not None
+    assert math.isnan(first.logprob) and second.logprob == -math.inf
+
+
+def test_what_was_not_asked_for_may_have_any_form(open_remote: Open) -> None:
+    choice = {"text": "a", "finish_reason": "length", "token_ids": [97], "prompt_logprobs": "none"}
+    remote, _ = open_remote("vllm", says(200, {"choices": [choice]}))
+    assert [text.finish_reason for text in remote.generate(["ab"])] == ["length"]
+
+
+def test_the_last_token_of_the_vocabulary_is_read_though_sglang_calls_it_0(open_remote: Open, engine: Engine) -> None:
+    last = engine.tokenizer.vocab_size - 1
+    meta = {
+        "finish_reason": {"type": "length"},
+        "output_token_logprobs": [[-1.0, 97, None]],
+        "input_token_logprobs": [[None, 97, None], [-7.0, 0, None]],
+    }
+    remote, _ = open_remote("sglang", says(200, {"text": "a", "meta_info": meta}))
+    [text] = remote.generate([[97, last]], temperature=1.0, prompt_logprobs=0)
+    assert text.prompt_logprobs == (None, TokenLogprob(last, -7.0))
 
 
 def test_a_text_that_ran_out_of_time_has_no_read_prompt(open_remote: Open) -> None:
