@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +114,7 @@ def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(
     killed = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (tmp_path / "v.jsonl").exists() or (tmp_path / "v.jsonl").read_bytes().count(b"\n") < 17:
         assert killed.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     with (tmp_path / "v.jsonl").open("ab") as file:
@@ -155,6 +157,7 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate()
     assert process.returncode == 130
