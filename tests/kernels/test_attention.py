@@ -101,6 +101,35 @@ def test_decode_reads_small_tiles_beside_the_large_ones_of_prompts(sizes: set[in
     assert sizes == {attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
 
 
+@pytest.mark.parametrize("width", [16, 20])
+def test_what_siblings_share_is_gathered_once_and_changes_no_bit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, gathered = attention_torch._read, []
+
+    def noted(cached: torch.Tensor, place: torch.Tensor, band: Any) -> torch.Tensor:
+        gathered.append(band.slots.shape[0] - band.kept)
+        return read(cached, place, band)
+
+    monkeypatch.setattr(attention_torch, "_read", noted)
+    case = Case((290, 280, 160), 4, 2, width, width, torch.float32, shared=144)
+    chunks = [[(0, 0, 280)], [(1, 144, 130), (2, 144, 10)], [(0, 280, 9), (1, 274, 5), (2, 154, 5)]]
+    chunks += [[(0, 289, 1), (1, 279, 1), (2, 159, 1)]]
+    once = case.run(paged_attention, chunks, 16, siblings=True)
+    assert gathered[-6:] == [384, 384, 240, 240, 112, 112]  # 144 of each but the first are there already
+    monkeypatch.setattr(attention_torch, "_common", lambda *bands: 0)
+    again = case.run(paged_attention, chunks, 16, siblings=True)
+    assert gathered[-6:] == [384, 384, 384, 384, 256, 256]
+    for s, (ours, plain, alone) in enumerate(
+        zip(
+            once,
+            again,
+            case.run(paged_attention, [[(s, 0, n) for s, n in enumerate((290, 280, 160))]], 16),
+            strict=True,
+        )
+    ):
+        own = slice(144 if s else 0, None)
+        assert torch.equal(ours[own], plain[own]) and torch.equal(ours[own], alone[own])
+
+
 def test_parts_of_tiles_with_other_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = attention_torch._attend
 
