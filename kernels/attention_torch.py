@@ -10,9 +10,11 @@ Ladder (2 cores, 9 query heads on 3 KV heads of 64, context 1024; GFLOP/s of use
 3. query heads of one KV head packed into the rows of a tile, all tiles of a KV band in one call: 126;
 4. a quarter of a tile where a sequence asks about no more, as in decode: a layer of 16 sequences at
    context 1000, one thread of an AVX-512 EPYC, 12.4 -> 5.6 ms; of one at context 200, 0.23 -> 0.13;
-5. keys and values that the band before has gathered stay in their place (this version): twelve texts of 32 tokens after
+5. keys and values that the band before has gathered stay in their place: twelve texts of 32 tokens after
    550 shared ones, the whole engine, two cores of an AVX-512 Xeon, 4.7 -> 4.1 s; 1,500 tokens of one prompt 2.09 ->
-   2.04; one text as before.
+   2.04; one text as before;
+6. a single position by itself where that has the same bits (this version): the twelve texts 4.03 -> 3.62 s, one of
+   them 2.48 -> 2.43.
 
 Beside plain SDPA, a sequence at a time on gathered keys, whose bits depend on the chunks (one thread,
 bench/results/kernels-cpu.csv): 0.91 to 0.99 of its time in prefill and on a judge's batch, 0.24 to 0.40 in decode.
@@ -28,7 +30,7 @@ Tried and dropped, each slower on the same machine, one thread:
 
 Batch invariance: the query at absolute position p sits in tile p // TILE_ROWS at row p % TILE_ROWS, and that tile
 always reads its keys padded to the same multiple of BAND: the shapes a query meets depend on its position and on
-nothing else. A part of FEW_ROWS of a tile is read alone only where a probe on this machine found the same bits.
+nothing else. A smaller part of a tile is read alone only where a probe on this machine found the same bits.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ from adjudge.kernels.linear import WIDTH_STEP
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 
 TILE_ROWS = 16
-FEW_ROWS = 4
+FEW_ROWS = (1, 4)
+"""Positions of smaller tiles, of which a sequence has the smallest that holds all it asks about."""
 BAND = 128
 PROBED = 1024
-"""Positions of the probe for tiles of FEW_ROWS."""
+"""Positions of the probe for smaller tiles."""
 KEPT_MASK_ELEMENTS = 1 << 26
 """A step's masks are made once for all layers up to this size, and anew in every layer beyond it (long contexts)."""
 
@@ -66,13 +69,14 @@ def torch_attention(
     kv_heads, value_width = cache.value.shape[2:]
     heads, width = query_THD.shape[1:]
     fused = softcap is None and width == value_width and query_THD.device.type == "cpu"
-    few = fused and few_rows_agree(kv_heads, heads // kv_heads, width, query_THD.dtype, torch.get_num_threads())
+    kind = kv_heads, heads // kv_heads, width, query_THD.dtype, torch.get_num_threads()
+    few = tuple(size for size in FEW_ROWS if fused and few_rows_agree(size, *kind))
     return _in_tiles(query_THD, cache, batch, few, scale, sliding_window, softcap)
 
 
 @cache
-def few_rows_agree(kv_heads: int, group: int, width: int, dtype: torch.dtype, threads: int) -> bool:
-    """Whether a probe with random numbers found the bits of a whole tile where its positions are asked about alone.
+def few_rows_agree(size: int, kv_heads: int, group: int, width: int, dtype: torch.dtype, threads: int) -> bool:
+    """Whether a probe with random numbers found the bits of a whole tile where `size` of its positions stand alone.
 
     `threads` are those of the moment. torch reads 512 keys at a time, so contexts of the probe go to 1024.
     """
@@ -85,25 +89,25 @@ def few_rows_agree(kv_heads: int, group: int, width: int, dtype: torch.dtype, th
     kv.key[0], kv.value[0] = key, value
     none = torch.empty(0, dtype=torch.long)
 
-    def read(start: int, count: int, few: bool) -> torch.Tensor:
+    def read(start: int, count: int, few: tuple[int, ...]) -> torch.Tensor:
         batch = PagedBatch((PagedSequence(0, count, start, [0]),), PROBED, count, none, none)
         return _in_tiles(query_THD[start : start + count], kv, batch, few, width**-0.5, None, None)
 
-    whole = read(0, PROBED, False)
+    whole = read(0, PROBED, ())
     ends = [end - place for end in range(BAND, PROBED + 1, BAND) for place in range(1, TILE_ROWS + 1)]
-    return all(torch.equal(read(place, 1, True), whole[place : place + 1]) for place in ends)
+    return all(torch.equal(read(place, 1, (size,)), whole[place : place + 1]) for place in ends)
 
 
 def _in_tiles(
     query_THD: torch.Tensor,
     cache: PagedKV,
     batch: PagedBatch,
-    few: bool,
+    few: tuple[int, ...],
     scale: float,
     sliding_window: int | None,
     softcap: float | None,
 ) -> torch.Tensor:
-    """`torch_attention`, with or without tiles of FEW_ROWS."""
+    """`torch_attention`, with smaller tiles of the sizes `few`."""
     query_THD = _widened(query_THD)
     heads, width = query_THD.shape[1:]
     kv_heads, value_width = cache.value.shape[2:]
@@ -159,14 +163,15 @@ def _attend(
     return torch.softmax(scores.float() + mask, -1).to(value.dtype) @ value
 
 
-def _tiles(batch: PagedBatch, few: bool) -> tuple[_Tiles, ...]:
-    """The tiles of a batch, those of one size together; with `few` a sequence within FEW_ROWS has a small one."""
+def _tiles(batch: PagedBatch, few: tuple[int, ...]) -> tuple[_Tiles, ...]:
+    """The tiles of a batch, those of one size together; a sequence within one of the sizes `few` has a small one."""
     kind = ("tiles", few)
     if kind not in batch.plans:
         sized: dict[int, list[PagedSequence]] = {}
         for sequence in batch.sequences:
-            small = few and sequence.start // FEW_ROWS == (sequence.start + sequence.length - 1) // FEW_ROWS
-            sized.setdefault(FEW_ROWS if small else TILE_ROWS, []).append(sequence)
+            first, last = sequence.start, sequence.start + sequence.length - 1
+            size = next((size for size in few if first // size == last // size), TILE_ROWS)
+            sized.setdefault(size, []).append(sequence)
         batch.plans[kind] = tuple(_Tiles.plan(batch, part, size) for size, part in sized.items())
     tiles: tuple[_Tiles, ...] = batch.plans[kind]
     return tiles

@@ -88,17 +88,17 @@ def test_tokens_read_one_by_one_have_the_bits_of_a_whole_prompt(
         sizes.clear()
         assert all(map(torch.equal, case.run(paged_attention, steps, 16, **how), expected))
         assert all(map(torch.equal, case.run(paged_attention, alone, 16, **how), expected))
-        assert sizes <= {attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
+        assert sizes <= {*attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
     assert sizes == {attention_torch.TILE_ROWS}
 
 
 def test_decode_reads_small_tiles_beside_the_large_ones_of_prompts(sizes: set[int]) -> None:
     torch.set_num_threads(1)
-    if not attention_torch.few_rows_agree(2, 2, 16, torch.float32, 1):
+    if not all(attention_torch.few_rows_agree(size, 2, 2, 16, torch.float32, 1) for size in attention_torch.FEW_ROWS):
         pytest.skip("on this machine parts of tiles have other bits, so they are not used")
-    case = Case((40, 40), 4, 2, 16, 16, torch.float32)
-    case.run(paged_attention, [[(0, 0, 39), (1, 0, 30)], [(0, 39, 1), (1, 30, 10)]], 16)
-    assert sizes == {attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
+    case = Case((40, 40, 40), 4, 2, 16, 16, torch.float32)
+    case.run(paged_attention, [[(0, 0, 39), (1, 0, 30), (2, 0, 36)], [(0, 39, 1), (1, 30, 10), (2, 36, 4)]], 16)
+    assert sizes == {*attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
 
 
 @pytest.mark.parametrize("width", [16, 20])
@@ -114,10 +114,10 @@ def test_what_siblings_share_is_gathered_once_and_changes_no_bit(width: int, mon
     chunks = [[(0, 0, 280)], [(1, 144, 130), (2, 144, 10)], [(0, 280, 9), (1, 274, 5), (2, 154, 5)]]
     chunks += [[(0, 289, 1), (1, 279, 1), (2, 159, 1)]]
     once = case.run(paged_attention, chunks, 16, siblings=True)
-    assert gathered[-6:] == [384, 384, 240, 240, 112, 112]  # 144 of each but the first are there already
+    assert sorted(gathered[-6:]) == [112, 112, 240, 240, 384, 384]  # 144 of each but the first are there already
     monkeypatch.setattr(attention_torch, "_common", lambda *bands: 0)
     again = case.run(paged_attention, chunks, 16, siblings=True)
-    assert gathered[-6:] == [384, 384, 384, 384, 256, 256]
+    assert sorted(gathered[-6:]) == [256, 256, 384, 384, 384, 384]
     for s, (ours, plain, alone) in enumerate(
         zip(
             once,
@@ -130,14 +130,15 @@ def test_what_siblings_share_is_gathered_once_and_changes_no_bit(width: int, mon
         assert torch.equal(ours[own], plain[own]) and torch.equal(ours[own], alone[own])
 
 
-def test_parts_of_tiles_with_other_bits_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", attention_torch.FEW_ROWS)
+def test_parts_of_tiles_with_other_bits_are_not_used(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = attention_torch._attend
 
     def careless(query: torch.Tensor, *rest: Any) -> torch.Tensor:
-        return exact(query, *rest) * (1 + 1e-6 * (query.shape[2] == 3 * attention_torch.FEW_ROWS))
+        return exact(query, *rest) * (1 + 1e-6 * (query.shape[2] == 3 * size))
 
     monkeypatch.setattr(attention_torch, "_attend", careless)
-    assert not attention_torch.few_rows_agree.__wrapped__(2, 3, 16, torch.float32, 1)
+    assert not attention_torch.few_rows_agree.__wrapped__(size, 2, 3, 16, torch.float32, 1)
 
 
 @pytest.mark.parametrize("how", [{}, {"sliding_window": 30, "softcap": 2.0}])
