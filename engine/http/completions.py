@@ -130,7 +130,8 @@ async def completions(
         service.check_count(len(prompts) * n, "n" if len(prompts) == 1 else "prompt")
         starts = await service.unless_gone(request, asyncio.to_thread(_starts, service, data, prompts, n))
         prompts = [start.tokens for start in starts]
-        options["prompt_logprobs"] = max(data.counts, default=None)
+        most = max(data.counts, key=lambda count: (count < 0, count), default=None)  # one below 0 is refused
+        options["prompt_logprobs"] = most
     alone = bool(data.echo) and options["max_tokens"] == 0
     if alone:
         options["max_tokens"] = 1  # what is written is left out

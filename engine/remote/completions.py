@@ -11,6 +11,7 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.remote.protocols import (
+    NULL,
     Ask,
     PromptRead,
     Protocol,
@@ -40,7 +41,6 @@ ENDS: dict[str | None, FinishReason] = {
     "abort": "cancelled",
     "content_filter": "cancelled",
 }
-NULL = msgspec.Raw(b"null")
 TOKEN_ID = "token_id:"
 """How a server writes a token by its number, where asked to."""
 
@@ -68,7 +68,6 @@ class Choice(msgspec.Struct):
     logprobs: Logprobs | None = None
     token_ids: list[int] | None = None
     prompt_logprobs: msgspec.Raw = NULL
-    """Of other servers whatever they like, unless it was asked for."""
 
 
 class Completions(msgspec.Struct):

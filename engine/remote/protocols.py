@@ -16,6 +16,8 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import Tokenizer, Tokens
 
+NULL = msgspec.Raw(b"null")
+"""Stands for a field that is decoded only where it was asked for: of other servers it may have any form."""
 PromptRead = tuple[TokenLogprob | None, ...]
 """A prompt's tokens as `Completion.prompt_logprobs` has them."""
 LEAST_LOGPROB = -9999.0

@@ -11,6 +11,7 @@ import msgspec
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote.protocols import (
+    NULL,
     Ask,
     PromptRead,
     Protocol,
@@ -30,7 +31,6 @@ from adjudge.engine.tokenizer import Tokens
 Entry = tuple[float | None, int, str | None]
 """Log-probability, token id and perhaps text."""
 Listed = list[Entry]
-NULL = msgspec.Raw(b"null")
 
 
 class Finish(msgspec.Struct):

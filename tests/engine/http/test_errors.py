@@ -41,6 +41,7 @@ DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 1
         (TEXT, {"regex": "a", "choices": ["a"]}, "choices"),
         (TEXT, {"echo": True, "stream": True}, "echo"),
         (TEXT, {"prompt_logprobs": 0, "stream": True}, "prompt_logprobs"),
+        (TEXT, {"prompt_logprobs": -5, "stream": False, "echo": True, "logprobs": 2}, "prompt_logprobs"),
         (TEXT, {"prompt_logprobs": 21, "stream": False}, "prompt_logprobs"),
         (TEXT, {"prompt_logprobs": -1, "stream": False}, "prompt_logprobs"),
         (TEXT, {"prompt_logprobs": 20, "stream": False, "prompt": ["a" * 500] * 100}, "prompt_logprobs"),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -29,16 +29,25 @@ def waits() -> list[float]:
 
 @pytest.fixture
 def open_remote(engine: Engine, waits: list[float]) -> Iterator[Open]:
-    """A remote engine that waits for nothing between attempts, and the peer that it talks to."""
+    """A remote engine that waits for nothing between attempts, and the peer that it talks to, with its attributes."""
     opened: list[Any] = []
 
     async def wait(seconds: float) -> None:
         waits.append(seconds)
 
-    def make(kind: str = "vllm", *script: Answer, key: str | None = None, **options: Any) -> tuple[RemoteEngine, Peer]:
-        server = Peer(kind, engine, key=key)
+    def make(
+        kind: str = "vllm",
+        *script: Answer,
+        served: Engine | None = None,
+        key: str | None = None,
+        peer: Mapping[str, Any] = {},
+        **options: Any,
+    ) -> tuple[RemoteEngine, Peer]:
+        server = Peer(kind, served or engine, key=key)
         opened.append(server)
         server.script.extend(script)
+        for name, value in peer.items():
+            setattr(server, name, value)
         if kind == "openai":
             options = {"max_context": engine.max_prompt_tokens} | options
         remote = RemoteEngine(server.url, **options)

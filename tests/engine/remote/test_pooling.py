@@ -4,61 +4,27 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from adjudge import RemoteEngine
-from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import RemoteError
 from adjudge.rewards.debate import DebateJudge
 from adjudge.rewards.retrieval import EngineEmbedder, Index
 from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.verdict import Example, Item
-from tests.engine.remote.peer import KINDS, Answer, Peer, breaks_off, hangs, says
+from tests.engine.remote.conftest import Open
+from tests.engine.remote.peer import KINDS, breaks_off, hangs, says
 
-TINY = "dummy:tiny-llama"
 PROMPTS = ["Rate this.", "Rate that.", "Rate this.", "<|im_end|> Rate", "🙂 é \x00 \ud800"]
 ITEMS = [Item(prompt="Tell one.", response=text) for text in ("A lamp.", "<|im_end|>", "x" * 5000)]
-
-Open = Callable[..., tuple[RemoteEngine, Peer]]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.05)
 
 
 @pytest.fixture(scope="module")
 def judging() -> Engine:
     return Engine("dummy:tiny-llama-reward", kv_cache_gb=0.05)
-
-
-@pytest.fixture
-def open_remote(engine: Engine) -> Iterator[Open]:
-    """A remote engine that waits for nothing between attempts, and the peer that it talks to."""
-    opened: list[Any] = []
-
-    async def wait(seconds: float) -> None:
-        pass
-
-    def make(kind: str, *script: Answer, model: Engine | None = None, **peer: Any) -> tuple[RemoteEngine, Peer]:
-        server = Peer(kind, model or engine)
-        opened.append(server)
-        server.script.extend(script)
-        for name, value in peer.items():
-            setattr(server, name, value)
-        remote = RemoteEngine(server.url, tokenizer=tiny_tokenizer(), max_context=2048, retries=2)
-        opened.append(remote)
-        remote.transport.sleep = wait
-        return remote, server
-
-    yield make
-    for each in reversed(opened):
-        each.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +46,7 @@ def test_embeddings_of_every_server_point_where_the_engines_do(open_remote: Open
 def test_a_scalar_judge_gives_the_engines_verdicts_over_every_server_that_has_rewards(
     open_remote: Open, judging: Engine, kind: str
 ) -> None:
-    remote, server = open_remote(kind, model=judging)
+    remote, server = open_remote(kind, served=judging)
     judge = ScalarJudge(remote)
     verdicts, expected = judge.judge(ITEMS), ScalarJudge(judging).judge(ITEMS)
     assert [verdict.score for verdict in verdicts[:2]] == [verdict.score for verdict in expected[:2]]
@@ -92,7 +58,7 @@ def test_a_scalar_judge_gives_the_engines_verdicts_over_every_server_that_has_re
 
 
 def test_a_plain_server_has_no_form_for_rewards(open_remote: Open, judging: Engine) -> None:
-    remote, server = open_remote("openai", model=judging)
+    remote, server = open_remote("openai", served=judging)
     for ask in (lambda: ScalarJudge(remote), lambda: remote.reward(PROMPTS)):
         with pytest.raises(RemoteError, match="no server whose rewards can be read.*: pass the address of a reward"):
             ask()
@@ -104,7 +70,7 @@ def test_a_server_that_has_no_such_route_is_told_with_the_mend_before_anything_i
     open_remote: Open, kind: str
 ) -> None:
     """An older `adjudge serve`, a vLLM or SGLang that writes: 404."""
-    remote, _ = open_remote(kind, embeds=False)
+    remote, _ = open_remote(kind, peer={"embeds": False})
     with pytest.raises(RemoteError, match="has no /classify for this model.*: pass the address of a reward model's"):
         ScalarJudge(remote)
     with pytest.raises(RemoteError, match="has no /v1/embeddings for this model.*, or leave the examples out"):
@@ -117,7 +83,7 @@ def test_a_server_that_has_no_such_route_is_told_with_the_mend_before_anything_i
 def test_a_server_that_refuses_is_told_with_its_own_words_and_the_mend(open_remote: Open, status: int) -> None:
     """SGLang's way to say that it only writes, and an older vLLM's that it takes no token ids."""
     said = says(status, {"error": {"message": "not an embedding model"}})
-    remote, server = open_remote("sglang", said, said)
+    remote, server = open_remote("sglang", said, said, retries=2)
     for require, route in ((remote.require_embeddings, "/v1/embeddings"), (remote.require_rewards, "/classify")):
         with pytest.raises(RemoteError, match=f"refuses {route} .*not an embedding model.*: .* server"):
             require()
@@ -125,7 +91,7 @@ def test_a_server_that_refuses_is_told_with_its_own_words_and_the_mend(open_remo
 
 
 def test_that_a_server_is_busy_is_no_refusal(open_remote: Open) -> None:
-    remote, server = open_remote("vllm", *[says(503)] * 3)
+    remote, server = open_remote("vllm", *[says(503)] * 3, retries=2)
     remote.require_embeddings()
     assert len(server.bodies) == 3
     remote.require_embeddings()
@@ -169,7 +135,7 @@ UNREADABLE = [
 
 
 def test_embeddings_that_cannot_be_read_are_asked_for_again_and_then_abstain(open_remote: Open) -> None:
-    remote, server = open_remote("vllm")
+    remote, server = open_remote("vllm", retries=2)
     [sound] = remote.embed(PROMPTS[:1])
     for reply in UNREADABLE:
         server.script.append(says(200, reply))
@@ -180,7 +146,7 @@ def test_embeddings_that_cannot_be_read_are_asked_for_again_and_then_abstain(ope
 
 
 def test_rewards_that_cannot_be_read_are_no_rewards(open_remote: Open, judging: Engine) -> None:
-    remote, server = open_remote("vllm", model=judging)
+    remote, server = open_remote("vllm", served=judging, retries=2)
     wrong = [reward_reply("1"), reward_reply(1.0, index=2), b'{"data": [{"probs": [NaN]}]}']
     for reply in (b"{}", reward_reply(), *wrong):
         server.script.extend([says(200, reply)] * 3)
@@ -195,7 +161,7 @@ def test_numbers_that_are_not_finite_abstain(open_remote: Open, judging: Engine)
     spoilt[3] = np.nan
     packed = base64.b64encode(spoilt.tobytes()).decode()
     replies = [embedding_reply(packed), embedding_reply([None] * 64), embedding_reply([1e300] * 64)]
-    remote, _ = open_remote("vllm", *[says(200, reply) for reply in replies], says(200, reward_reply(None)))
+    remote, _ = open_remote("vllm", *[says(200, reply) for reply in replies], says(200, reward_reply(None)), retries=2)
     assert [remote.embed(["a"])[0].reason for _ in replies] == ["non_finite"] * 3
     assert remote.reward(["a"])[0].reason == "non_finite"
 
@@ -203,7 +169,7 @@ def test_numbers_that_are_not_finite_abstain(open_remote: Open, judging: Engine)
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
 def test_a_classifier_of_several_labels_is_no_reward_model(open_remote: Open, kind: str) -> None:
     reply = reward_reply(0.2, 0.8) if kind == "vllm" else json.dumps([{"embedding": [0.1] * 64}]).encode()
-    remote, server = open_remote(kind, says(200, reply))
+    remote, server = open_remote(kind, says(200, reply), retries=2)
     with pytest.raises(RemoteError, match=r"gives (2|64) numbers for a text: it is a classifier"):
         ScalarJudge(remote)
     assert len(server.bodies) == 1
@@ -218,7 +184,7 @@ def test_a_prompt_that_the_server_finds_too_long_takes_no_other_with_it(open_rem
 
 def test_an_index_on_one_server_serves_a_judge_on_another(open_remote: Open, engine: Engine) -> None:
     """vLLM either writes or embeds: two servers do both."""
-    writing, _ = open_remote("vllm", embeds=False)
+    writing, _ = open_remote("vllm", peer={"embeds": False})
     embedding, _ = open_remote("vllm")
     examples = [Example(f"Wish {n}.", f"Sleep well, {n}.") for n in range(5)]
     there = Index(examples, EngineEmbedder(embedding)).nearest(["Wish 3."], [""], 2)

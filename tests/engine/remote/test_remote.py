@@ -5,7 +5,6 @@ import gc
 import importlib
 import math
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +21,16 @@ from adjudge.engine.remote.protocols import Reading, bounded
 from adjudge.engine.remote.questions import ReadJob
 from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.verdict import Pair
-from tests.engine.remote.peer import KINDS, Peer
+from tests.engine.remote.conftest import DIGITS, TINY, Open
+from tests.engine.remote.peer import KINDS
 
-TINY = "dummy:tiny-llama"
-DIGITS = Labels(("1", "2", "3", "4", "5"))
 PREFIXES = Labels(("1", "10", "2"))
 PROMPTS = ["Rate this.", "Rate that.", "Rate this.", "<|im_end|> Rate <|endoftext|>", "🙂 é \x00 \ud800"]
-
-Open = Callable[..., tuple[RemoteEngine, Peer]]
 
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     return Engine(TINY, kv_cache_gb=0.2)
-
-
-@pytest.fixture
-def open_remote(engine: Engine) -> Iterator[Open]:
-    """A remote engine and the peer that it talks to, closed at the test's end."""
-    opened: list[Any] = []
-
-    def make(kind: str, *, peer: dict[str, Any] | None = None, **options: Any) -> tuple[RemoteEngine, Peer]:
-        server = Peer(kind, engine)
-        opened.append(server)
-        for name, value in (peer or {}).items():
-            setattr(server, name, value)
-        if kind == "openai":
-            options = {"max_context": engine.max_prompt_tokens} | options
-        remote = RemoteEngine(server.url, **options)
-        opened.append(remote)
-        return remote, server
-
-    yield make
-    for each in reversed(opened):
-        each.close()
 
 
 @pytest.mark.parametrize("labels", [DIGITS, PREFIXES, Labels(("yes", "no", "yesterday"))])
