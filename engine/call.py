@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
+
+_ENDS: ContextVar[float] = ContextVar("adjudge_calls_end", default=math.inf)
+
+
+@contextmanager
+def answered_by(ends: float) -> Iterator[None]:
+    """Within the block (of this thread or task) no call of an engine lasts beyond `ends`, in time.monotonic's seconds.
+
+    What is not done by then is answered as a call's own timeout has it.
+    """
+    token = _ENDS.set(min(ends, _ENDS.get()))
+    try:
+        yield
+    finally:
+        _ENDS.reset(token)
 
 
 @dataclass(eq=False)
@@ -16,15 +35,21 @@ class Call:
     """Answers (place in the call's list, what was asked for) come in any order; `open` are still to come.
 
     `prompts` and `prompt_tokens` count what it has computed. `begun` is when it was made, in seconds of its
-    engine's clock: its timeout counts from then, so that what it takes to prepare it is part of it.
+    engine's clock: its timeout counts from then, so that what it takes to prepare it is part of it. `ends` is how long
+    whoever makes it can wait.
     """
 
     begun: float = field(default_factory=time.monotonic)
+    ends: float = field(default_factory=_ENDS.get)
     open: int = 0
     prompts: int = 0
     prompt_tokens: int = 0
     requests: list[Request] = field(default_factory=list)
     answers: deque[tuple[int, Any]] = field(default_factory=deque)
+
+    def deadline(self, timeout: float | None) -> float:
+        """When it is to be done, infinity where nobody says."""
+        return self.ends if timeout is None else min(self.ends, self.begun + timeout)
 
     @property
     def cached_tokens(self) -> int:

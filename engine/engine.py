@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 import secrets
 from collections import deque
@@ -263,7 +262,7 @@ class Engine(EngineFace):
                 f"{self.name} woke with room for {room} tokens, and this needs {longest}: leave it more memory on its"
                 " device, or set kv_cache_gb"
             )
-        deadline = math.inf if timeout is None else call.begun + timeout
+        deadline = call.deadline(timeout)
         for request in call.requests:
             request.priority, request.deadline = priority, deadline
         self.scheduler.add(*call.requests)

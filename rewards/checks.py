@@ -11,6 +11,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gates import TextReward
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.reward import GroupReward, Reward
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class SectionReward(Reward):
     """
 
     def __init__(self, reward: Reward, tag: str = "answer") -> None:
-        self.reward = reward
+        self.reward = inside(reward, f"what sees the section {tag}")
         self.tag = tag
         self.name = reward.name
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import GroupReward, Reward
 
@@ -34,7 +35,7 @@ class Colocated(Reward):
     """
 
     def __init__(self, reward: Reward, *, sleep: bool = True, policy: Any = None) -> None:
-        self.reward = reward
+        self.reward = inside(reward, "what is colocated")
         self.name = reward.name
         self.sleep = sleep
         self.policy = policy if policy is None or isinstance(policy, PolicyWeights) else PolicyWeights(policy)

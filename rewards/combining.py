@@ -14,6 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.function_reward import Function, FunctionReward
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, together
 
 if TYPE_CHECKING:
@@ -143,9 +144,9 @@ def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
 
 
 def reward_of(reward: Reward | Function, name: str) -> Reward:
-    """The reward, or the one that a function is; raises AdjudgeError naming the part for what is neither."""
+    """The reward, or the one that a function is; raises AdjudgeError naming the part for what cannot be one."""
     if isinstance(reward, Reward):
-        return reward
+        return inside(reward, f'part "{name}"')
     if not callable(reward):
         raise AdjudgeError(f'part "{name}" is {type(reward).__name__}: give a reward or a function')
     return FunctionReward(reward, name)

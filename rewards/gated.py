@@ -19,14 +19,19 @@ if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
 
 
+SHUT = "shut"
+"""The measure of whether a gate decided the reward."""
+
+
 class Gated(Reward):
     """`reward` for responses on which every one of `gates` gives at least `least`, else `shut` (0).
 
     `shut` must be less than the reward can come to, or a policy is paid for shutting the gate: beside a tournament or a
     reward model, whose rewards go below 0, give it. What a gate shuts out is not judged: it costs nothing, takes no
     part in a tournament, and its reward is known whatever the judge would say. A gate that abstains makes the reward
-    abstain, unless another one is shut. The parts are "reward", and the gates by their names. Raises AdjudgeError as
-    `Combined` does, and for a `shut` that is not finite.
+    abstain, unless another one is shut. The parts are "reward", and the gates by their names; the measure "shut" is 1
+    for what a gate shuts out and 0 for the rest. Raises AdjudgeError as `Combined` does, and for a `shut` that is not
+    finite.
     """
 
     def __init__(
@@ -96,7 +101,9 @@ class Gated(Reward):
             ResponseReward(asked.rewards[place], asked.abstained[place]) if state is None else state
             for place, state in enumerate(states)
         ]
-        return msgspec.structs.replace(together(responses), parts=parts_by_name(scored), measures=measures_of(scored))
+        shut = tuple(float(state is not None and state.reward is not None) for state in states)
+        measures = {**measures_of(scored), SHUT: shut}
+        return msgspec.structs.replace(together(responses), parts=parts_by_name(scored), measures=measures)
 
 
 def _spread(group: GroupReward, places: Sequence[int], count: int) -> GroupReward:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -155,6 +155,14 @@ def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Referen
     ]
 
 
+def check_row(kind: str, row: Row, options: Mapping[str, Any]) -> None:
+    """Raise AdjudgeError naming place and column where a judge by name (`KINDS`) could not read a prompt's row."""
+    blank = dict.fromkeys(OWN_NAMES, "")
+    subject = KINDS[kind].subject(Row(row.place, {**row.columns, **blank}), 1, options)
+    if kind == "rubric" and "rubric" not in options and subject.rubric is None:
+        raise _without_rubric(row.place)
+
+
 def judged(judge: Judge[Any, Any], asked: Sequence[Asked]) -> list[Asked]:
     """The same with the verdicts, all of them from one call of the judge: no window splits a group, or the trie."""
     subjects = [subject for one in asked for subject in one.subjects]
@@ -181,9 +189,13 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
     else:
         subject = pair_of(row, number) if source.of_pairs else item_of(row, number)
     if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:
-        raise AdjudgeError(f'{place}: "rubric" is missing (needed by a rubric judge that has none of its own)')
+        raise _without_rubric(place)
     field = "a" if source.of_pairs else "response"
     return tuple(msgspec.structs.replace(subject, **{field: response}) for response in group.responses)
+
+
+def _without_rubric(place: str) -> AdjudgeError:
+    return AdjudgeError(f'{place}: "rubric" is missing (needed by a rubric judge that has none of its own)')
 
 
 def _check_rubrics(judge: RubricJudge, groups: Sequence[Group], asked: Sequence[Asked], scale: Scale) -> None:

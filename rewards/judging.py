@@ -25,7 +25,10 @@ from adjudge.rewards.comparing import Orders
 from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, named, of_pairs, prepare, takers, usual
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.queries import response_of
+from adjudge.rewards.reward import ResponseReward, together
 from adjudge.rewards.template import Layout
+from adjudge.rewards.trainers.filling import filled
+from adjudge.rewards.trainers.samples import collected
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import Row, encodable, verdict_record
 
@@ -140,6 +143,13 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
     prompts: list[str] | None = None
     labels: list[str | None] | None = None
 
+    @property
+    def keys(self) -> list[Any]:
+        """What tells the completions' groups apart: their place in `groups`, or the prompt and the reference."""
+        if self.groups is None:
+            return list(zip(self.prompts or (), self.labels or (), strict=True))
+        return [number for number, group in enumerate(self.groups) for _ in group.completions]
+
     def read(self, ends: Sequence[str] = ()) -> list[Pair]:
         """Each completion as story a, its reference as story b; raises a 400 that names the place of a mistake.
 
@@ -173,9 +183,11 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
 class RewardResponse(msgspec.Struct, frozen=True):
     """A reward for every completion, in order: the probability that it is better than its reference.
 
-    A completion on which the judge abstained has null, never 0, and its reason in `abstained`; null stops a run of
-    OpenRLHF, which makes tensors of the numbers: `?fill=0.5` in its URL puts that number instead. `scores` are the
-    rewards again and `extra_logs` lists of numbers, both as OpenRLHF reads them.
+    A completion on which the judge abstained has null, never 0, and its reason in `abstained`; so has a whole group in
+    which fewer than two have a reward. In `query` a group are those of one prompt and label. null stops a run of
+    OpenRLHF, which makes tensors of the numbers: with `?fill=0.5` in its URL they have the mean of their group's others
+    instead, or 0.5 where none has a reward. `scores` are the rewards again and `extra_logs` lists
+    of numbers, both as OpenRLHF reads them.
     """
 
     rewards: list[float | None]
@@ -285,7 +297,11 @@ async def rewards(
     name = of_pairs(usual(service.engine.face.name, options))
     compare = prepare(name, {"aspects": threads.aspects(data.aspects), **options})
     verdicts = await threads.verdicts(service, request, data, compare, pairs, field)
-    values = [fill if verdict.preference is None else verdict.preference for verdict in verdicts]
+    values: list[float | None] = [None] * len(verdicts)
+    for places in collected(data.keys):
+        group = together([ResponseReward(verdicts[place].preference, verdicts[place].abstained) for place in places])
+        for place, value in zip(places, group.settled if fill is None else filled(group, fill), strict=True):
+            values[place] = value
     logs = {
         "abstained": [float(verdict.abstained is not None) for verdict in verdicts],
         "truncated": [float(verdict.truncated) for verdict in verdicts],

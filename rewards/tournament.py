@@ -130,6 +130,8 @@ class _Contest:
             fit = self.fit()
             strengths, errors = fit.strengths, fit.errors
             better = {i: None if self.reference is None else fit.preference(i, self.reference) for i in members}
+        if self.reference is not None:
+            better[self.reference] = 0.5  # of a response that is the reference, whatever was asked
         verdicts = self.verdicts.values()
         reasons = Counter(verdict.abstained for verdict in verdicts if verdict.abstained)
         return GroupVerdict(
@@ -153,8 +155,6 @@ class _Contest:
                 met[i] = preference
             elif i == self.reference:
                 met[j] = 1 - preference
-        if met and self.reference is not None:
-            met[self.reference] = 0.5
         return met
 
     def _outcome(self, pair: Members, verdict: PairVerdict) -> Outcome:

@@ -84,6 +84,8 @@ def train_grpo(
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
     if recipe.reward.journal:
+        if reward is not None:
+            raise AdjudgeError("[reward] journal keeps what the recipe's own reward pays: leave it out beside reward=")
         check_columns(prompts)
     state = processes()
     paid = _during_training(recipe, folder, state) if reward is None else reward
@@ -93,6 +95,8 @@ def train_grpo(
     watched = recipe.guards_over(prompts.train, own=reward is None).watching(levelled)
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)
+    for model in (recipe.policy.model, *(recipe.reward.models if reward is None else ())):
+        resolve(model)  # before an earlier run is forgotten
     begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
     if begun.resumed and recipe.reward.length_free is not None:
         remember(levelled, read_rewards(folder.rewards))

@@ -10,12 +10,13 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.aliases import HOUSE, SMOLLM2
-from adjudge.rewards.accuracy_reward import AccuracyReward
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
-from adjudge.rewards.judge_reward import JudgeReward, Scale
-from adjudge.rewards.kinds import FILES, usual
+from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
+from adjudge.rewards.kinds import FILES, KINDS, of_pairs, usual
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
@@ -23,6 +24,7 @@ from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
 from adjudge.rewards.story_reward import Form, StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
+from adjudge.rewards.wire import Row
 
 Place = Callable[[str], str]
 """Makes a path of a recipe absolute."""
@@ -96,6 +98,13 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         reward = self._reward(surroundings)
         return reward if self.section is None else SectionReward(reward, self.section)
 
+    def check(self, row: Row, engine: Engine) -> None:
+        """Raise AdjudgeError naming the row's place and the column where the data lack what this part reads of them.
+
+        `engine` is that of parts which name none.
+        """
+        return
+
     def _reward(self, surroundings: Surroundings) -> Reward:
         raise NotImplementedError
 
@@ -114,10 +123,6 @@ class Surroundings(msgspec.Struct, frozen=True):
     def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
         """A judge of a part, on the part's own model or the model of all."""
         return JudgeSpec(judge, options, (engine or self.engine).spec(), self.journal)
-
-    def usual(self, part: Judged) -> str:
-        """The judge that compares texts for a part that names none."""
-        return usual((part.engine or self.engine).model_name, part.options)
 
     def reference(self, kind: Literal["static", "dynamic"] | None) -> Reference | None:
         """What responses are held against: the data's column, or what the policy's first weights write once."""
@@ -142,6 +147,26 @@ class Judged(Part, frozen=True, kw_only=True):
         """The names of what it is made of; None where that is for a judge to say."""
         return None
 
+    def usual(self, engine: Engine) -> str:
+        """The judge that compares texts for a part that names none, on its own model or `engine`."""
+        return usual((self.engine or engine).model_name, self.options)
+
+    def check(self, row: Row, engine: Engine) -> None:
+        """The reference, where the data have it, and the judge's columns."""
+        kind = self._kind(engine)
+        from_data = self.reference == "static" or (self.reference is None and self._compares(kind))
+        if from_data and not row.text("reference", "what responses are held against"):
+            raise AdjudgeError(f'{row.place}: "reference" is blank: give a text to hold responses against')
+        check_row(kind, row, self.options)
+
+    def _kind(self, engine: Engine) -> str:
+        """Which of KINDS reads the data."""
+        raise NotImplementedError
+
+    def _compares(self, kind: str) -> bool:
+        """Whether there must be a reference."""
+        return KINDS[kind].what == "pairs"
+
     def placed(self, place: Place) -> Judged:
         """The same with its paths made absolute."""
         options = {
@@ -162,6 +187,9 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
         """A reward model's logit, and a tree's sum where leaves may have negative weights."""
         return self.judge in ("scalar", "tree")
 
+    def _kind(self, engine: Engine) -> str:
+        return self.judge
+
     def _reward(self, surroundings: Surroundings) -> Reward:
         spec = surroundings.spec(self.judge, self.options, self.engine)
         return JudgeReward(spec, reference=surroundings.reference(self.reference), scale=self.scale)
@@ -180,9 +208,15 @@ class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
         """The mean of strengths is 0; what is over the reference is a probability."""
         return self.over == "group"
 
+    def _kind(self, engine: Engine) -> str:
+        return of_pairs(self.judge or self.usual(engine))
+
+    def _compares(self, kind: str) -> bool:
+        return self.over == "reference"
+
     def _reward(self, surroundings: Surroundings) -> Reward:
         return TournamentReward(
-            surroundings.spec(self.judge or surroundings.usual(self), self.options, self.engine),
+            surroundings.spec(self.judge or self.usual(surroundings.engine), self.options, self.engine),
             over=self.over,
             reference=surroundings.reference(self.reference),
             pairing=self.pairing,
@@ -208,9 +242,15 @@ class StoryPart(Judged, frozen=True, tag="story", kw_only=True):
         """The published advantage is of whatever sign."""
         return self.form == "parity"
 
+    def _kind(self, engine: Engine) -> str:
+        return self.judge or self.usual(engine)
+
+    def _compares(self, kind: str) -> bool:
+        return True
+
     def _reward(self, surroundings: Surroundings) -> Reward:
         return StoryReward(
-            surroundings.spec(self.judge or surroundings.usual(self), self.options, self.engine),
+            surroundings.spec(self.judge or self.usual(surroundings.engine), self.options, self.engine),
             surroundings.reference(self.reference),
             aspects=None if self.aspects is None else parse_aspects(self.aspects),
             weights=self.components,
@@ -229,6 +269,11 @@ class AccuracyPart(Part, frozen=True, tag="accuracy", kw_only=True):
     def breakdown(self) -> tuple[str, ...]:
         """The names of what it is made of."""
         return ("error", *(f"score/{column}" for column in self.columns))
+
+    def check(self, row: Row, engine: Engine) -> None:
+        """People's scores."""
+        for column in self.columns:
+            peoples_score(row.columns.get(column), f'{row.place}: "{column}"')
 
     def _reward(self, surroundings: Surroundings) -> Reward:
         return AccuracyReward(self.columns, rate=self.rate)

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.accuracy_reward import peoples_score
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
@@ -85,6 +84,12 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(part.engine or self.engine for part in self.judged)
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The names of those that are opened here, each once."""
+        here = [one.model_name for one in self.engines if one.url is None and not one.of_policy]
+        return tuple(dict.fromkeys(name for name in here if name is not None))
+
+    @property
     def judged(self) -> tuple[Judged, ...]:
         """The parts and gates that have a judge."""
         return tuple(part for part in (*self.parts.values(), *self.gates.values()) if isinstance(part, Judged))
@@ -123,11 +128,10 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         raise AdjudgeError(f'the reward has no part "{name}": choose from {", ".join([*known, *inside, *further])}')
 
     def check(self, rows: Sequence[Row]) -> None:
-        """Raise AdjudgeError naming the first row without a score of people's that a part reads, and the column."""
-        accurate = [part for part in (*self.parts.values(), *self.gates.values()) if isinstance(part, AccuracyPart)]
-        for row in rows:
-            for column in (column for part in accurate for column in part.columns):
-                peoples_score(row.columns.get(column), f'{row.place}: "{column}"')
+        """Raise AdjudgeError naming the first row without what a part reads of the data, and the column."""
+        for part in (*self.parts.values(), *self.gates.values()):
+            for row in rows:
+                part.check(row, self.engine)
 
     def sleeps(self, gpus: int) -> bool:
         """Whether engines sleep between calls, where the policy trains on so many GPUs of this machine (0: on CPU)."""

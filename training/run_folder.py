@@ -69,11 +69,11 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "start"
 
     def checkpoint(self) -> Path | None:
-        """The latest whole checkpoint; the trainer writes its state last."""
+        """The latest whole checkpoint; the trainer writes its state last, which a crash may cut."""
         found = {
             int(match[1]): path
             for path in self.path.glob("checkpoint-*")
-            if (match := CHECKPOINT.fullmatch(path.name)) and (path / "trainer_state.json").is_file()
+            if (match := CHECKPOINT.fullmatch(path.name)) and _is_json(path / "trainer_state.json")
         }
         return found[max(found)] if found else None
 
@@ -117,6 +117,14 @@ class RunFolder(msgspec.Struct, frozen=True):
             for path in (*written, *self.path.glob("rewards.journal*")):
                 path.unlink(missing_ok=True)
         write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def first_difference(one: Any, other: Any, name: str = "") -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar
 
+from adjudge.engine.call import Call
 from adjudge.engine.cluster.order import Order, Query
 from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Heads, Replica
@@ -227,7 +228,8 @@ class ClusterEngine(EngineFace):
 
 def _deadline(timeout: float | None) -> float | None:
     """When an order whose preparation begins now has to be done."""
-    return None if timeout is None else time.monotonic() + timeout
+    ends = Call().deadline(timeout)
+    return ends if ends < math.inf else None
 
 
 def _absolute(path: str | Path) -> str:

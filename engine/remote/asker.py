@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock
@@ -47,7 +48,7 @@ class Asker:
         with self._beginning:
             if self._closed:
                 raise AdjudgeError("the engine is closed: open another RemoteEngine")
-            left = None if timeout is None else call.begun + timeout - self._transport.clock()
+            left = call.deadline(timeout) - self._transport.clock()
             asking = self._loop.start(self._ask_all(questions, left, outcomes))
         self._stats.prompts += call.prompts
         self._stats.prompt_tokens += call.prompt_tokens
@@ -88,7 +89,7 @@ class Asker:
             asking.cancel()
 
     async def _ask_all(
-        self, questions: Sequence[Question], left: float | None, outcomes: SimpleQueue[tuple[Question | None, Any]]
+        self, questions: Sequence[Question], left: float, outcomes: SimpleQueue[tuple[Question | None, Any]]
     ) -> Reason:
         """Ask everything, as fast as the transport lets it, and put every outcome; why there are no more of them."""
 
@@ -101,7 +102,7 @@ class Asker:
         asking = [asyncio.create_task(ask(question)) for question in questions]
 
         async def stop() -> None:
-            if left is not None:
+            if left < math.inf:
                 await self._transport.sleep(max(0.0, left))
                 for task in asking:
                     task.cancel()

@@ -20,8 +20,8 @@ class CollapseGuard(Guard):
     """Watches the histogram of scores over the last `window` groups: EvolvR's evaluator collapsed onto the commonest.
 
     `reference` are scores as they should be spread (people's, from the data). The histogram has `bins` of equal width
-    between its ends; scores beyond fall into the outer ones. Without a reference the first `enough` scores seen stand
-    for it, and they must be different for anything to be told; the bins keep that width, and there are as many as the
+    between its ends; scores beyond fall into the outer ones. Without a reference the first `enough` scores that are not
+    all equal stand for it; the bins keep that width, and there are as many as the
     scores of the window need from their own least on: a policy that learns is paid more, which is no collapse. Scores
     are the rewards, or the `parts` of them by these names, together: of an evaluator in training what it wrote
     ("score/score_a", "score/score_b").
@@ -85,6 +85,8 @@ class CollapseGuard(Guard):
                 self.equal.append(len(set(valid)) == 1)
             if not self.given and len(self.reference) < self.enough:
                 self.reference.extend(scores)
+        if len(self.reference) >= self.enough and len(set(self.reference)) < 2:
+            self.reference.clear()
         self._check_parts(rewards)
 
     def readings(self) -> dict[str, float]:
@@ -93,7 +95,8 @@ class CollapseGuard(Guard):
         if len(self.equal) * 8 >= self.enough:
             readings["zero_variance"] = sum(self.equal) / len(self.equal)
         scores = [score for row in self.scores for score in row]
-        if len(scores) < self.enough or len(set(self.reference)) < 2:
+        known = self.given or len(self.reference) >= self.enough
+        if not known or len(scores) < self.enough or len(set(self.reference)) < 2:
             return readings
         shares, expected = self._shares(scores), self._shares(self.reference)
         now, then = entropy(shares), entropy(expected)
@@ -105,8 +108,14 @@ class CollapseGuard(Guard):
         }
 
     def _check_parts(self, rewards: Sequence[GroupReward]) -> None:
-        """Raises AdjudgeError for parts that no group has while there are others."""
+        """Raises AdjudgeError for parts that no group has while there are others.
+
+        A part that nobody was given, as what is behind a gate where that shut everybody out, may be made of them.
+        """
         known = {part for reward in rewards for part in reward.parts}
+        given = {part for reward in rewards for part, column in reward.parts.items() if any(map(finite, column))}
+        if any(wanted.startswith(f"{part}/") for wanted in self.parts for part in known - given):
+            return
         if self.parts and known and not known & set(self.parts):
             raise AdjudgeError(
                 f"the reward has no part {' or '.join(self.parts)} for the collapse guard: choose from"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
@@ -20,7 +21,8 @@ class Layer(Reward):
     """The rewards of `reward`, and something done with all of a step's once they are there.
 
     A trainer's adapter that has to ask the reward inside several times in a step (some of its groups fail) finds it by
-    `layers_of`, and calls `after` once; before that `probe`, where it `has_probes` and there is time.
+    `layers_of`, and calls `after` once; before that `probe`, where it `has_probes` and there is time. So layers are the
+    outermost: rewards that are made of others take none.
     """
 
     reward: Reward
@@ -69,6 +71,14 @@ def layers_of(reward: Reward) -> tuple[Reward, list[Layer]]:
         layers.insert(0, reward)
         reward = reward.reward
     return reward, layers
+
+
+def inside(reward: Reward, what: str) -> Reward:
+    """The reward, if it may be inside another as `what`; raises AdjudgeError for a layer, which nobody finds there."""
+    if isinstance(reward, Layer):
+        kind = type(reward).__name__
+        raise AdjudgeError(f"{what} is {kind}, which looks at whole steps: put {kind} around the whole reward")
+    return reward
 
 
 @contextmanager

@@ -9,16 +9,17 @@ import msgspec
 import numpy as np
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.gated import SHUT
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import finite, metrics_of
 from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import PER, length_points
 from adjudge.rewards.length_trend import Points, centred
-from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.reward import Column, GroupReward, Reward
 from adjudge.rewards.words import count_words
 
 WITH_TREND = "with_length_trend"
-"""The part that has the reward before its trend was taken out."""
+"""The part that has the reward before its trend was taken out, where it was."""
 
 
 class LengthState(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class LengthFree(Layer):
 
     b is the slope over past groups, by a regression in which a group's weight halves every `half_life` groups; it is 0
     for the first `warmup` groups. A group's mean reward stays what it was, and so do abstentions and a group of one.
+    What a gate has shut out (`Gated`) is neither counted nor levelled: it is paid for the gate, not for its length.
 
     **Rewards then depend on history**: the same text may be paid otherwise at another step, and replaying a step needs
     the `state` before it, which is a plain Struct: keep it with the checkpoint and set it again. Hence this is nowhere
@@ -88,7 +90,7 @@ class LengthFree(Layer):
         """The rewards without their length trend."""
         slope = self.state.slope if self.state.groups >= self.warmup else 0.0
         for group, reward in zip(groups, rewards, strict=True) if self.learning else ():
-            self.remember(group.responses, reward.rewards)
+            self.remember(group.responses, _counted(reward))
         return [_levelled(group, reward, slope) for group, reward in zip(groups, rewards, strict=True)]
 
     def remember(self, responses: Sequence[str], rewards: Sequence[float | None]) -> None:
@@ -96,12 +98,21 @@ class LengthFree(Layer):
         self.state = self.state.after(length_points(responses, rewards), self.decay)
 
 
+def _counted(reward: GroupReward) -> Column:
+    """The rewards that go with a length: None where there is none, or a gate decided it."""
+    shut = reward.measures.get(SHUT) or (0.0,) * len(reward.rewards)
+    return tuple(
+        value if finite(value) and not closed else None for value, closed in zip(reward.rewards, shut, strict=True)
+    )
+
+
 def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
+    counted = _counted(reward)
     counts = [float(count_words(text)) for text in group.responses]
-    counted = [count for count, value in zip(counts, reward.rewards, strict=True) if finite(value)]
-    mean = math.fsum(counted) / len(counted) if counted else 0.0
+    known = [count for count, value in zip(counts, counted, strict=True) if value is not None]
+    mean = math.fsum(known) / len(known) if known else 0.0
     added = tuple(
-        -slope * (count - mean) if finite(value) else None for count, value in zip(counts, reward.rewards, strict=True)
+        None if value is None else -slope * (count - mean) for count, value in zip(counts, counted, strict=True)
     )
     return msgspec.structs.replace(
         reward,
@@ -109,5 +120,5 @@ def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
             value if value is None or extra is None else value + extra
             for value, extra in zip(reward.rewards, added, strict=True)
         ),
-        parts={**reward.parts, WITH_TREND: reward.rewards, "length_trend": added},
+        parts={**reward.parts, WITH_TREND: counted, "length_trend": added},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import time
 from collections.abc import Callable
@@ -17,13 +18,17 @@ _log = logging.getLogger("adjudge")
 
 
 class Call(Thread):
-    """A call under way, which keeps the scorer `busy` until it is over, whether anybody waits for it or not."""
+    """A call under way, which keeps the scorer `busy` until it is over, whether anybody waits for it or not.
+
+    It has the context variables of whoever asks.
+    """
 
     def __init__(self, ask: Callable[[], list[Answer]], busy: Lock, reward: str) -> None:
         super().__init__(name="adjudge-reward", daemon=True)  # a dead judge must not keep the process
         self._answers: list[Answer] | None = None
         self._error: BaseException | None = None
         self._ask, self._busy, self._reward = ask, busy, reward
+        self._context = contextvars.copy_context()
         self._late, self._ending = False, Lock()
         self._device = _cuda_device()
 
@@ -43,7 +48,7 @@ class Call(Thread):
                 import torch
 
                 torch.cuda.set_device(self._device)  # a new thread begins on the first device
-            answers = self._ask()
+            answers = self._context.run(self._ask)
             with self._ending:
                 self._answers = answers
             if error := next((one for one in answers if isinstance(one, AdjudgeError)), None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from adjudge.engine.call import answered_by
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
@@ -23,6 +25,9 @@ OnFailure = Literal["stop", "abstain"]
 
 LARGEST = 1.7e38
 """A reward beyond this counts as not finite: trainers keep rewards in float32, and subtract them."""
+
+SPARE = 0.1
+"""The share of a deadline that is left, once engines are to be done, for the step under way and the rest of a call."""
 
 _PASSING = (NotServing, QueueFull, RemoteError)
 """Errors that lie in the moment; other AdjudgeErrors are mistakes, which asking again will not mend."""
@@ -48,10 +53,12 @@ class Scored(msgspec.Struct, frozen=True):
 class Scorer:
     """Asks `reward` for groups, one call at a time, from any thread.
 
-    A call that is not done `deadline` seconds after its turn has come abstains with "timeout". It goes on in a thread
-    of its own; until it is done, if ever, others abstain `deadline` seconds after they were asked for. An error it ends
-    with is logged. None: a call lasts as long as it lasts. The first call's time includes opening the judge's model:
-    where that takes long, ask the reward something beforehand.
+    `deadline` seconds after a call's turn has come, what is not scored abstains with "timeout": engines leave what they
+    cannot finish in time, a tenth of it sooner (`SPARE`), and the rest is kept. Where a call is not done even so (an
+    engine that hangs, a reward that asks no engine) all of it abstains, and goes on in a thread of its own; until it is
+    done, if ever, others abstain `deadline` seconds after they were asked for. An error it ends with is logged. None: a
+    call lasts as long as it lasts. The first call's time includes opening the judge's model: where that takes long, ask
+    the reward something beforehand.
 
     With `on_failure` "abstain" a judge that fails (a server that is gone, an exception in a user's reward) is a
     warning, and the groups it fails on abstain with "cancelled"; with "stop" it ends the run. Mistakes, such as a
@@ -110,11 +117,14 @@ class Scorer:
         with self._turn:
             begins = asked if self._busy.locked() else time.monotonic()  # who has had a turn and is still busy is late
             ends = None if self.deadline is None else begins + self.deadline
-            answers = self._by(ends, ask) if groups else []
+            with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
+                answers = self._by(ends, ask) if groups else []
             if answers is None:
                 text = 'reward "%s" took longer than %g s: %d groups abstain'
                 _log.warning(text, self.name, self.deadline, len(groups))
                 return [_abstaining(group, "timeout") for group in groups]
+            if ends is not None and (late := _late(answers)):
+                _log.warning('reward "%s": %d completions abstain after %g s', self.name, late, self.deadline)
             for layer in layers_of(self.reward)[1] if probe else ():
                 if layer.has_probes and self._by(ends, partial(_probed, layer)) is None:
                     _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
@@ -158,8 +168,8 @@ class Scorer:
             ending = None if isinstance(error, CallTooLarge) and len(groups) > 1 else self._ending(error)
             if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
                 return [ending] * len(groups)  # no group of its own is to blame
-            if len(groups) == 1:
-                return [self._abstains(groups[0], error)]
+            if len(groups) == 1 or isinstance(error, NotServing):  # nobody is there to ask again
+                return [self._abstains(group, error) for group in groups]
             return [self._alone(inside, group) for group in groups]  # those that do not fail keep their rewards
 
     def _alone(self, inside: Reward, group: Group) -> Answer:
@@ -239,6 +249,11 @@ def _all_rewards(answers: Sequence[Answer]) -> list[GroupReward]:
         if isinstance(answer, AdjudgeError):
             raise answer
     return [answer for answer in answers if isinstance(answer, GroupReward)]
+
+
+def _late(answers: Sequence[Answer]) -> int:
+    """How many responses were out of time."""
+    return sum(one.abstained.count("timeout") for one in answers if isinstance(one, GroupReward))
 
 
 def _probed(layer: Layer) -> list[Answer]:

@@ -32,6 +32,9 @@ from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 Score = dict[str, float]
 
+INDEX = "index"
+"""The key of `extra_info` under which verl's own data sets number their rows: one prompt may be in several."""
+
 RAW = "raw_prompt"
 """The key under which verl's naive reward manager passes the prompt's messages, since the agent loop adds them."""
 
@@ -156,8 +159,9 @@ def _split(sizes: Mapping[str, int], info: Any) -> str:
     return split
 
 
-def _group(sample: Sample) -> tuple[str, str, str]:
-    return str(sample.columns["data_source"]), sample.prompt, str(sample.columns["ground_truth"])
+def _group(sample: Sample) -> tuple[str, ...]:
+    named = (str(sample.columns.get(name)) for name in ("data_source", "ground_truth", INDEX))
+    return sample.prompt, *named
 
 
 def _score(member: Member) -> Score:

@@ -2,16 +2,21 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.checks import SectionReward
+from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gated import Gated
+from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.measures import measures_of
@@ -198,3 +203,18 @@ def test_a_composition_is_called_like_a_function_and_pickles() -> None:
         18.0,
     ]
     assert reward([], []) == []
+
+
+def test_what_looks_at_whole_steps_is_the_outermost() -> None:
+    free = LengthFree(FunctionReward(lambda completions, **_: [1.0] * len(completions)))
+    within: list[Callable[[], Reward]] = [
+        lambda: WeightedSum({"a": free}),
+        lambda: Product({"a": Guarded(free)}),
+        lambda: Gated(free, {"a": FormatReward()}),
+        lambda: Gated(FormatReward(), {"a": free}),
+        lambda: SectionReward(free),
+        lambda: Colocated(free),
+    ]
+    for made in within:
+        with pytest.raises(AdjudgeError, match=r"is (LengthFree|Guarded), which looks at whole steps: put \1 around"):
+            made()

@@ -123,6 +123,32 @@ def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) ->
     assert all(isinstance(value, float) for values in filled["extra_logs"].values() for value in values)
 
 
+def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group_has_nothing(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(self: Any, pairs: list[Pair]) -> list[PairVerdict]:
+        whole = judge(self, pairs)
+        return [one if "kept" in pair.a else abstained(one) for one, pair in zip(whole, pairs, strict=True)]
+
+    def abstained(one: PairVerdict) -> PairVerdict:
+        return msgspec.structs.replace(one, preference=None, abstained="low_mass")
+
+    judge = PairwiseJudge.judge
+    monkeypatch.setattr(PairwiseJudge, "judge", compare)
+    groups = [{**GROUP, "completions": texts} for texts in (["kept.", "lost.", "kept, too."], ["kept.", "lost."])]
+    whole, alone = ((0, 1, 2), (3, 4))
+    sent = [(text, group["prompt"]) for group in groups for text in group["completions"]]
+    posted = {"query": ["".join((prompt, text)) for text, prompt in sent], "prompts": [prompt for _, prompt in sent]}
+    told = site.post("/v1/rewards", {"groups": groups}).json()["rewards"]
+    assert [told[place] is None for place in (*whole, *alone)] == [False, True, False, True, True]
+    filled = site.post("/v1/rewards?fill=0.25", {"groups": groups}).json()["rewards"]
+    assert filled[1] == pytest.approx((told[0] + told[2]) / 2) and filled[3:] == [0.25, 0.25]
+    labels = ["Zero."] * 3 + ["Nought."] * 2  # what tells the two groups of a prompt apart
+    assert [one is None for one in site.post("/v1/rewards", {**posted, "labels": labels}).json()["rewards"]] == [
+        *(False, True, False, True, True)
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param", "message"),
     [

@@ -182,7 +182,7 @@ def test_a_lone_response_is_compared_with_nobody_but_a_reference(pairing: Kind, 
     assert not judge.asked and alone.model == ""
     verdict = rank(Group("p", ("a",), reference="ref"), judge, pairing=pairing, ranking=ranking)
     assert verdict.preferences == pytest.approx((sigmoid(2.0),), abs=2e-3)
-    assert rank(Group("p", ("a",), reference="a"), judge, ranking=ranking).preferences == (None,)
+    assert rank(Group("p", ("a",), reference="a"), judge, ranking=ranking).preferences == (0.5,)
 
 
 def test_truncation_of_any_pair_is_said() -> None:

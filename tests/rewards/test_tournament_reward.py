@@ -37,6 +37,16 @@ def test_strengths_and_preferences_are_the_tournaments() -> None:
     assert over_reference[0].rewards[2] == pytest.approx(0.5, abs=1e-6)  # the reference itself
 
 
+def test_a_response_that_is_the_reference_is_as_good_whatever_was_asked() -> None:
+    groups = [Group("p", ("aa", "aa"), "aa"), Group("q", ("aa",), "aa"), Group("r", ("late", "aa"), "aa")]
+    for ranking in ("bradley_terry", "borda"):
+        same, alone, late = TournamentReward(
+            WrittenPairJudge(by_length), over="reference", ranking=ranking
+        ).score_groups(groups)
+        assert same.rewards == (0.5, 0.5) and alone.rewards == (0.5,) and same.abstained == (None, None)
+        assert late.rewards == (None, 0.5) and late.abstained == ("timeout", None)
+
+
 def test_a_round_of_all_groups_is_one_call_of_the_judge() -> None:
     judge = WrittenPairJudge(by_length)
     groups = [Group(f"p{n}", tuple("a" * (m + 1) for m in range(8))) for n in range(3)]

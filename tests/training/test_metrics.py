@@ -99,6 +99,7 @@ def test_the_latest_whole_checkpoint_is_found(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     for name in ("checkpoint-2", "checkpoint-10", "checkpoint-x"):
         (tmp_path / name / "trainer_state.json").write_text("{}")
+    (tmp_path / "checkpoint-20" / "trainer_state.json").write_text('{"global_step": 2')  # a crash cut it
     assert folder.checkpoint() == tmp_path / "checkpoint-10"
 
 

@@ -19,6 +19,8 @@ from tests.training.runs import tiny_recipe
 
 ENDS = {"kind": "check", "ends_with": ["."]}
 SEA = {"kind": "check", "mentions": ["sea"]}
+RUBRIC = {"criteria": [{"name": "plot", "text": "Is there one?", "points": 3}]}
+REVIEWS = [{"plot": f"Plot {n}.", "review": "Good.", "score": n} for n in (3, 5, 7)]
 
 
 def opened(**reward: Any) -> Reward:
@@ -189,3 +191,35 @@ def test_peoples_scores_that_cannot_be_read_are_found_by_row_and_column() -> Non
         for wrong in ({"score": "good"}, {"score": 6}, {"score": ""}, {}):
             with pytest.raises(AdjudgeError, match='row 2: "score" is'):
                 recipe.check([Row("row 1", {"score": 2}), Row("row 2", wrong)])
+
+
+@pytest.mark.parametrize(
+    ("part", "good", "bad", "said"),
+    [
+        ({"kind": "story", "reference": "static"}, {"reference": "Once."}, {"reference": ""}, '"reference" is blank'),
+        ({"kind": "story"}, {"reference": "Once."}, {}, '"reference" is missing'),
+        ({"kind": "judge", "judge": "pairwise"}, {"reference": "Once."}, {"reference": None}, '"reference" is missing'),
+        ({"kind": "tournament", "over": "reference"}, {"reference": "Once."}, {}, '"reference" is missing'),
+        ({"kind": "judge", "judge": "rubric"}, {"rubric": RUBRIC}, {"rubric": None}, '"rubric" is missing'),
+        ({"kind": "judge", "judge": "tree"}, {"task": "guide"}, {"task": "dance"}, '"task" is "dance"'),
+        ({"kind": "judge", "judge": "personal"}, {"reviews": REVIEWS}, {"reviews": []}, "reviews"),
+    ],
+)
+def test_a_row_without_what_a_judge_reads_is_found_before_the_run(
+    part: dict[str, Any], good: dict[str, Any], bad: dict[str, Any], said: str
+) -> None:
+    recipe = tiny_recipe(Path(), reward={"gates": {"judge": part}, "parts": {"ends": ENDS}}).reward
+    rows = [Row("row 1", {"prompt": "p", **good}), Row("row 2", {"prompt": "p", **bad})]
+    recipe.check(rows[:1])
+    with pytest.raises(AdjudgeError, match=f"^row 2.*{said}"):
+        recipe.check(rows)
+
+
+def test_what_needs_nothing_of_the_data_asks_for_nothing() -> None:
+    parts: dict[str, Any] = {
+        "group": {"kind": "tournament"},
+        "dynamic": {"kind": "story", "reference": "dynamic"},
+        "six": {"kind": "judge", "judge": "rubric", "options": {"rubric": "six"}},
+        "alone": {"kind": "judge", "judge": "pointwise"},
+    }
+    tiny_recipe(Path(), reward={"parts": parts}).reward.check([Row("row 1", {"prompt": "p"})])

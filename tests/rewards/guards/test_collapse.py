@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.accuracy_reward import AccuracyReward
+from adjudge.rewards.gated import Gated
+from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard, entropy
 from adjudge.rewards.reward import GroupReward
@@ -93,6 +95,26 @@ def test_parts_that_are_never_there_are_named_and_the_step_is_noted_all_the_same
     with pytest.raises(AdjudgeError, match="no part juge for the collapse guard: choose from judge"):
         guard.observe([Group("", ("", ""))], [GroupReward((1.0, 1.0), (None,) * 2, {"judge": (2.0, 2.0)})])
     assert list(guard.equal) == [True]
+
+
+def test_equal_scores_at_the_beginning_do_not_stand_for_the_data() -> None:
+    guard = CollapseGuard(window=16, enough=64)
+    assert math.isnan(seen(guard, *[[0.0] * 8] * 8)["loss"]) and not guard.reference
+    assert math.isnan(seen(guard, [float(n) for n in range(8)])["loss"])
+    assert seen(guard, *[[float(n) for n in range(8)]] * 16)["loss"] == pytest.approx(0)
+    assert seen(guard, *[[3.0] * 8] * 16)["loss"] == 1.0
+
+
+def test_parts_behind_a_gate_that_let_nobody_pass_are_no_mistake() -> None:
+    gated = Gated(AccuracyReward(), {"format": FormatReward()})
+    guard = CollapseGuard(parts=("reward/score/score_a",))
+    group = Group("", ("no", "none"), columns={"score_a": 2, "score_b": 3})
+    guard.observe([group], gated.score_groups([group]))
+    assert not guard.scores and list(guard.equal) == [True]
+    wrong = CollapseGuard(parts=("reward/scores",))
+    passed = Group("", ("<think>Hm.</think><answer>2</answer>",) * 2)
+    with pytest.raises(AdjudgeError, match="no part reward/scores for the collapse guard"):
+        wrong.observe([passed], Gated(FormatReward(), {"format": FormatReward()}).score_groups([passed]))
 
 
 def test_an_evaluator_that_writes_the_commonest_score_is_caught() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
@@ -55,6 +56,20 @@ def test_a_known_slope_is_gone_after_the_warm_up_and_the_means_stay() -> None:
         assert row.rewards == pytest.approx((mean,) * 4)
     guard.observe(groups, rewards)
     assert not guard.readings()["slope"] > 1e-9
+
+
+def test_what_a_gate_has_shut_out_is_paid_for_the_gate_and_not_for_its_length() -> None:
+    def good(completions: list[str], **_: object) -> list[float]:
+        return [float(count_words(text) > 1) for text in completions]
+
+    gated, groups = Gated(Made(by_length), {"good": good}), [of_words(20, 1, 40, 1)]
+    free = LengthFree(gated, warmup=2)
+    for _ in range(4):
+        [row] = free.score_groups(groups)
+    assert free.state.slope == pytest.approx(0.01)
+    assert row.rewards == pytest.approx((0.8, 0.0, 0.8, 0.0)) and row.rewards[1] == 0.0
+    assert row.parts["with_length_trend"] == pytest.approx((0.7, None, 0.9, None))
+    assert row.measures["shut"] == (0.0, 1.0, 0.0, 1.0)
 
 
 def test_nothing_is_taken_out_during_the_warm_up() -> None:

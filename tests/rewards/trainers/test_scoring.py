@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, RemoteError
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, RemoteError
 from adjudge.engine.face import Stats
+from adjudge.rewards.aspects import STORYER
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard
 from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.scoring import Scorer, checked
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, fails_on_second
@@ -57,6 +62,55 @@ def test_a_judge_that_does_not_return_costs_its_own_rewards_and_those_asked_mean
     scorer._busy.release()
     scorer.deadline = 60
     assert scorer.score(GROUPS).rewards == [GroupReward((1.0, 2.0), (None, None))] * 2
+
+
+def test_what_was_scored_in_time_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.05, max_batch_tokens=128)
+    reward = JudgeReward(PointwiseJudge(engine, STORYER[:1]))
+    groups = [Group(f"Tell the {n}th of all.", [f"{word} {n}." for word in ("Once", "Then")]) for n in range(12)]
+    whole = Scorer(reward).score(groups).rewards
+    steps = engine.stats.steps
+    engine.scheduler.clock = lambda: time.monotonic() + 100 * (engine.stats.steps - steps > 4)  # time flies
+    cut = Scorer(reward, 60).score(groups).rewards
+    values = [value for row in cut for value in row.rewards]
+    late = [why for row in cut for why in row.abstained if why is not None]
+    assert 0 < len(late) < len(values) and set(late) == {"timeout"}
+    expected = [value for row in whole for value in row.rewards]
+    assert values == [None if value is None else one for value, one in zip(values, expected, strict=True)]
+    assert f"{len(late)} completions abstain after 60 s" in caplog.text
+    engine.scheduler.clock = time.monotonic
+    assert Scorer(reward, 60).score(groups).rewards == whole
+
+
+def test_an_engine_that_is_gone_is_not_asked_again_for_every_group() -> None:
+    class Gone(Told):
+        calls = 0
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            self.calls += 1
+            raise NotServing("the engine is closed")
+
+    reward = Gone(float)
+    assert (
+        Scorer(reward, on_failure="abstain").score(GROUPS * 8).rewards
+        == [GroupReward((None, None), ("cancelled",) * 2)] * 16
+    )
+    assert reward.calls == 1
+
+
+def test_a_deadline_does_not_hide_from_layers_that_a_step_is_held_out() -> None:
+    class Seen(Told):
+        learns: bool | None = None
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            self.learns = LengthFree(self).learning
+            return super().score_groups(groups)
+
+    for deadline in (None, 60):
+        reward = Seen(lambda text: 1.0)
+        with learning(False):
+            Scorer(reward, deadline).score(GROUPS)
+        assert reward.learns is False
 
 
 def test_a_calls_time_begins_when_its_turn_has_come() -> None:

@@ -101,6 +101,14 @@ def test_one_prompt_of_different_sources_or_truths_is_different_groups() -> None
     assert [group.reference for group in reward.asked] == ["1", "1", "2"]
 
 
+def test_rows_with_one_prompt_are_groups_of_their_own_where_the_data_set_numbers_them() -> None:
+    reward = Relative()
+    infos = [{**info("p"), "index": index, "genre": genre} for index, genre in ((3, "ode"), (9, "news")) * 2]
+    scores = for_verl_batch(reward, 2)(["s"] * 4, ["a", "b", "ccc", "d"], [None] * 4, infos)
+    assert [score["score"] for score in scores] == [-1.0, 0.0, 1.0, 0.0]
+    assert [group.columns["genre"] for group in reward.asked] == ["ode", "news"]
+
+
 def test_an_abstention_is_the_mean_of_its_group_and_marked_and_all_samples_have_the_same_keys() -> None:
     compute_score = for_verl_batch(Told(lambda text: None if text == "a" else float(len(text))))
     scores = compute_score(["s"] * 3, ["a", "bb", "cccc"], [None] * 3, [info("p")] * 3)
