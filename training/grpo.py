@@ -84,8 +84,6 @@ def train_grpo(
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
     if recipe.reward.journal:
-        if reward is not None:
-            raise AdjudgeError("[reward] journal keeps what the recipe's own reward pays: leave it out beside reward=")
         check_columns(prompts)
     state = processes()
     paid = _during_training(recipe, folder, state) if reward is None else reward
