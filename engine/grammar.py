@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from adjudge.engine import grammar_trial
 from adjudge.engine.errors import PromptError
 from adjudge.engine.sampling import FORMS, Sampling
 
@@ -16,6 +20,10 @@ log = logging.getLogger("adjudge")
 
 SPACE = r"\n? {0,16}"
 """What may stand between two pieces of JSON: enough to indent it. Small models given more lose themselves in it."""
+
+
+WAIT = 6
+"""How much longer than its share of a processor a compilation may take on a busy machine."""
 
 
 class Form:
@@ -57,9 +65,9 @@ class Grammars:
         """A fresh form of the kind asked for, None for none; raises PromptError for one that makes no sense."""
         if (grammar := _grammar(sampling)) is None:
             return None
-        matcher = self._compiled(grammar)
+        field = next(name for name in FORMS if getattr(sampling, name) is not None)
+        matcher = self._compiled(grammar, field)
         if matcher.is_error():
-            field = next(name for name in FORMS if getattr(sampling, name) is not None)
             raise PromptError(f"{field} cannot be followed: {matcher.get_error().splitlines()[0]}")
         return Form(matcher.deep_copy(), self._size)
 
@@ -69,10 +77,28 @@ class Grammars:
 
         return from_tokenizer(self._inner, n_vocab=self._size, eos_token=sorted(self._end_ids) or None)
 
-    def _compile(self, grammar: str) -> Any:
+    def _compile(self, grammar: str, field: str) -> Any:
         from llguidance import LLMatcher
 
+        if field != "choices":  # which are no longer than what they come to
+            _try(grammar, field)
         return LLMatcher(self._tokenizer, grammar, log_level=0)
+
+
+def _try(grammar: str, field: str) -> None:
+    """Raise PromptError for a grammar that would take too much to compile: see `grammar_trial`."""
+    seconds, memory = grammar_trial.SECONDS, grammar_trial.BYTES >> 30
+    command = [sys.executable, str(Path(grammar_trial.__file__))]
+    try:
+        done = subprocess.run(command, input=grammar.encode(), capture_output=True, timeout=WAIT * seconds)
+        failed = done.returncode != 0
+    except subprocess.TimeoutExpired:
+        failed = True
+    if failed:
+        raise PromptError(
+            f"{field} takes more than {seconds} s or {memory} GiB to compile: ask for less, patterns that must all"
+            " hold and multiples above all"
+        )
 
 
 def _grammar(sampling: Sampling) -> str | None:

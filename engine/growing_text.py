@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 BROKEN = "\ufffd"
 """What a tokenizer writes for bytes that are no character, or none yet."""
 
+UNFINISHED = 4
+"""Tokens of one byte at least that hold all of a character which is none yet."""
+
 
 class GrowingText:
     """What tokens say: each is decoded once, with those before it that were part of the same character.
@@ -27,6 +30,11 @@ class GrowingText:
         if not found.endswith(BROKEN):
             self.settled += found
             self._rest.clear()
+        elif len(self._rest) > 2 * UNFINISHED:  # bytes that never come to a character must not be held for ever
+            before, last = self._rest[:-UNFINISHED], self._rest[-UNFINISHED:]
+            if (settled := self._decode(before)) + self._decode(last) == found:
+                self.settled += settled
+                self._rest = last
 
     def whole(self) -> str:
         """The text, with what is no character yet."""

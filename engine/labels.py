@@ -211,6 +211,11 @@ def _terminated(
             whole = _continuation(label + labels.terminator, suffix, base, encode)
             ids = whole if whole[: len(ids)] == ids and len(whole) > len(ids) else ids + encode(labels.terminator)
             goes_on = trie.find(ids) is not None
+        if ids in ends:
+            raise LabelError(
+                f'labels "{labels.labels[ends[ids][0]]}" and "{labels.labels[index]}" are the same tokens once'
+                f' "{labels.terminator}" ends them: rename one, or give another terminator'
+            )
         ends[ids] = (index, goes_on)
     return ends
 

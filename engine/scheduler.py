@@ -134,7 +134,8 @@ class Scheduler:
         everyone = [*self.running, *(entry[-1] for entry in self._waiting)]
         expired = [request for request in everyone if request.deadline <= now]
         self._hurried = any(now < request.deadline < math.inf for request in everyone)
-        self.cancel(expired)
+        if expired:
+            self.cancel(expired)
         return expired
 
     def _grow(self, request: Request) -> None:

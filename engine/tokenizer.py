@@ -61,8 +61,8 @@ class Tokenizer:
         """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""
         text = well_formed(text)
         if trusted:
-            return tuple(self._trusted.encode(text, add_special_tokens=False).ids)
-        ids = tuple(self._plain.encode(text, add_special_tokens=False).ids)
+            return _ids(self._trusted, text)
+        ids = _ids(self._plain, text)
         if self._powerful.isdisjoint(ids):
             return ids
         pieces = (self._plain.encode(character, add_special_tokens=False).ids for character in text)
@@ -159,6 +159,13 @@ class Tokenizer:
         return (
             self.decode([*self._before, *ids])[len(self.decode(self._before)) :] if self._before else self.decode(ids)
         )
+
+
+def _ids(backend: BackendTokenizer, text: str) -> Tokens:
+    if len(text) <= KEPT:
+        return tuple(backend.encode(text, add_special_tokens=False).ids)
+    [encoded] = backend.encode_batch([text], add_special_tokens=False)  # which lets other threads run meanwhile
+    return tuple(encoded.ids)
 
 
 def well_formed(text: str) -> str:

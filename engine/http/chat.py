@@ -42,12 +42,14 @@ class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
 class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One turn. Its text is data: special-token strings in it are plain characters.
 
-    The other fields are those of a reply of OpenAI's that is sent back; they must be null, or say nothing.
+    `name` is taken and not shown to the model; `type` is what lm-eval sends. The other fields are those of a reply of
+    OpenAI's that is sent back; they must be null, or say nothing.
     """
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
     name: str | None = None
+    type: Literal["text"] | None = None
     annotations: Any = None
     refusal: None = None
     audio: None = None
@@ -78,11 +80,13 @@ class ResponseFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def form(self) -> dict[str, Any] | None:
         """The schema to follow; raises a 400 where there should be one."""
-        if self.type == "json_schema" and self.json_schema is None:
-            field = "response_format.json_schema"
-            raise HttpError(400, f"{field} is missing", param=field)
-        if self.json_schema is not None:
+        field = "response_format.json_schema"
+        if self.type == "json_schema":
+            if self.json_schema is None:
+                raise HttpError(400, f"{field} is missing", param=field)
             return self.json_schema.schema
+        if self.json_schema is not None:
+            raise HttpError(400, f'{field} is given beside the type "{self.type}": leave one out', param=field)
         return {"type": "object"} if self.type == "json_object" else None
 
 

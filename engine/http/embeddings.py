@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -56,14 +58,12 @@ async def embeddings(
         raise HttpError(400, f"input asks for {count} embeddings at once: at most {MAX_INPUTS}", param="input")
     found: list[Embedding]
     found, computed = await embedded(service, request, data, lambda tokens: tokens, lambda embedding: embedding)
-    return EmbeddingResponse(
-        service.model,
-        [
-            EmbeddingData(place, _written(embedding, data.encoding_format), embedding.reason)
-            for place, embedding in enumerate(found)
-        ],
-        Usage.of([(embedding.prompt_tokens, embedding.reason) for embedding in found], computed),
-    )
+    usage = Usage.of([(embedding.prompt_tokens, embedding.reason) for embedding in found], computed)
+    return EmbeddingResponse(service.model, await asyncio.to_thread(_worded, found, data.encoding_format), usage)
+
+
+def _worded(found: Sequence[Embedding], form: Literal["float", "base64"] | None) -> list[EmbeddingData]:
+    return [EmbeddingData(place, _written(one, form), one.reason) for place, one in enumerate(found)]
 
 
 def _written(embedding: Embedding, form: Literal["float", "base64"] | None) -> list[float] | str | None:
@@ -71,4 +71,5 @@ def _written(embedding: Embedding, form: Literal["float", "base64"] | None) -> l
         return None
     if form == "base64":
         return base64.b64encode(embedding.values.astype("<f4").tobytes()).decode()
-    return [float(value) for value in embedding.values]
+    values: list[float] = embedding.values.tolist()
+    return values

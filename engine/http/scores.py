@@ -29,6 +29,10 @@ MOST_NUMBERS = 1 << 18
 """Log-probabilities in one answer, items times labels: as many as 64 items of the most labels have."""
 
 
+OF_AN_ID = 8
+"""Characters that a token id counts as, where what is held in memory is bounded."""
+
+
 class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which labels follow each item.
 
@@ -48,17 +52,23 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     priority: int | None = None
     user: str | None = None
 
-    def prompts(self, longest: int) -> list[AnyPrompt]:
-        """Query and item joined, for each item, in at most `longest` characters or ids together.
-
-        Raises a 413 for more, and a 400 where one is text and the other token ids.
-        """
-        items = [self.items] if isinstance(self.items, str) else self.items
-        if not items:
+    @property
+    def listed(self) -> Sequence[str | list[int]]:
+        """The items; raises a 400 for none."""
+        if not self.items:
             raise HttpError(400, "items is empty: give at least one", param="items")
-        if (size := sum(map(len, items)) + len(items) * len(self.query or ())) > longest:
+        return [self.items] if isinstance(self.items, str) else self.items
+
+    def check_joined(self, longest: int) -> None:
+        """Raise a 413 where query and items joined are more than `longest` characters, as an id counts `OF_AN_ID`."""
+        items, query = self.listed, self.query or ()
+        sizes = [len(part) * (1 if isinstance(part, str) else OF_AN_ID) for part in (*items, query)]
+        if (size := sum(sizes) + (len(items) - 1) * sizes[-1]) > longest:
             raise HttpError(413, f"query and items joined make {size}: at most {longest} in a request", param="items")
-        return [self._prompt(item, f"items[{place}]") for place, item in enumerate(items)]
+
+    def prompts(self) -> list[AnyPrompt]:
+        """Query and item joined, for each item; raises a 400 where one is text and the other token ids."""
+        return [self._prompt(item, f"items[{place}]") for place, item in enumerate(self.listed)]
 
     def _prompt(self, item: str | list[int], place: str) -> AnyPrompt:
         query = self.query or type(item)()
@@ -119,18 +129,18 @@ class ScoreResponse(msgspec.Struct, frozen=True):
 async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: NamedDependency[Service]) -> ScoreResponse:
     """Read the distribution over labels after query and item, for every item."""
     service.check_model(data.model)
-    prompts, timeout = data.prompts(service.limits.max_joined), service.timeout(data.timeout)
-    service.check_count(len(prompts), "items")
-
-    data.check_numbers(len(prompts))
+    count, timeout = len(data.listed), service.timeout(data.timeout)
+    service.check_count(count, "items")
+    data.check_numbers(count)
+    data.check_joined(service.limits.max_joined)
 
     async def results() -> tuple[list[Score], int]:
         with blame("items", labels=data.named):
-            labels = await asyncio.to_thread(data.label_sets, len(prompts))
+            prompts, labels = await asyncio.to_thread(lambda: (data.prompts(), data.label_sets(count)))
             answers = await service.engine.open_score(prompts, labels, priority=data.priority or 0, timeout=timeout)
             service.ends_with(request, answers.close)
             found = dict([answer async for answer in answers if not isinstance(answer, Piece)])
-        return [found[place] for place in range(len(prompts))], answers.prompt_tokens - answers.cached_tokens
+        return [found[place] for place in range(count)], answers.prompt_tokens - answers.cached_tokens
 
     scores, computed = await service.unless_gone(request, results())
     usage = Usage.of([(score.prompt_tokens, score.reason) for score in scores], computed)

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -18,6 +19,8 @@ from adjudge.engine.http.limits import Limits
 
 GRACE = 5.0
 """Seconds in which the errors that end a drain must have been read."""
+THREADS = 32
+"""In which requests are prepared and answers worded: asyncio has few of its own where there are few processors."""
 UNSENT = 1 << 16
 """Bytes that the system takes before it can send them: with megabytes, a slow client would seem to read nothing."""
 
@@ -69,6 +72,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say so."""
+        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="adjudge-http")
+        asyncio.get_running_loop().set_default_executor(threads)
         await super().startup(sockets)
         self._ready()
 

@@ -21,6 +21,9 @@ Event = tuple[int, Completion] | Piece
 
 DONE = b"data: [DONE]\n\n"
 
+MOST_NUMBERS = 1 << 22
+"""Log-probabilities in one answer, some 60 bytes each until it is read: of each token its own and its alternatives'."""
+
 
 class Delta(msgspec.Struct, frozen=True):
     """What has been added to the text at `place`; the last one of a text has its `finish_reason`."""
@@ -86,7 +89,9 @@ async def begin(
     `field` is what the prompts came in; `renamed` see `blame`.
     """
     count = "n" if len(prompts) == 1 else field
-    service.check_count(len(prompts) * max(1, options.get("n", 1)), count)
+    texts_asked = len(prompts) * max(1, options.get("n", 1))
+    service.check_count(texts_asked, count)
+    _check_numbers(texts_asked, options, service.engine.face.max_prompt_tokens, renamed or {})
     timeout = service.timeout(body.timeout)
 
     async def opened() -> Texts:
@@ -113,6 +118,16 @@ async def begin(
         case (_, Completion(finish_reason="non_finite", token_ids=())):
             raise overflow(field)
     return texts
+
+
+def _check_numbers(texts: int, options: dict[str, Any], context: int, renamed: dict[str, str]) -> None:
+    """Raise a 400 where the tokens of all texts could come with more log-probabilities than one answer may hold."""
+    told, longest = options.get("logprobs"), options.get("max_tokens")
+    tokens = texts * min(context, context if longest is None else longest)
+    if told is not None and (numbers := tokens * (1 + max(0, told))) > MOST_NUMBERS:
+        said = f"{texts} texts of up to {tokens // texts} tokens could come with {numbers} log-probabilities"
+        field = renamed.get("logprobs", "logprobs")
+        raise HttpError(400, f"{field}: {said}, at most {MOST_NUMBERS}: set max_tokens, or ask for less", param=field)
 
 
 def stream(

@@ -43,6 +43,8 @@ ENDS: dict[str | None, FinishReason] = {
 }
 TOKEN_ID = "token_id:"
 """How a server writes a token by its number, where asked to."""
+MOST_DIGITS = 10
+"""Of a token's number; what is longer is none."""
 
 
 class Logprobs(msgspec.Struct):
@@ -235,7 +237,7 @@ class VllmProtocol(OpenAIProtocol):
     def named(self, name: str) -> int | None:
         """The token of that number, or of that text where the server does not write numbers."""
         number = name.removeprefix(TOKEN_ID)
-        if number != name and number.isascii() and number.isdigit():
+        if number != name and number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS:
             return int(number)
         return super().named(name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -80,6 +81,20 @@ def test_a_form_that_makes_no_sense_is_one_sentence(engine: Engine, options: dic
     with pytest.raises(PromptError, match=reason):
         engine.generate([[1, 2]], **options)
     assert not engine.scheduler.has_work()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"type": "string", "pattern": f".*{letter}.*"} for letter in "abcdefghijklmnopqrstuvwxyz"]},
+        {"type": "integer", "multipleOf": 99_999_989},
+    ],
+)
+def test_a_form_that_would_take_hours_or_all_memory_is_refused(engine: Engine, schema: dict[str, Any]) -> None:
+    began = time.monotonic()
+    with pytest.raises(PromptError, match="^json_schema takes more than 5 s or 2 GiB to compile: ask for less"):
+        engine.generate(["a"], json_schema=schema)
+    assert time.monotonic() - began < 60
 
 
 def test_a_form_that_no_text_has_ends_it_cut_short(engine: Engine) -> None:

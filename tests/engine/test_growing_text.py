@@ -4,8 +4,9 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from adjudge.engine.growing_text import GrowingText
+from adjudge.engine.growing_text import BROKEN, UNFINISHED, GrowingText
 from adjudge.engine.sources import open_tokenizer, resolve
 from adjudge.engine.tokenizer import Tokenizer
 from tests.engine.test_tokenizer import sentencepiece_tokenizer
@@ -47,6 +48,21 @@ def test_any_tokens_of_a_byte_level_vocabulary_are_what_their_whole_decodes_to(s
     some = real.encode("é🙂€ a story <|im_end|>", True)
     ids = [source.choice([*some, source.randrange(real.vocab_size)]) for _ in range(200)]
     assert grown(real, ids)[1] == real.decode(ids)
+
+
+def test_bytes_that_never_come_to_a_character_are_settled_all_the_same(smollm2: str) -> None:
+    real = Tokenizer(open_tokenizer(resolve(smollm2)))
+    source = random.Random(0)
+    single = [real.inner.convert_tokens_to_ids(bytes_to_unicode()[byte]) for byte in range(0x80, 0xC0)]
+    lead = [real.inner.convert_tokens_to_ids(bytes_to_unicode()[byte]) for byte in (0x41, 0xC3, 0xE2, 0xF0)]
+    for ids in (source.choices(single + 4 * lead, k=300), source.choices(single, k=200), single[:1] * 200):
+        settled, whole = grown(real, ids)
+        assert whole == real.decode(ids) and len(whole) - len(settled) <= 2 * UNFINISHED
+    [broken] = real.encode(BROKEN, False)
+    text = GrowingText(real.decode_on)
+    for _ in range(50):
+        text.add(broken)
+    assert text.first([BROKEN * 3]) == 0 and text.whole() == BROKEN * 50
 
 
 @pytest.mark.parametrize("seed", range(20))

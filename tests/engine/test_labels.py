@@ -56,6 +56,11 @@ def test_two_labels_with_one_spelling_are_ambiguous(real: Tokenizer) -> None:
         compile_labels(Labels(("Yes", " Yes")), "Answer:", True, real)
 
 
+def test_two_labels_that_a_terminator_makes_alike_are_ambiguous(real: Tokenizer) -> None:
+    with pytest.raises(LabelError, match=r'labels "A" and "A\]\]" are the same tokens once "\]\]" ends them'):
+        compile_labels(Labels(("A", "A]]"), terminator="]]"), "[[", True, real)
+
+
 def test_values_are_the_labels_numbers_or_given() -> None:
     assert Labels(("1", "2.5")).numbers == (1.0, 2.5)
     assert Labels(("1", "two")).numbers is None

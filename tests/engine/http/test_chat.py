@@ -15,6 +15,9 @@ MESSAGES: Any = [
     {"role": "user", "content": [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi"}]},
 ]
 
+LM_EVAL = {"type": "text"}
+"""What its template puts into every message."""
+
 
 def own(site: Served, **options: Any) -> Any:
     """What the engine itself replies."""
@@ -115,6 +118,12 @@ def test_replies_in_a_form(client: openai.OpenAI) -> None:
     assert (answer.choices[0].message.content or "").lstrip()[:1] == "{"
     answer = client.chat.completions.create(model=MODEL, messages=MESSAGES, response_format={"type": "text"}, **HOW)
     assert answer.choices[0].message.content
+
+
+def test_what_lm_eval_adds_to_a_message_says_nothing(site: Served) -> None:
+    plain, told = ({"messages": [{"role": "user", "content": "Hi.", **more}], "seed": 1} for more in ({}, LM_EVAL))
+    answers = [site.post("/v1/chat/completions", {**body, "max_tokens": 5}).json() for body in (plain, told)]
+    assert answers[0]["choices"] == answers[1]["choices"] and answers[0]["usage"]["prompt_tokens"]
 
 
 def test_an_own_reply_can_be_sent_back(client: openai.OpenAI) -> None:

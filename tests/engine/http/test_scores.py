@@ -110,6 +110,7 @@ def test_hostile_texts_are_scored(site: Served) -> None:
         ({"model": "other"}, "model", "not served here"),
         ({"items": ["a"] * 10_001}, "items", "at most 10000"),
         ({"query": "a" * 100_000, "items": ["a"] * 1001}, "items", "at most"),
+        ({"query": [1] * 2000, "items": [[1]] * 7000}, "items", "joined make 112056000: at most 100000000"),
     ],
 )
 def test_each_mistake_names_its_field(site: Served, change: dict[str, Any], param: str, message: str) -> None:
