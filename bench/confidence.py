@@ -99,7 +99,9 @@ def bench_confidence(
         raise AdjudgeError(f"no rationale of {path} ends in scores that can be read: there is nothing to score")
     compiled = [labels for _, labels in engine.compiled(wanted, SCALE)]
     if any(len(labels.reads) > 1 for labels in compiled):
-        raise AdjudgeError("a score is more than one token of this model: one generated token cannot hold it")
+        raise AdjudgeError(
+            "a score is more than one token of this model: one generated token cannot hold it, name another --model"
+        )
     engine.score(wanted[:1], SCALE), engine.generate(wanted[:1], ONE)  # the first of anything takes longer
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("scoring", total=2 * len(wanted))

@@ -160,7 +160,7 @@ def plot_load(loads: Sequence[Load], path: Path, title: str) -> None:
     try:
         figure.savefig(path, dpi=100)
     except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written: {error.strerror}") from error
+        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
 
 
 def _table(*columns: str) -> Table:

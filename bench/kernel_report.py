@@ -125,4 +125,4 @@ def plot_head(measurements: Sequence[Measurement], path: Path) -> None:
     try:
         figure.savefig(path, dpi=80)
     except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written: {error.strerror}") from error
+        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error

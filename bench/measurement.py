@@ -70,7 +70,7 @@ def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object
             writer.writerows(rows)
         os.replace(temporary, path)
     except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written: {error.strerror}") from error
+        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -122,7 +122,7 @@ def plot_wins(results: Sequence[PolicyResult], path: Path, title: str) -> None:
     try:
         figure.savefig(path, dpi=110)
     except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written: {error.strerror}") from error
+        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
 
 
 def _table(first: str) -> Table:

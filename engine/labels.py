@@ -170,7 +170,7 @@ def _variants(label: str, suffix: str, base: Tokens, encode: Encode, variants: b
         if len(spaced) == 1 and spaced not in found:
             found.append(spaced)
     if not all(found):
-        raise LabelError(f'label "{label}" has no tokens in this vocabulary')
+        raise LabelError(f'label "{label}" has no tokens in this vocabulary: choose another spelling')
     return found
 
 

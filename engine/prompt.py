@@ -48,7 +48,9 @@ class Prompt(msgspec.Struct, frozen=True):
             if field is None:
                 continue
             if field not in data:
-                raise PromptError(f'the template names "{{{field}}}" but no {field}= was given')
+                raise PromptError(
+                    f'the template names "{{{field}}}" but no {field}= was given: give it, or write a brace as {{{{'
+                )
             used.add(field)
             segments.append(Segment(data[field]))
         if unused := data.keys() - used:

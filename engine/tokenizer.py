@@ -35,7 +35,8 @@ class Tokenizer:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, BackendTokenizer):
             raise ModelUnsupported(
-                f"{type(tokenizer).__name__} has no fast (tokenizer.json) form, which safe prompts rest on"
+                f"{type(tokenizer).__name__} has no fast (tokenizer.json) form, which safe prompts rest on: save one"
+                " with AutoTokenizer.from_pretrained(…, use_fast=True).save_pretrained(…)"
             )
         plain = json.loads(backend.to_str())
         added = plain["added_tokens"]

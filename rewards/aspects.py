@@ -113,7 +113,8 @@ def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
         raise AdjudgeError("no aspects given: choose hanna, storyer, perse, or names separated by commas")
     counts = Counter(aspect.name for aspect in aspects)
     if double := next((name for name, count in counts.items() if count > 1), None):
-        raise AdjudgeError(f'aspect "{double}" is given twice')
+        raise AdjudgeError(f'aspect "{double}" is given twice: leave one out')
     if any(not 0 <= aspect.weight < math.inf for aspect in aspects) or not sum(aspect.weight for aspect in aspects) > 0:
-        raise AdjudgeError("aspect weights must be finite, zero or more, and not all zero")
+        weights = ", ".join(f"{aspect.name}*{aspect.weight:g}" for aspect in aspects)
+        raise AdjudgeError(f"the aspects weigh {weights}: give finite weights of zero or more, and not all zero")
     return tuple(aspects)

@@ -22,7 +22,7 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, PERSE, Aspect, aspects_of
 from adjudge.rewards.comparing import Orders
-from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, named, of_pairs, prepare, takers, usual
+from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, misfit, named, of_pairs, prepare, takers, usual
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.queries import response_of
 from adjudge.rewards.reward import ResponseReward, together
@@ -268,6 +268,7 @@ async def judge(
         except AdjudgeError as error:
             raise HttpError(400, str(error), param=row.place) from error
     try:
+        misfit(service.engine.face.name, asked, options)
         open_judge = prepare(name, options)
     except AdjudgeError as error:
         raise HttpError(400, str(error)) from error

@@ -110,7 +110,7 @@ def misfit(model: str | None, judge: str, options: Options) -> str | None:
     if model != HOUSE.name:
         return None
     if judge == "debate" or options.get("mode") == "reasoned" or options.get("weights") == "generated":
-        raise AdjudgeError(f"{HOUSE.name} was trained to score, not to write: name another --model")
+        raise AdjudgeError(f"{HOUSE.name} was trained to score, not to write: name another model")
     name = judge.removesuffix(OF_PAIRS)
     return f"{HOUSE.name} was not trained for {name}: its scores may mean nothing" if name in UNTRAINED else None
 

@@ -80,7 +80,7 @@ def read_principles(path: Path) -> tuple[str, ...]:
         else:
             found = [_BULLET.sub("", line.strip()) for line in text.splitlines() if line.strip()]
     except OSError as error:
-        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
     except RecursionError as error:
         raise AdjudgeError(f"{path} is nested too deeply: give a list of texts") from error
     except ValueError as error:  # not UTF-8, not TOML, not JSON

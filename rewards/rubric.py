@@ -114,7 +114,7 @@ def read_rubric(path: Path) -> Rubric:
     try:
         record = decode(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
-        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
     except (ValueError, RecursionError) as error:
         kind = path.suffix[1:].upper()
         raise AdjudgeError(f"{path.name} is not {kind} ({reason(error)}): mend it there") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +14,15 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import KINDS, of_pairs, prepare
+from adjudge.rewards.kinds import KINDS, misfit, of_pairs, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.judge import Judge
+
+
+_log = logging.getLogger("adjudge")
 
 
 class EngineSpec(msgspec.Struct, frozen=True):
@@ -122,7 +126,8 @@ class JudgeSpec(msgspec.Struct, frozen=True):
     """A judge by its name (`KINDS`), with the options that `adjudge judge` has for it, its engine and its journal.
 
     The engine is by default that of `house`. `options` may give `aspects` as `Aspect`s and `rubric` as a `Rubric` too.
-    Raises AdjudgeError for a judge that nobody knows and for options that it does not take.
+    Raises AdjudgeError for a judge that nobody knows, for options that it does not take, and where `house` would have
+    to write; the log warns where it was not trained for that judge.
     """
 
     judge: str
@@ -141,6 +146,9 @@ class JudgeSpec(msgspec.Struct, frozen=True):
         if KINDS[self.judge].gather is not None:
             raise AdjudgeError(f"{self.judge} judges the texts of a file beside each other: choose another judge")
         prepare(self.judge, self.options)
+        here = self.engine.url is None and self.engine.adapter is None
+        if warning := misfit(self.engine.model if here else None, self.judge, self.options):
+            _log.warning(warning)
 
     def open(self) -> Judge[Any, Any]:
         """The judge, on the engine that its specification shares."""

@@ -86,7 +86,7 @@ def read_rows(path: Path) -> list[Row]:
             with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
                 rows = list(_jsonl(path, file))
     except OSError as error:
-        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
     if not rows:
         raise AdjudgeError(f"{path} is empty: give at least one row")
     return rows

@@ -194,7 +194,7 @@ def test_a_run_that_is_refused_leaves_no_file_behind(run: Run, tmp_path: Path, m
 def test_house_is_refused_where_a_judge_writes(run: Run, tmp_path: Path, judge: tuple[str, ...]) -> None:
     (tmp_path / "items.jsonl").write_text('{"prompt": "Tell one.", "response": "A story."}\n')
     for command in (("judge", "items.jsonl"), ("judge", "items.jsonl", "--model", "house")):
-        assert refused(run(*command, *judge)).endswith("not to write: name another --model")
+        assert refused(run(*command, *judge)).endswith("not to write: name another model")
     assert [path.name for path in tmp_path.iterdir()] == ["items.jsonl"]
 
 

@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[1]
 
 def test_the_ten_lines_of_the_readme_are_the_example_and_go_on_in_docs(smollm2: str, tmp_path: Path) -> None:
     script = ROOT / "examples" / "compare.py"
-    pages = [ROOT / name for name in ("README.md", "docs/engine.md", "docs/judges.md")]
+    pages = [ROOT / name for name in ("README.md", "docs/engine.md", "docs/judges.md", "docs/training.md")]
     blocks = re.findall(r"```python\n(.*?)```", "".join(page.read_text() for page in pages), re.DOTALL)
     assert script.read_text().endswith(f'"""\n\n{blocks[0]}')
     written = tmp_path / "readme.py"
     written.write_text("".join(blocks) + "print(len(texts), len(scores))\n")
     result = subprocess.run([sys.executable, written], cwd=tmp_path, capture_output=True, text=True, check=True)
-    first, *aspects, last, grade, samples = result.stdout.splitlines()
-    assert samples == "4 4"
+    first, *aspects, last, grade, own, samples = result.stdout.splitlines()
+    assert samples == "4 4" and re.fullmatch(r"\[(None|\d\.\d+), (None|\d\.\d+)\]", own)
     assert re.fullmatch(r"0\.\d\d of 1 {'scene': \d\.\d, 'end': \d\.\d}", grade)
     assert re.fullmatch(r"a is better with probability 0\.\d{3}", first)
     assert len(aspects) == 6 and aspects[0].startswith("relevance  a ")

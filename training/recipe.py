@@ -146,7 +146,7 @@ def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
     try:
         record = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
-        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
     except ValueError as error:
         raise AdjudgeError(f"{path.name} is not TOML ({reason(error)}): mend it there") from error
     try:

@@ -294,7 +294,7 @@ def check_whole(path: Path) -> None:
     try:
         last = path.read_bytes().rsplit(b"\n", 1)[-1].strip()
     except OSError as error:
-        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
     if path.suffix.lower() == ".csv" or not last:
         return
     try:

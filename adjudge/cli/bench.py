@@ -34,7 +34,10 @@ from adjudge.cli.options import (
 )
 from adjudge.engine.errors import AdjudgeError
 
-bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure speed (judge, grpo, kernels, ...), and how good a judge is (agreement, disturbances, ...).",
+    no_args_is_help=True,
+)
 bench.command("agreement")(bench_agreement)
 
 EXAMPLE_PAIRS = Path("examples/pairs.jsonl")
@@ -414,7 +417,7 @@ def bench_disturbances(
 ) -> None:
     """Tell whether a judge scores stories lower for being made worse, and texts that only try to buy a score.
 
-    Each story is disturbed in nineteen ways (order, strange sentences, babble, forced endings, ...) and the two of
+    Each story is disturbed in twenty ways (order, strange sentences, babble, forced endings, ...) and the two of
     Tree of Writing that need no model, given a verdict beside it, and replaced by texts a policy may try: praise, the
     prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
     """

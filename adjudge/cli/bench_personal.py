@@ -28,7 +28,9 @@ from adjudge.engine.errors import AdjudgeError
 @with_groups
 def bench_personal(
     items: Annotated[Path, typer.Argument(help="Questions, as `adjudge readers group` writes them.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The table as CSV.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The table as CSV (default: beside the input, .studies.csv).")
+    ] = None,
     k: Annotated[
         str | None, typer.Option(help="Numbers of reviews to show, after commas (default: 0 to all there are).")
     ] = None,

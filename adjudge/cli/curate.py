@@ -25,7 +25,10 @@ from adjudge.cli.options import (
     judge_options,
 )
 
-curate = typer.Typer(help="Make data for judges of good and bad texts.", no_args_is_help=True)
+curate = typer.Typer(
+    help="Make preference pairs and principles, with which judges are trained and told (Igniting).",
+    no_args_is_help=True,
+)
 
 Plot = Annotated[Path | None, typer.Option(help="Also draw it: a .png, .svg or .pdf.")]
 
@@ -34,7 +37,9 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw it: a .png, .svg or .
 @with_groups
 def curate_pairs(
     texts: Annotated[Path, typer.Argument(help="JSONL or CSV of texts, several to each prompt.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The pairs, JSONL.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The pairs, JSONL (default: beside the input, .pairs.jsonl).")
+    ] = None,
     examples: Examples = None,
     without: Annotated[
         str | None,
@@ -100,7 +105,12 @@ def curate_pairs(
 @with_groups
 def curate_principles(
     texts: Annotated[Path, typer.Argument(help="JSONL or CSV of texts that people called good (1) or not (0).")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The principles found, TOML.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="The principles found, TOML (default: beside the input, .principles.toml)."
+        ),
+    ] = None,
     principles: Principles = None,
     rounds: Annotated[int, typer.Option(help="How long to search.", min=1)] = 10,
     written: Annotated[int, typer.Option(help="Bad texts that are written in a round.", min=1)] = 8,

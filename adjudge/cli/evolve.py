@@ -23,7 +23,10 @@ Mode = Annotated[
 @with_groups
 def evolve_synthesize(
     stories: Annotated[Path, typer.Argument(help="JSONL: prompt, story and scores (or HANNA's ratings) by aspect.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Rationales, JSONL.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Rationales, JSONL (default: beside the input, .rationales.jsonl)."),
+    ] = None,
     aspects: Annotated[str | None, typer.Option(help="hanna (default), storyer, or names after commas.")] = None,
     personas: Annotated[str | None, typer.Option(help="Names after commas (default: all five).")] = None,
     each: Annotated[int, typer.Option(help="Pairs for each combination of scores of an aspect.", min=1)] = 4,
@@ -74,7 +77,10 @@ def evolve_synthesize(
 @with_groups
 def evolve_filter(
     rationales: Annotated[Path, typer.Argument(help="JSONL or CSV, as `adjudge evolve synthesize` writes them.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Those that are left, JSONL.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Those that are left, JSONL (default: beside the input, .evolved.jsonl)."),
+    ] = None,
     stages: Annotated[
         str | None, typer.Option(help="In any order, after commas (default: rule,refine,rule,attack,confidence).")
     ] = None,
@@ -115,7 +121,10 @@ def evolve_filter(
 def evolve_validate(
     evolved: Annotated[Path, typer.Argument(help="What `adjudge evolve filter` has left.")],
     dropped: Annotated[Path | None, typer.Option(help="What it has dropped (default: EVOLVED.dropped.jsonl).")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The table as JSONL.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The table as JSONL (default: beside the input, .validation.jsonl)."),
+    ] = None,
     sample: Annotated[int, typer.Option(help="Rationales, and pairs, of each stage at most.", min=1)] = 1000,
     mode: Mode = "direct",
     *,

@@ -41,7 +41,12 @@ def judge_command(
     texts: Annotated[
         Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts; or a journal, to judge its texts again.")
     ],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Verdicts, JSONL in input order.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Verdicts, JSONL in input order (default: beside the input, .verdicts.jsonl)."
+        ),
+    ] = None,
     judge: Annotated[
         Literal[
             "pairwise",

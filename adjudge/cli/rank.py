@@ -29,7 +29,12 @@ from adjudge.cli.options import (
 @with_groups
 def rank(
     groups: Annotated[Path, typer.Argument(help="JSONL of groups: the responses to one prompt.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Rankings, JSONL in input order.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Rankings, JSONL in input order (default: beside the input, .ranks.jsonl)."
+        ),
+    ] = None,
     pairing: Annotated[
         Literal["all", "circular", "uncertain"],
         typer.Option(help="Every pair; each with k others; or those pairs that tell most, round by round."),

@@ -32,7 +32,12 @@ def mine(
     corpus: Annotated[
         Path | None, typer.Option(help="Folder of .txt, .md and .jsonl (text, title) files to search.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Questions with their rubrics, JSONL.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Questions with their rubrics, JSONL (default: beside the input, .rubrics.jsonl)."
+        ),
+    ] = None,
     items: Annotated[
         Path | None, typer.Option(help="Also write every answer as an item with its question's rubric, to be judged.")
     ] = None,
@@ -110,7 +115,12 @@ def mine(
 @with_groups
 def compare(
     items: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt, response, and rubric or checklist.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Each row's score by scheme, JSONL.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Each row's score by scheme, JSONL (default: beside the input, .schemes.jsonl)."
+        ),
+    ] = None,
     rubric: Annotated[
         Path | None,
         typer.Option(help="TOML or JSON, six, igniting or writing; for rows without a rubric of their own."),

@@ -10,7 +10,9 @@ import typer
 from adjudge.cli.groups import Group, not_both, with_groups
 from adjudge.cli.options import Overwrite
 
-train = typer.Typer(help="Train a policy on what judges pay for.", no_args_is_help=True)
+train = typer.Typer(
+    help="Train policies (grpo, sft) and judges (direct, reward, house), and compare them.", no_args_is_help=True
+)
 
 
 Seed = Annotated[int | None, typer.Option(help="In the place of the recipe's own.", min=0)]

@@ -84,7 +84,12 @@ def train_teacher(
             help="JSONL or CSV with prompt (a first sentence) and text; without --writer JSONL, with scored."
         ),
     ],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The same with `scored`, JSONL.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="The same with `scored`, JSONL (default: beside the input, .scored.jsonl)."
+        ),
+    ] = None,
     writer: Annotated[
         str | None,
         typer.Option(

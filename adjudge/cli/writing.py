@@ -23,7 +23,12 @@ Texts = Annotated[Path, typer.Argument(help="JSONL or CSV of texts: response, te
 @with_groups
 def writing_disturb(
     texts: Texts,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The texts and what became of them.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="The texts and what became of them (default: beside the input, .disturbed.jsonl)."
+        ),
+    ] = None,
     kinds: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +67,10 @@ def writing_disturb(
 @with_groups
 def writing_build(
     texts: Texts,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The benchmark, JSONL.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The benchmark, JSONL (default: beside the input, .benchmark.jsonl)."),
+    ] = None,
     tasks: Annotated[str | None, typer.Option(help="completion, guide, open, after commas (default: all).")] = None,
     least: Annotated[float, typer.Option(help="Quality of 1 to 5 that a text must have.", min=1.0, max=5.0)] = 4.0,
     min_mass: Annotated[

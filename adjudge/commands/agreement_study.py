@@ -81,7 +81,9 @@ def plain(study: Study) -> Found:
 def _texts(study: Study) -> Found:
     dataset, how = study.dataset, study.how
     if KINDS[study.judge].what == "pairs":
-        raise AdjudgeError(f"--judge {study.judge} compares pairs, and {dataset.name} has single texts: try ensemble")
+        raise AdjudgeError(
+            f"--judge {study.judge} compares pairs, and {dataset.name} has single texts: name pointwise or ensemble"
+        )
     judged = judge_texts(study, [line_of(row) for row in dataset.rows])
     scores = scores_of(study.judge, dataset, judged.verdicts)
     aspects = targets_of(dataset, scores)

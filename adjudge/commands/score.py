@@ -74,7 +74,7 @@ def score_file(
 def _prompt(row: Row) -> str:
     text = row.text("prompt", "score")
     if not text:
-        raise AdjudgeError(f'{row.place}: "prompt" is empty')
+        raise AdjudgeError(f'{row.place}: "prompt" is empty: give a text')
     return text
 
 

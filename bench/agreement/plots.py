@@ -75,4 +75,4 @@ def _save(figure: Any, path: Path, title: str) -> None:
     try:
         figure.savefig(path, dpi=100)
     except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written: {error.strerror}") from error
+        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error

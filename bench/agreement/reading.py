@@ -24,7 +24,7 @@ def read_entries(path: Path) -> list[Row]:
     try:
         content = json.loads(path.read_bytes().decode("utf-8-sig", "replace"))
     except OSError as error:
-        raise AdjudgeError(f"cannot read {path}: {error.strerror}") from error
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
     except (ValueError, RecursionError) as error:
         if "Extra data" in str(error):  # one object a line, whatever its name says
             return read_rows(path)

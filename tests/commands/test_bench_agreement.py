@@ -156,7 +156,10 @@ def test_qurls_protocol_scores_rubrics_in_three_ways_beside_six_dimensions(run: 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("stories.jsonl", "--judge", "pairwise"), "compares pairs, and ratings has single texts: try ensemble"),
+        (
+            ("stories.jsonl", "--judge", "pairwise"),
+            "compares pairs, and ratings has single texts: name pointwise or ensemble",
+        ),
         (("stories.jsonl", "--judge", "tree", "--protocol", "qurl"), "--protocol qurl is for --judge rubric"),
         (("pairs.jsonl", "--protocol", "evolvr"), "is of single texts, and preferences has pairs"),
         (("stories.jsonl", "--scale", "5"), '--scale is "5": write the lowest and the highest'),

@@ -101,7 +101,7 @@ def test_no_recipe_saves_between_two_lines_of_its_metrics(kind: Any) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AdjudgeError, match="cannot read .*absent.toml: No such file"):
+    with pytest.raises(AdjudgeError, match="cannot read .*absent.toml .No such file"):
         read_grpo_recipe(tmp_path / "absent.toml")
 
 
