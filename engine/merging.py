@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from adjudge.engine.adapters import read_adapter
+from adjudge.engine.adapters import CONFIG, read_adapter
 from adjudge.engine.errors import ModelUnsupported
 
-WEIGHTS, CONFIG, ADAPTER = "model.safetensors", "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 _PREFIX, _DOWN, _UP = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 

@@ -52,8 +52,8 @@ class Request:
         return node
 
     def give_up(self) -> None:
-        """Answer that the deadline has passed."""
-        return None
+        """Answer that the deadline has passed, where anybody waits for this request by itself."""
+        return
 
 
 @dataclass

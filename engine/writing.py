@@ -71,17 +71,13 @@ class Writer(Request):
     def take(self, token: TokenLogprob) -> None:
         """Go on with the token chosen, and answer if it was the last."""
         self.logprobs.append(token)
-        self._go_on(token.token_id)
-
-    def _go_on(self, token: int) -> None:
-        """Take the token chosen, and answer if it was the last."""
-        self.next_token = token
-        ends = token in self.end_ids
+        self.next_token = token.token_id
+        ends = token.token_id in self.end_ids
         if ends and not self.sampling.ignore_eos:
             return self._end()
-        formed = self.form is not None and self.form.take(token)
+        formed = self.form is not None and self.form.take(token.token_id)
         if not (ends and formed and self._complete):
-            self.written.add(token)
+            self.written.add(token.token_id)
         if (place := self.written.first(self.sampling.stop)) is not None:
             self.text = self.written.settled[:place]
             self._end()

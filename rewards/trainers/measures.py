@@ -8,9 +8,9 @@ from typing import get_args
 
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.length import PER, length_points
 from adjudge.rewards.length_trend import centred
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.words import count_words
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -44,18 +44,10 @@ def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict
 
 def length_slope(groups: Sequence[Group], rewards: Sequence[Sequence[float | None]]) -> float | None:
     """The least-squares slope of reward over hundreds of words that all groups share; None where lengths are equal."""
-    x_N, y_N = centred(
-        [
-            [
-                (float(count_words(response)), value)
-                for response, value in zip(group.responses, values, strict=True)
-                if value is not None
-            ]
-            for group, values in zip(groups, rewards, strict=True)
-        ]
-    ).T
+    points = [length_points(group.responses, values) for group, values in zip(groups, rewards, strict=True)]
+    x_N, y_N = centred(points).T
     spread = float(x_N @ x_N)
-    return 100.0 * float(x_N @ y_N) / spread if spread else None
+    return PER * float(x_N @ y_N) / spread if spread else None
 
 
 def _means(rewards: Sequence[GroupReward]) -> dict[str, float]:
