@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 import torch
+from rich.console import Console
+from rich.progress import Progress
 from scipy import stats
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import TrainerCallback
@@ -29,7 +31,7 @@ from adjudge.training.evaluator.questions import (
 )
 from adjudge.training.evaluator.recipe import Asked, DirectOptimiser, DirectRecipe, JudgeRecipe
 from adjudge.training.evaluator.split import read_split
-from adjudge.training.run import Run
+from adjudge.training.run import Run, processes
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -113,7 +115,11 @@ class SlotTask(Task[Example]):
         """What is anchored among the rows to train on is to be answered as this model does."""
         if any(slot.anchored for example in self.train for slot in example.slots):
             model.to(device).eval()
-            self.train = [self._as_begun(model, device, example) for example in self.train]
+            with Progress(
+                console=Console(stderr=True), transient=True, disable=not processes().is_main_process
+            ) as progress:
+                rows = progress.track(self.train, description="what is to be answered as before")
+                self.train = [self._as_begun(model, device, example) for example in rows]
             model.train()
 
     def length(self, example: Example) -> int:
