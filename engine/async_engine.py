@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import EllipsisType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from adjudge.engine import grammar
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.sampling import Sampling
+from adjudge.engine.sampling import FORMS, Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
 from adjudge.engine.worker import Event, Piece, Ticket, Worker
+
+Prepared = TypeVar("Prepared")
 
 
 class Answers(ABC):
@@ -182,7 +186,8 @@ class AsyncEngine(AsyncFace):
         **options: Any,
     ) -> Answers:
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
-        call = await asyncio.to_thread(self.engine.generate_call, prompts, sampling, seeds, **options)
+        prepare = partial(self.engine.generate_call, prompts, sampling, seeds, **options)
+        call = await prepared(prepare, sampling, options)
         return _CallAnswers(self.worker, call, priority, timeout, pieces)
 
     async def open_embed(
@@ -272,6 +277,13 @@ class _CallAnswers(Answers):
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
         except RuntimeError:  # the loop is closed: nobody waits any more
             self.close()
+
+
+async def prepared(prepare: Callable[[], Prepared], sampling: Sampling | None, options: dict[str, Any]) -> Prepared:
+    """What a thread makes of texts that are asked for: one of a few, where they are to have a form."""
+    forms = any(options.get(name) is not None or getattr(sampling, name, None) is not None for name in FORMS)
+    run = partial(contextvars.copy_context().run, prepare)
+    return await asyncio.get_running_loop().run_in_executor(grammar.THREADS if forms else None, run)
 
 
 async def _in_order(answers: Answers) -> list[Any]:

@@ -30,6 +30,21 @@ def answered_by(ends: float) -> Iterator[None]:
         _ENDS.reset(token)
 
 
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Within the block calls last as long as they last: what is made once is not begun again in vain each time."""
+    token = _ENDS.set(math.inf)
+    try:
+        yield
+    finally:
+        _ENDS.reset(token)
+
+
+def overdue() -> float:
+    """For how many seconds the end set by `answered_by` has passed here; below 0 before it."""
+    return time.monotonic() - _ENDS.get()
+
+
 @dataclass(eq=False)
 class Call:
     """Answers (place in the call's list, what was asked for) come in any order; `open` are still to come.

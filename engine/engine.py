@@ -218,8 +218,7 @@ class Engine(EngineFace):
         tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         if seeds is None:
             seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
-        end_ids, decode = self.runner.end_ids, self.tokenizer.decode_on
-        for writer in writers(call, tokens, sampling, seeds, end_ids, decode, self._grammars):
+        for writer in writers(call, tokens, sampling, seeds, self.runner.end_ids, self.tokenizer, self._grammars):
             writer.room = min(writer.room, self.max_prompt_tokens - writer.prompt_tokens)
             if writer.room < 1:
                 writer.finish("too_long")

@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ SPACE = r"\n? {0,16}"
 """What may stand between two pieces of JSON: enough to indent it. Small models given more lose themselves in it."""
 
 
-WAIT = 6
-"""How much longer than its share of a processor a compilation may take on a busy machine."""
+WAIT = 60.0
+"""Seconds after which a compilation has taken too much on the busiest machine."""
+
+THREADS = ThreadPoolExecutor(2, thread_name_prefix="adjudge-forms")
+"""Where a server has forms prepared: those that take long hold up forms, and nothing else."""
 
 
 class Form:
@@ -80,25 +84,29 @@ class Grammars:
     def _compile(self, grammar: str, field: str) -> Any:
         from llguidance import LLMatcher
 
-        if field != "choices":  # which are no longer than what they come to
-            _try(grammar, field)
+        if field != "choices" and _takes_too_much(grammar):  # choices are no longer than what they come to
+            raise PromptError(
+                f"{field} takes more than {grammar_trial.SECONDS} s or {grammar_trial.BYTES >> 30} GiB to compile: ask"
+                " for less, patterns that must all hold and multiples above all"
+            )
         return LLMatcher(self._tokenizer, grammar, log_level=0)
 
 
-def _try(grammar: str, field: str) -> None:
-    """Raise PromptError for a grammar that would take too much to compile: see `grammar_trial`."""
-    seconds, memory = grammar_trial.SECONDS, grammar_trial.BYTES >> 30
-    command = [sys.executable, str(Path(grammar_trial.__file__))]
+@lru_cache(maxsize=64)
+def _takes_too_much(grammar: str) -> bool:
+    """Whether a grammar would take too much to compile: see `grammar_trial`."""
+    command = [sys.executable, "-P", str(Path(grammar_trial.__file__))]
     try:
-        done = subprocess.run(command, input=grammar.encode(), capture_output=True, timeout=WAIT * seconds)
-        failed = done.returncode != 0
+        done = subprocess.run(command, input=grammar.encode(), capture_output=True, timeout=WAIT)
     except subprocess.TimeoutExpired:
-        failed = True
-    if failed:
-        raise PromptError(
-            f"{field} takes more than {seconds} s or {memory} GiB to compile: ask for less, patterns that must all"
-            " hold and multiples above all"
-        )
+        return True
+    except OSError as error:
+        log.warning("a form is compiled untried, as no process could be begun (%s)", error)
+        return False
+    if done.returncode > 0 and done.returncode != grammar_trial.TOO_MUCH:
+        log.warning("a form is compiled untried: %s", done.stderr.decode(errors="replace").strip()[-200:])
+        return False
+    return done.returncode != 0
 
 
 def _grammar(sampling: Sampling) -> str | None:

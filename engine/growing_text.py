@@ -14,12 +14,13 @@ UNFINISHED = 4
 class GrowingText:
     """What tokens say: each is decoded once, with those before it that were part of the same character.
 
-    `settled` are the characters that no token to come can change.
+    `settled` are the characters that no token to come can change. With `bytewise` the tokenizer decodes byte by byte,
+    so that bytes which never come to a character need not be held; others spoil a whole run of them by its end.
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+    def __init__(self, decode: Callable[[Sequence[int]], str], bytewise: bool = False) -> None:
         self.settled = ""
-        self._decode = decode
+        self._decode, self._bytewise = decode, bytewise
         self._rest: list[int] = []
         self._searched = 0
 
@@ -30,7 +31,7 @@ class GrowingText:
         if not found.endswith(BROKEN):
             self.settled += found
             self._rest.clear()
-        elif len(self._rest) > 2 * UNFINISHED:  # bytes that never come to a character must not be held for ever
+        elif self._bytewise and len(self._rest) > 2 * UNFINISHED:
             before, last = self._rest[:-UNFINISHED], self._rest[-UNFINISHED:]
             if (settled := self._decode(before)) + self._decode(last) == found:
                 self.settled += settled

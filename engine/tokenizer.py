@@ -28,7 +28,8 @@ KEPT_AT_ALL = 1_000_000
 class Tokenizer:
     """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text.
 
-    `rows` is how many tokens the model has embeddings of, where that is known: some tokenizers know more.
+    `rows` is how many tokens the model has embeddings of, where that is known: some tokenizers know more. A `bytewise`
+    one decodes each byte whatever stands before it.
     """
 
     def __init__(self, tokenizer: Any, rows: int | None = None) -> None:
@@ -50,7 +51,8 @@ class Tokenizer:
         self._powerful = frozenset(token["id"] for token in added if token["special"] or token["content"].strip(BLANKS))
         self._bos = _leading_ids(tokenizer)
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
-        self._before = self.encode("a", False)[-1:] if _leans(plain["decoder"]) else ()
+        self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
+        self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
 
     def encode(self, text: str, trusted: bool) -> Tokens:
         """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`."""
@@ -176,11 +178,6 @@ def well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
-
-
-def _leans(decoder: dict[str, Any] | None) -> bool:
-    """Whether a backend's decoder looks at what stands before a token: sentencepiece's take the first space away."""
-    return (decoder or {}).get("type") != "ByteLevel"
 
 
 def _leading_ids(tokenizer: Any) -> Tokens:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +18,7 @@ from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling, Wish, uniform
 from adjudge.engine.sampling_on_device import choose_each, likeliest, log_sums
 from adjudge.engine.step import Request
+from adjudge.engine.tokenizer import Tokenizer
 
 
 @dataclass(eq=False, kw_only=True)
@@ -137,7 +138,7 @@ def writers(
     sampling: Sampling,
     seeds: Sequence[int],
     end_ids: frozenset[int],
-    decode: Callable[[Sequence[int]], str],
+    tokenizer: Tokenizer,
     grammars: Grammars,
 ) -> Iterator[Writer]:
     """The texts that a call wants, `sampling.n` for each prompt, those of a prompt together."""
@@ -158,6 +159,6 @@ def writers(
                 seed=(seed % (1 << 64), sample),
                 room=sampling.max_tokens,
                 end_ids=end_ids,
-                written=GrowingText(decode),
+                written=GrowingText(tokenizer.decode_on, tokenizer.bytewise),
                 form=form,
             )

@@ -101,7 +101,11 @@ class Gated(Reward):
             ResponseReward(asked.rewards[place], asked.abstained[place]) if state is None else state
             for place, state in enumerate(states)
         ]
-        shut = tuple(float(state is not None and state.reward is not None) for state in states)
+        within = asked.measures.get(SHUT, (None,) * len(states))  # a gate inside may have decided it
+        shut = tuple(
+            float(bool(inner) if state is None else state.reward is not None)
+            for state, inner in zip(states, within, strict=True)
+        )
         measures = {**measures_of(scored), SHUT: shut}
         return msgspec.structs.replace(together(responses), parts=parts_by_name(scored), measures=measures)
 

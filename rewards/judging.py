@@ -32,6 +32,8 @@ from adjudge.rewards.trainers.samples import collected
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import Row, encodable, verdict_record
 
+TooFew = Literal["too_few"]
+
 THREADS = 64
 """Requests that are judged at once; more wait for one of them to end."""
 
@@ -183,16 +185,16 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
 class RewardResponse(msgspec.Struct, frozen=True):
     """A reward for every completion, in order: the probability that it is better than its reference.
 
-    A completion on which the judge abstained has null, never 0, and its reason in `abstained`; so has a whole group in
-    which fewer than two have a reward. In `query` a group are those of one prompt and label. null stops a run of
-    OpenRLHF, which makes tensors of the numbers: with `?fill=0.5` in its URL they have the mean of their group's others
-    instead, or 0.5 where none has a reward. `scores` are the rewards again and `extra_logs` lists
-    of numbers, both as OpenRLHF reads them.
+    A completion on which the judge abstained has null, never 0, and its reason in `abstained`. So has a group in which
+    fewer than two have a reward, with "too_few" for the one that has; in `query` a group are those of one prompt and
+    label. null stops a run of OpenRLHF, which makes tensors of the numbers: with `?fill=0.5` in its URL they have the
+    mean of their group's others instead, and 0.5 where fewer than two have a reward. `scores` are the rewards again and
+    `extra_logs` lists of numbers, both as OpenRLHF reads them.
     """
 
     rewards: list[float | None]
     scores: list[float | None]
-    abstained: list[Reason | None]
+    abstained: list[Reason | TooFew | None]
     extra_logs: dict[str, list[float]]
     model: str
 
@@ -299,12 +301,15 @@ async def rewards(
     compare = prepare(name, {"aspects": threads.aspects(data.aspects), **options})
     verdicts = await threads.verdicts(service, request, data, compare, pairs, field)
     values: list[float | None] = [None] * len(verdicts)
+    abstained: list[Reason | TooFew | None] = [verdict.abstained for verdict in verdicts]
     for places in collected(data.keys):
         group = together([ResponseReward(verdicts[place].preference, verdicts[place].abstained) for place in places])
-        for place, value in zip(places, group.settled if fill is None else filled(group, fill), strict=True):
+        numbers = group.settled if fill is None else filled(group, fill)
+        for place, value, settled in zip(places, numbers, group.settled, strict=True):
             values[place] = value
+            abstained[place] = abstained[place] or ("too_few" if settled is None else None)
     logs = {
-        "abstained": [float(verdict.abstained is not None) for verdict in verdicts],
+        "abstained": [float(why is not None) for why in abstained],
         "truncated": [float(verdict.truncated) for verdict in verdicts],
     }
-    return RewardResponse(values, values, [verdict.abstained for verdict in verdicts], logs, service.model)
+    return RewardResponse(values, values, abstained, logs, service.model)

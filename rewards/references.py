@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
+from adjudge.engine.call import unhurried
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Message, Prompt, Segment
@@ -162,8 +163,12 @@ class DynamicReference(Reference):
             journal.put(key, msgspec.json.encode(found if found.text is None else found.text))
             self._remember(journal, [key])  # another process may have been first
 
+    @unhurried()
     def _write(self, groups: dict[str, Group], journal: Journal | None) -> dict[str, Reason]:
-        """Have texts written, by their keys; the reasons of those that could not be."""
+        """Have texts written, by their keys; the reasons of those that could not be.
+
+        However long that takes: a trainer's deadline does not wait for it, and the next step finds them written.
+        """
         reserve = room_for(self.sampling, self.engine, attempts=self.attempts)
         reasons: dict[str, Reason] = {key: "unsupported" for key, group in groups.items() if not _is_askable(group)}
         asked = {key: self._prompt(group, reserve) for key, group in groups.items() if key not in reasons}

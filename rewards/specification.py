@@ -146,14 +146,19 @@ class JudgeSpec(msgspec.Struct, frozen=True):
         if KINDS[self.judge].gather is not None:
             raise AdjudgeError(f"{self.judge} judges the texts of a file beside each other: choose another judge")
         prepare(self.judge, self.options)
-        here = self.engine.url is None and self.engine.adapter is None
-        if warning := misfit(self.engine.model if here else None, self.judge, self.options):
-            _log.warning(warning)
+        misfit(self._model, self.judge, self.options)
+
+    @property
+    def _model(self) -> str | None:
+        """The model that is opened here as it comes."""
+        return self.engine.model if self.engine.url is None and self.engine.adapter is None else None
 
     def open(self) -> Judge[Any, Any]:
         """The judge, on the engine that its specification shares."""
         from adjudge.rewards.journal import Journal
 
+        if warning := misfit(self._model, self.judge, self.options):
+            _log.warning(warning)
         journal = None if self.journal is None else Journal(self.journal)
         return prepare(self.judge, self.options)(self.engine.open(), journal)
 

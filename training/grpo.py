@@ -93,9 +93,8 @@ def train_grpo(
     watched = recipe.guards_over(prompts.train, own=reward is None).watching(levelled)
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)
-    for model in (recipe.policy.model, *(recipe.reward.models if reward is None else ())):
-        resolve(model)  # before an earlier run is forgotten
-    begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
+    models = (recipe.policy.model, *(recipe.reward.models if reward is None else ()))
+    begun = begin(state, folder, record, models, resume=resume, overwrite=overwrite)
     if begun.resumed and recipe.reward.length_free is not None:
         remember(levelled, read_rewards(folder.rewards))
     guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,22 @@ def processes() -> PartialState:
     return PartialState(cpu=not torch.cuda.is_available())
 
 
-def begin(state: PartialState, folder: RunFolder, record: Mapping[str, Any], *, resume: bool, overwrite: bool) -> Begun:
-    """Begin in the folder, or go on in it; raises AdjudgeError as `RunFolder.check` and `RunFolder.begin`."""
+def begin(
+    state: PartialState,
+    folder: RunFolder,
+    record: Mapping[str, Any],
+    models: Sequence[str],
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> Begun:
+    """Begin in the folder, or go on in it, where all `models` can be found.
+
+    Raises AdjudgeError as `RunFolder.check`, `resolve` and `RunFolder.begin` do: an earlier run is forgotten last.
+    """
     folder.check(resume, overwrite, record)
+    for model in models:
+        resolve(model)
     checkpoint = folder.checkpoint() if resume else None
     state.wait_for_everyone()  # all have looked before the first changes anything
     if state.is_main_process:

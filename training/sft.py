@@ -13,7 +13,6 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Message, Prompt, Segment
-from adjudge.engine.sources import resolve
 from adjudge.engine.tokenizer import Tokenizer, Tokens
 from adjudge.rewards.wire import Row
 from adjudge.training.arguments import arguments, parts
@@ -42,8 +41,7 @@ def train_sft(
     record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(rows)}
     state, optimiser = processes(), recipe.optimiser
     local = parts(optimiser, state.num_processes)
-    resolve(recipe.policy.model)  # before an earlier run is forgotten
-    begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
+    begun = begin(state, folder, record, [recipe.policy.model], resume=resume, overwrite=overwrite)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         kept = within(rows, recipe.data, policy.tokenizer)

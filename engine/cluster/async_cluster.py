@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from adjudge.engine.async_engine import Answers, AsyncFace
+from adjudge.engine.async_engine import Answers, AsyncFace, prepared
 from adjudge.engine.cluster.cluster_engine import ClusterEngine
 from adjudge.engine.cluster.order import Order
 from adjudge.engine.face import AnyLabels, AnyPrompt
@@ -65,7 +65,7 @@ class AsyncClusterEngine(AsyncFace):
     ) -> Answers:
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
         prepare = partial(self.face.generate_order, prompts, sampling, seeds, priority, timeout, pieces, **options)
-        return _OrderAnswers(self.face.dispatcher, await asyncio.to_thread(prepare))
+        return _OrderAnswers(self.face.dispatcher, await prepared(prepare, sampling, options))
 
     async def open_embed(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None

@@ -55,9 +55,10 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     @property
     def listed(self) -> Sequence[str | list[int]]:
         """The items; raises a 400 for none."""
-        if not self.items:
+        items = [self.items] if isinstance(self.items, str) else self.items
+        if not items:
             raise HttpError(400, "items is empty: give at least one", param="items")
-        return [self.items] if isinstance(self.items, str) else self.items
+        return items
 
     def check_joined(self, longest: int) -> None:
         """Raise a 413 where query and items joined are more than `longest` characters, as an id counts `OF_AN_ID`."""

@@ -21,10 +21,9 @@ class CollapseGuard(Guard):
 
     `reference` are scores as they should be spread (people's, from the data). The histogram has `bins` of equal width
     between its ends; scores beyond fall into the outer ones. Without a reference the first `enough` scores that are not
-    all equal stand for it; the bins keep that width, and there are as many as the
-    scores of the window need from their own least on: a policy that learns is paid more, which is no collapse. Scores
-    are the rewards, or the `parts` of them by these names, together: of an evaluator in training what it wrote
-    ("score/score_a", "score/score_b").
+    all equal stand for it; the bins keep that width, and there are as many as the scores of the window need from their
+    own least on: a policy that learns is paid more, which is no collapse. Scores are the rewards, or the `parts` of
+    them by these names, together: of an evaluator in training what it wrote ("score/score_a", "score/score_b").
 
     Measures, from `enough` scores in the window on: `entropy` of the histogram and `reference_entropy`, in nats;
     `loss` = 1 − entropy/reference_entropy (below 0 where there is more); `commonest` = the share of the fullest bin;

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.gated import SHUT
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.length_trend import LengthTrend, Points, length_trend
-from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.reward import Column, GroupReward
 from adjudge.rewards.words import count_words
 
 PER = 100
@@ -22,6 +23,14 @@ def length_points(responses: Sequence[str], rewards: Sequence[float | None]) -> 
     return [(float(count_words(text)), value) for text, value in zip(responses, rewards, strict=True) if finite(value)]
 
 
+def judged_rewards(reward: GroupReward) -> Column:
+    """The rewards that may go with length: None where there is none, or a gate around the reward decided it."""
+    shut = reward.measures.get(SHUT) or (0.0,) * len(reward.rewards)
+    return tuple(
+        value if finite(value) and not closed else None for value, closed in zip(reward.rewards, shut, strict=True)
+    )
+
+
 class LengthGuard(Guard):
     """Watches how rewards go with length within the groups, over the last `window` groups with two rewards or more.
 
@@ -29,7 +38,7 @@ class LengthGuard(Guard):
     `correlation`, and, from `enough` rewards in the window on, `grip`: how strong the correlation is at the least, in
     either direction, by its own interval (0 where that holds 0). `grip` has a limit: it is free of units, and does not
     trip on a slope that chance can explain, as it often can of the few rewards of the first steps, looked at after each
-    of them. Abstained members count nowhere.
+    of them. Abstained members count nowhere, nor does what a gate has shut out.
     """
 
     name = "length"
@@ -53,7 +62,7 @@ class LengthGuard(Guard):
     def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
         """Take note of a step's groups and their rewards."""
         for group, reward in zip(groups, rewards, strict=True):
-            if len(points := length_points(group.responses, reward.rewards)) > 1:
+            if len(points := length_points(group.responses, judged_rewards(reward))) > 1:
                 self.groups.append(points)
 
     @property

@@ -9,13 +9,12 @@ import msgspec
 import numpy as np
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.gated import SHUT
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.guard import finite, metrics_of
+from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer
-from adjudge.rewards.guards.length import PER, length_points
+from adjudge.rewards.guards.length import PER, judged_rewards, length_points
 from adjudge.rewards.length_trend import Points, centred
-from adjudge.rewards.reward import Column, GroupReward, Reward
+from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.words import count_words
 
 WITH_TREND = "with_length_trend"
@@ -54,7 +53,8 @@ class LengthFree(Layer):
 
     b is the slope over past groups, by a regression in which a group's weight halves every `half_life` groups; it is 0
     for the first `warmup` groups. A group's mean reward stays what it was, and so do abstentions and a group of one.
-    What a gate has shut out (`Gated`) is neither counted nor levelled: it is paid for the gate, not for its length.
+    What a gate around the whole reward has shut out (`Gated`) is neither counted nor levelled: it is paid for the gate,
+    not for its length. (Gates inside a sum are parts like any other.)
 
     **Rewards then depend on history**: the same text may be paid otherwise at another step, and replaying a step needs
     the `state` before it, which is a plain Struct: keep it with the checkpoint and set it again. Hence this is nowhere
@@ -90,7 +90,7 @@ class LengthFree(Layer):
         """The rewards without their length trend."""
         slope = self.state.slope if self.state.groups >= self.warmup else 0.0
         for group, reward in zip(groups, rewards, strict=True) if self.learning else ():
-            self.remember(group.responses, _counted(reward))
+            self.remember(group.responses, judged_rewards(reward))
         return [_levelled(group, reward, slope) for group, reward in zip(groups, rewards, strict=True)]
 
     def remember(self, responses: Sequence[str], rewards: Sequence[float | None]) -> None:
@@ -98,16 +98,8 @@ class LengthFree(Layer):
         self.state = self.state.after(length_points(responses, rewards), self.decay)
 
 
-def _counted(reward: GroupReward) -> Column:
-    """The rewards that go with a length: None where there is none, or a gate decided it."""
-    shut = reward.measures.get(SHUT) or (0.0,) * len(reward.rewards)
-    return tuple(
-        value if finite(value) and not closed else None for value, closed in zip(reward.rewards, shut, strict=True)
-    )
-
-
 def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
-    counted = _counted(reward)
+    counted = judged_rewards(reward)
     counts = [float(count_words(text)) for text in group.responses]
     known = [count for count, value in zip(counts, counted, strict=True) if value is not None]
     mean = math.fsum(known) / len(known) if known else 0.0

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.engine.call import answered_by
+from adjudge.engine.call import answered_by, overdue
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
@@ -56,7 +56,8 @@ class Scorer:
     `deadline` seconds after a call's turn has come, what is not scored abstains with "timeout": engines leave what they
     cannot finish in time, a tenth of it sooner (`SPARE`), and the rest is kept. Where a call is not done even so (an
     engine that hangs, a reward that asks no engine) all of it abstains, and goes on in a thread of its own; until it is
-    done, if ever, others abstain `deadline` seconds after they were asked for. An error it ends with is logged. None: a
+    done, if ever, others abstain `deadline` seconds after they were asked for. An error it ends with is logged. (A
+    reward of your own that asks an engine is told: a score's reason is "timeout", and a text ended with it.) None: a
     call lasts as long as it lasts. The first call's time includes opening the judge's model: where that takes long, ask
     the reward something beforehand.
 
@@ -168,7 +169,7 @@ class Scorer:
             ending = None if isinstance(error, CallTooLarge) and len(groups) > 1 else self._ending(error)
             if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
                 return [ending] * len(groups)  # no group of its own is to blame
-            if len(groups) == 1 or isinstance(error, NotServing):  # nobody is there to ask again
+            if len(groups) == 1 or isinstance(error, NotServing) or self._cut_short:  # no use in asking again
                 return [self._abstains(group, error) for group in groups]
             return [self._alone(inside, group) for group in groups]  # those that do not fail keep their rewards
 
@@ -182,17 +183,22 @@ class Scorer:
     def _abstains(self, group: Group, error: Exception) -> GroupReward:
         text = f"{type(error).__name__}: {error}"
         _log.warning('reward "%s" failed on prompt "%s", which abstains: %s', self.name, group.prompt[:40], text)
-        return _abstaining(group, "cancelled")
+        return _abstaining(group, "timeout" if self._cut_short else "cancelled")
 
     def _ending(self, error: Exception) -> AdjudgeError | None:
         """The error as it ends the run, None for one that does not."""
         if isinstance(error, AdjudgeError):
             return error if self.on_failure == "stop" or not isinstance(error, _PASSING) else None
-        if self.on_failure == "abstain":
+        if self.on_failure == "abstain" or self._cut_short:  # one that no time was left for may well stumble over None
             return None
         ending = AdjudgeError(f'reward "{self.name}" failed: {type(error).__name__}: {error}')
         ending.__cause__ = error
         return ending
+
+    @property
+    def _cut_short(self) -> bool:
+        """Whether engines have no time left for this call, and somebody still waits for it."""
+        return self.deadline is not None and 0 <= overdue() < SPARE * self.deadline
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from tests.engine.test_tokenizer import sentencepiece_tokenizer
 
 def grown(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, str]:
     """What a text of these tokens comes to, settled and whole; what has settled must stay."""
-    text = GrowingText(tokenizer.decode_on)
+    text = GrowingText(tokenizer.decode_on, tokenizer.bytewise)
     before = ""
     for token in ids:
         text.add(token)
@@ -59,10 +59,16 @@ def test_bytes_that_never_come_to_a_character_are_settled_all_the_same(smollm2: 
         settled, whole = grown(real, ids)
         assert whole == real.decode(ids) and len(whole) - len(settled) <= 2 * UNFINISHED
     [broken] = real.encode(BROKEN, False)
-    text = GrowingText(real.decode_on)
+    text = GrowingText(real.decode_on, real.bytewise)
     for _ in range(50):
         text.add(broken)
     assert text.first([BROKEN * 3]) == 0 and text.whole() == BROKEN * 50
+
+
+def test_sentencepiece_bytes_that_never_come_to_a_character_are_what_their_whole_decodes_to() -> None:
+    tokenizer = Tokenizer(sentencepiece_tokenizer())
+    ids = tokenizer.inner.convert_tokens_to_ids([f"<0x{byte:02X}>" for byte in b"\xff" * 9 + "é€".encode()])
+    assert grown(tokenizer, ids)[1] == tokenizer.decode_on(ids)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -202,6 +202,16 @@ def test_of_long_texts_the_tokens_of_the_last_few_are_kept_and_of_the_longest_no
     assert tiny._kept.cache_info().currsize == before + 1  # the one of just that length
 
 
+def test_a_long_text_has_the_ids_that_it_would_have_by_itself(real: Tokenizer) -> None:
+    piece = "Once, <|im_end|> the lamp went out; “é”\n\n  (twice) 12345 <|endoftext|>"
+    text = piece * (KEPT // len(piece) + 2)
+    for trusted, backend in ((True, real._trusted), (False, real._plain)):
+        ids = tuple(backend.encode(text, add_special_tokens=False).ids)
+        assert real.encode(text, trusted) == ids and len(text) > KEPT
+    end = real.inner.convert_tokens_to_ids("<|im_end|>")
+    assert end in real.encode(text, True) and end not in real.encode(text, False)
+
+
 def sentencepiece_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer laid out as Llama 2's: a space before every text, which its decoder takes away again."""
     pieces = [

@@ -113,6 +113,16 @@ def test_rewards_are_of_the_judge_that_the_model_was_trained_to_be() -> None:
     engine.worker.close(drain=False)
 
 
+def test_the_house_judge_is_not_asked_to_write_over_http() -> None:
+    opened = Engine(MODEL)
+    opened.name = "house"
+    engine = AsyncEngine(opened)
+    with served(engine, routes=[judging([WIT])]) as site:
+        response = site.post("/v1/judge", {"items": [ITEM], "judge": "pointwise", "mode": "reasoned"})
+        assert response.status_code == 400 and "not to write" in error_of(response)["message"]
+    engine.worker.close(drain=False)
+
+
 def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) -> None:
     body = {"groups": [GROUP], "timeout": 1e-9}
     answer = site.post("/v1/rewards", body).json()
@@ -139,7 +149,10 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
     whole, alone = ((0, 1, 2), (3, 4))
     sent = [(text, group["prompt"]) for group in groups for text in group["completions"]]
     posted = {"query": ["".join((prompt, text)) for text, prompt in sent], "prompts": [prompt for _, prompt in sent]}
-    told = site.post("/v1/rewards", {"groups": groups}).json()["rewards"]
+    answer = site.post("/v1/rewards", {"groups": groups}).json()
+    told = answer["rewards"]
+    assert answer["abstained"] == [None, "low_mass", None, "too_few", "low_mass"]
+    assert answer["extra_logs"]["abstained"] == [0.0, 1.0, 0.0, 1.0, 1.0]
     assert [told[place] is None for place in (*whole, *alone)] == [False, True, False, True, True]
     filled = site.post("/v1/rewards?fill=0.25", {"groups": groups}).json()["rewards"]
     assert filled[1] == pytest.approx((told[0] + told[2]) / 2) and filled[3:] == [0.25, 0.25]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
+from adjudge.engine.call import answered_by
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
@@ -47,6 +48,15 @@ def test_the_base_model_is_asked_what_the_policy_is_asked(tiny: Engine, how: dic
         engine = ScriptedEngine(tiny, lambda shown, before: "A tale.")
         assert DynamicReference(engine, SHORT, chat=data.chat).of([group]) == [Referenced("A tale.")]
         assert engine.asked == [inner.decode(policys)]
+
+
+def test_a_deadline_leaves_the_text_whole_that_is_written_once(tiny: Engine) -> None:
+    [group, _] = as_trainers_see("Tell one.")
+    reference = DynamicReference(tiny, SHORT)
+    with answered_by(0.0):
+        [late] = tiny.generate(["Tell one."], SHORT)
+        [written] = reference.of([group])
+    assert late.finish_reason == "timeout" and written == DynamicReference(tiny, SHORT).of([group])[0]
 
 
 def test_other_turns_are_other_references_and_a_lone_users_turn_is_the_prompt(tiny: Engine) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import remote_engine
-from adjudge.rewards.specification import EngineSpec
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
 
 URL = "http://localhost:1"
 
@@ -35,3 +35,26 @@ def test_what_is_a_servers_own_matter_is_refused(own: dict[str, Any]) -> None:
 def test_a_model_that_is_opened_here_has_its_own_tokenizer() -> None:
     with pytest.raises(AdjudgeError, match='tokenizer "t" is for a server at a url'):
         EngineSpec("m", tokenizer="t")
+
+
+@pytest.mark.parametrize(
+    "judge", [("debate", {}), ("pointwise", {"mode": "reasoned"}), ("tree", {"weights": "generated"})]
+)
+def test_the_house_judge_is_not_asked_to_write(judge: tuple[str, dict[str, Any]]) -> None:
+    with pytest.raises(AdjudgeError, match="house was trained to score, not to write: name another model"):
+        JudgeSpec(*judge)
+    JudgeSpec(*judge, EngineSpec("house", url=URL))  # another model may well be called so elsewhere
+    JudgeSpec(*judge, EngineSpec("dummy:tiny-llama"))
+
+
+def test_what_the_house_judge_was_not_trained_for_is_said_once_it_is_opened(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny = EngineSpec("dummy:tiny-llama", kv_cache_gb=0.05).open()
+    monkeypatch.setattr(EngineSpec, "open", lambda spec: tiny)
+    untrained, trained = JudgeSpec("principle"), JudgeSpec("pointwise")
+    assert not caplog.text
+    assert untrained.open().engine is trained.open().engine is tiny
+    assert [record.getMessage() for record in caplog.records] == [
+        "house was not trained for principle: its scores may mean nothing"
+    ]

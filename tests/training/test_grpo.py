@@ -15,7 +15,7 @@ import torch
 from transformers import TrainerCallback
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, ModelNotFound
 from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
@@ -213,6 +213,16 @@ def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
     assert json.loads(run.folder.recipe.read_bytes())["output"] == str(tmp_path / "moved")
     anew = train_grpo(other, overwrite=True, reward=Vowels())
     assert [line["step"] for line in curve(anew.folder)] == [1, 2, 3, 4]
+
+
+def test_a_run_is_not_forgotten_for_one_whose_models_are_not_there(tmp_path: Path) -> None:
+    folder = train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1}), reward=Vowels()).folder
+    before = folder.metrics.read_bytes()
+    judge = {"parts": {"judge": {"kind": "judge", "judge": "pointwise"}}, "engine": {"model": "./absent"}}
+    for tables in ({"policy": {"model": "./absent"}}, {"reward": judge}):
+        with pytest.raises(ModelNotFound, match="absent"):
+            train_grpo(tiny_recipe(tmp_path, **tables), overwrite=True)
+    assert folder.metrics.read_bytes() == before and folder.policy.is_dir()
 
 
 class Saved(TrainerCallback):

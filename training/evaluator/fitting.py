@@ -95,8 +95,7 @@ def fit(
     start = _start(recipe.policy)
     if start is not None:
         record["start"] = start.fingerprint
-    resolve(recipe.policy.model)  # before an earlier run is forgotten
-    begun = begin(state, folder, record, resume=resume, overwrite=overwrite)
+    begun = begin(state, folder, record, [recipe.policy.model], resume=resume, overwrite=overwrite)
     with calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         policy.tokenizer.padding_side = "right"

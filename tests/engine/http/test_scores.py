@@ -125,6 +125,9 @@ def test_the_largest_request_of_a_remote_engine_is_taken() -> None:
 
 
 def test_null_is_the_same_as_left_out(site: Served) -> None:
+    assert results(scored(site, query="one", items="", labels=DIGITS)) == results(
+        scored(site, items=["one"], labels=DIGITS)
+    )
     answer = scored(site, query=None, items=["one"], labels=DIGITS, priority=None, timeout=None)
     assert results(answer) == results(scored(site, items=["one"], labels=DIGITS))
 

@@ -70,6 +70,11 @@ def test_what_a_gate_has_shut_out_is_paid_for_the_gate_and_not_for_its_length() 
     assert row.rewards == pytest.approx((0.8, 0.0, 0.8, 0.0)) and row.rewards[1] == 0.0
     assert row.parts["with_length_trend"] == pytest.approx((0.7, None, 0.9, None))
     assert row.measures["shut"] == (0.0, 1.0, 0.0, 1.0)
+    guard = LengthGuard(enough=2)
+    guard.observe(groups * 8, [row] * 8)
+    assert not guard.readings()["grip"] > 0.1  # nor is it held against length
+    [row] = Gated(gated, {"always": lambda completions, **_: [1.0] * len(completions)}).score_groups(groups)
+    assert row.measures["shut"] == (0.0, 1.0, 0.0, 1.0)
 
 
 def test_nothing_is_taken_out_during_the_warm_up() -> None:

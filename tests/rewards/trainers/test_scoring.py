@@ -14,6 +14,7 @@ from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, Remote
 from adjudge.engine.face import Stats
 from adjudge.rewards.aspects import STORYER
 from adjudge.rewards.colocated import Colocated
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard
@@ -80,6 +81,17 @@ def test_what_was_scored_in_time_is_kept(caplog: pytest.LogCaptureFixture) -> No
     assert f"{len(late)} completions abstain after 60 s" in caplog.text
     engine.scheduler.clock = time.monotonic
     assert Scorer(reward, 60).score(groups).rewards == whole
+
+
+def test_a_reward_that_stumbles_over_what_came_too_late_abstains_and_ends_no_run() -> None:
+    def pays(completions: Sequence[str], **_: Any) -> list[float]:
+        time.sleep(0.5)  # past a tenth before the deadline, and before it
+        raise TypeError("unsupported operand: None - 1")
+
+    [row] = Scorer(FunctionReward(pays, "late"), 0.55).score(GROUPS[:1]).rewards
+    assert row.abstained == ("timeout", "timeout")
+    with pytest.raises(AdjudgeError, match="TypeError"):
+        Scorer(FunctionReward(pays, "late"), 60).score(GROUPS[:1])
 
 
 def test_an_engine_that_is_gone_is_not_asked_again_for_every_group() -> None:
