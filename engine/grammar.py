@@ -22,7 +22,6 @@ log = logging.getLogger("adjudge")
 SPACE = r"\n? {0,16}"
 """What may stand between two pieces of JSON: enough to indent it. Small models given more lose themselves in it."""
 
-
 WAIT = 60.0
 """Seconds after which a compilation has taken too much on the busiest machine."""
 
