@@ -99,7 +99,7 @@ def result_lines(found: Found, setting: Setting, need: Need) -> list[str]:
     for name, steps in several.items():
         peaks = [step.peak_bytes for step in steps if step.peak_bytes is not None]
         if peaks:
-            lines.append(f"{name}: {max(peaks) / 2**30:.2f} GiB of the trainer's GPU at most")
+            lines.append(f"{name}: {max(peaks) / 2**30:.2f} GiB of the GPU at most in the trainer's own process")
     return lines
 
 

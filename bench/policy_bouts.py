@@ -22,11 +22,14 @@ Scores = dict[str, float]
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A text of a policy and the text it is held against, to the prompt in that `place`; without a text, its end."""
+    """A text of a policy and the text it is held against, to the prompt of the row in that `place`; without a text, its
+    end. `prompt` is the first place that has the same prompt: rows may share one, with a person's text each.
+    """
 
     policy: str
     against: Against
     place: int
+    prompt: int
     sample: int
     text: str | None
     rival: str | None
@@ -58,20 +61,31 @@ def matches_of(
     """Every text of every policy against the base's, and against the row's `reference` where it has one.
 
     Sample i meets the base's sample i + `paired`, so that all policies meet the same texts, and the base's own are met
-    by others of its own. Those of one prompt stand together: a judge computes what they share once.
+    by others of its own; once for each prompt, however many rows have it. Those of one prompt stand together: a judge
+    computes what they share once.
     """
     against = {(rival.place, rival.sample): rival for rival in rivals}
+    prompts = _first_places(rows)
     made: list[Match] = []
     for policy, written in texts.items():
         for text in written:
             rival = against[text.place, text.sample + paired]
             missing = next((_missing(one) for one in (text, rival) if one.text is None), None)
-            made.append(Match(policy, "base", text.place, text.sample, text.text, rival.text, missing))
+            prompt = prompts[text.place]
+            if prompt == text.place:
+                made.append(Match(policy, "base", text.place, prompt, text.sample, text.text, rival.text, missing))
             human = rows[text.place].optional_text("reference", "a comparison with people's texts")
             if human is not None:
                 gone = _missing(text) if text.text is None else None
-                made.append(Match(policy, "human", text.place, text.sample, text.text, human, gone))
+                made.append(Match(policy, "human", text.place, prompt, text.sample, text.text, human, gone))
     return sorted(made, key=lambda match: (match.place, match.against, match.sample))
+
+
+def _first_places(rows: Sequence[Row]) -> list[int]:
+    """Of each row the first place that has its prompt, and its system's turn."""
+    asked = [(str(row.columns.get("prompt")), str(row.columns.get("system"))) for row in rows]
+    first = {prompt: place for place, prompt in reversed(list(enumerate(asked)))}
+    return [first[prompt] for prompt in asked]
 
 
 class Referee:

@@ -87,7 +87,8 @@ def result_rows(results: Sequence[PolicyResult], judge: str, model: str, machine
             if spread is not None:
                 numbers = [_number(spread.mean), _number(spread.deviation), spread.count]
                 rows.append([result.name, name, *numbers, *([""] * 7), *about])
-        plain = {"position bias": (result.bias, result.both_orders), "ends by itself": (result.whole, result.texts)}
+        ends = None if result.name == HUMAN or not result.texts else result.whole / result.texts
+        plain = {"position bias": (result.bias, result.biased), "ends by itself": (ends, result.texts)}
         for name, (value, count) in plain.items():
             if value is not None:
                 rows.append([result.name, name, _number(value), "", count, *([""] * 7), *about])

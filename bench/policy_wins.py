@@ -58,8 +58,8 @@ class PolicyResult(msgspec.Struct, frozen=True):
     """A row of the evaluation.
 
     `wins` by opponent; `aspects` and `overall` are of the scores that the matches with the base gave its texts. `bias`
-    is the mean position bias in log-odds for the first place, `turned` of `both_orders` decided matches have a winner
-    that depends on the order. `whole` of `texts` ended by themselves.
+    is the mean position bias in log-odds for the first place, of `biased` matches; `turned` of `both_orders` decided
+    matches have a winner that depends on the order. `whole` of `texts` ended by themselves.
     """
 
     name: str
@@ -70,6 +70,7 @@ class PolicyResult(msgspec.Struct, frozen=True):
     texts: int
     whole: int
     bias: float | None = None
+    biased: int = 0
     turned: int = 0
     both_orders: int = 0
     length: LengthEffect | None = None
@@ -92,6 +93,7 @@ def result_of(name: str, texts: Sequence[Text], bouts: Sequence[Bout], seed: int
         texts=len(texts),
         whole=sum(text.ended == "stop" for text in texts),
         bias=fmean(biases) if biases else None,
+        biased=len(biases),
         turned=sum((first > 0.5) != (second > 0.5) for first, second in orders),
         both_orders=len(orders),
         length=_length(against_base),
@@ -123,7 +125,7 @@ def wins_of(bouts: Sequence[Bout], seed: int = 0) -> Wins:
     points: dict[int, list[float]] = {}
     for bout in bouts:
         if bout.preference is not None:
-            points.setdefault(bout.match.place, []).append(_points(bout.preference))
+            points.setdefault(bout.match.prompt, []).append(_points(bout.preference))
     flat = [point for prompt in points.values() for point in prompt]
     return Wins(
         won=flat.count(1.0),

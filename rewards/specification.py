@@ -75,6 +75,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
             engine = policy_engine(self) if self.of_policy else _ENGINES.get(self)
             if engine is None:
                 engine = _ENGINES[self] = self._opened()
+            elif getattr(engine, "asleep", False):  # put to sleep by another reward that shares it
+                engine.wake()  # type: ignore[attr-defined]
             _SPECS[engine] = self
             return engine
 

@@ -51,10 +51,12 @@ class Change(msgspec.Struct, frozen=True):
 def changes(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[Change]:
     """The change of the reward and of each of its parts, over the lines of metrics of each run.
 
-    Runs without held-out prompts, or whose last answers are still to come, have none to show, and are left out.
+    Runs without held-out prompts, or whose last answers are still to come (others have some of a later step), have none
+    to show, and are left out.
     """
     answered = [[line for line in lines if line["split"] == "held_out"] for lines in runs]
-    ends = [(lines[0], lines[-1]) for lines in answered if len(lines) > 1]
+    last = max((lines[-1]["step"] for lines in answered if lines), default=0)
+    ends = [(lines[0], lines[-1]) for lines in answered if len(lines) > 1 and lines[-1]["step"] == last]
     names = sorted({name for first, _ in ends for name in first if name == "reward" or PART.fullmatch(name)})
     found = []
     for name in names:

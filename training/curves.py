@@ -57,9 +57,8 @@ PREFERENCE_PANELS: dict[str, tuple[str, ...]] = {
 OTHERS = {"mean_token_accuracy": SFT_PANELS, "mass_least": DIRECT_PANELS, "margin": PREFERENCE_PANELS}
 """What is drawn of runs that are no GRPO, by a metric that only they have."""
 
-PART = re.compile(
-    r"[^/]+/mean/((?!words$)[^/]+|reward/(?!(words|mass|bias|truncated|error|readable|non_finite)$)[^/]+)"
-)
+_HOW = "words|mass|bias|truncated|error|readable|non_finite|pairs_abstained|shut"
+PART = re.compile(rf"[^/]+/mean/(?:reward/)?(?!(?:{_HOW})$)[^/]+")
 """A part of a reward, of one behind gates as well, which is their part "reward"; other means say how it was judged."""
 
 
@@ -115,7 +114,8 @@ def _draw(axes: Any, runs: Sequence[Lines], name: str, colour: str | None) -> No
             continue
         label = split.replace("_", " ") if colour is None else own
         own = None
-        [line] = axes.plot(*zip(*_mean(found), strict=True), label=label, color=colour, markersize=4, **style)
+        steps, values = zip(*mean, strict=True) if (mean := _mean(found)) else ((), ())
+        [line] = axes.plot(steps, values, label=label, color=colour, markersize=4, **style)
         for points in found if len(found) > 1 else ():
             axes.plot(*zip(*points, strict=True), color=line.get_color(), alpha=0.3, linewidth=0.6, markersize=2)
 

@@ -19,9 +19,9 @@ def metrics_line(step: int, logs: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a trainer logged, as a line: `step`, `split` and its numbers, null where not finite; None for a summary."""
     if "train_runtime" in logs:
         return None
-    split: Split = "held_out" if any(name.startswith(HELD_OUT) for name in logs) else "train"
+    split: Split = "held_out" if f"{HELD_OUT}runtime" in logs else "train"
     numbers = {
-        name.removeprefix(HELD_OUT): _finite(value)
+        name.removeprefix(HELD_OUT if split == "held_out" else ""): _finite(value)
         for name, value in logs.items()
         if isinstance(value, int | float | None)
     }

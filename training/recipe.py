@@ -152,12 +152,25 @@ def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
     try:
         own = record
         if (preset := record.get("preset")) is not None:
-            record = laid_over(preset_record(preset), record)
+            record = laid_over(_given(preset, kind), record)
         recipe = recipe_of(record, kind, path.parent.absolute())
         _refuse_idle(own, recipe)
         return recipe
     except AdjudgeError as error:
         raise AdjudgeError(f"{path.name}: {error}") from error
+
+
+def _given(preset: Any, kind: type[Recipe]) -> dict[str, Any]:
+    """What a preset says; raises AdjudgeError for one that is for recipes of another kind."""
+    record = preset_record(preset)
+    try:
+        _refuse_unknown(record, kind, "")
+    except AdjudgeError as error:
+        raise AdjudgeError(
+            f'preset "{preset}" is for another command than this ({error}): `adjudge train presets` tells which is for'
+            " what"
+        ) from error
+    return record
 
 
 def recipe_of(record: dict[str, Any], kind: type[AnyRecipe], folder: Path) -> AnyRecipe:

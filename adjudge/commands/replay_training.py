@@ -36,7 +36,8 @@ def replay_training(source: Path, output: Path | None, recipe: Path | None = Non
     """Recompute rewards from a run's journal, write each beside the trainer's, and say whether all are equal.
 
     They are those of the whole run, or of one `step`. With a `recipe` they are those of its [reward], from the same
-    verdicts. Exits with 1 where one is another than the run's, or rests on a verdict that the journal does not hold.
+    verdicts. Exits with 1 where one is another than the run's, or rests on a verdict that the journal does not hold,
+    and where nothing could be compared.
     """
     rewards = None if recipe is None else read_grpo_recipe(recipe).reward
     if output is not None:
@@ -51,7 +52,8 @@ def replay_training(source: Path, output: Path | None, recipe: Path | None = Non
             write(_line(one))
     told = [_equals(replayed) if recipe is None else _means(replayed, recipe), *_lost(replayed)]
     print(f"adjudge: {'; '.join(told)}", file=sys.stderr)
-    if any(one.lost == "verdict" or (recipe is None and one.kept and not one.equal) for one in replayed):
+    other = any(one.lost == "verdict" or (recipe is None and one.kept and not one.equal) for one in replayed)
+    if other or not any(one.kept for one in replayed):
         raise SystemExit(1)
 
 

@@ -43,7 +43,8 @@ class Buffer:
     """Waits for the `size` members of a group, then scores them as one; any thread may `put`.
 
     A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning in the
-    log, so that a sample that was lost on its way costs the others their time and not the run. Groups that are ready
+    log, so that a sample that was lost on its way costs the others their time and not the run. (Who comes later still
+    begins the next group of that name.) Groups that are ready
     while the reward is busy are scored together, which is one step to guards and length trends; a mistake in one of
     them is raised to its own members, and the others get their rewards.
 
@@ -176,7 +177,7 @@ class Buffer:
         for waiting in ready:
             try:
                 whole.append((waiting, group_of(waiting.samples, self.reference)))
-            except AdjudgeError as error:
+            except Exception as error:  # also of a column of the data that cannot be compared
                 waiting.fail(error)
         try:
             with learning(ready[0].learns):

@@ -29,7 +29,7 @@ def text(place: int, sample: int, words: str | None) -> Text:
 
 
 def bout(place: int, preference: float | None, against: Against = "base", why: Reason | None = None) -> Bout:
-    return Bout(Match("policy", against, place, 0, "t", "r"), preference, why)
+    return Bout(Match("policy", against, place, place, 0, "t", "r"), preference, why)
 
 
 def matches(policy: Sequence[Text], base: Sequence[Text], paired: int = 1) -> list[Match]:
@@ -72,6 +72,20 @@ def test_every_text_meets_the_same_text_of_the_base_and_the_base_meets_others_of
     assert [match.place for match in met] == sorted(match.place for match in met)
     assert {match.place for match in met if match.against == "human"} == {0, 2}
     assert len(met) == 2 * 3 * 2 + 2 * 2 * 2
+
+
+def test_rows_that_share_a_prompt_are_one_prompt_with_several_texts_of_people() -> None:
+    rows = [Row(f"line {n}", {"prompt": "pq"[n % 2], "reference": f"human {n}"}) for n in range(6)]
+    own, base = (
+        [text(place, sample, f"{who} {place % 2}") for place in range(6) for sample in range(n)]
+        for who, n in (("own", 1), ("base", 2))
+    )
+    made = matches_of(rows, {"policy": own}, base, paired=1)
+    assert [match.place for match in made if match.against == "base"] == [0, 1]
+    assert [(match.place, match.prompt, match.rival) for match in made if match.against == "human"] == [
+        (n, n % 2, f"human {n}") for n in range(6)
+    ]
+    assert wins_of([Bout(match, 0.9, None) for match in made if match.against == "human"]).prompts == 2
 
 
 def test_a_missing_text_abstains_with_its_own_reason_and_is_never_judged() -> None:

@@ -167,3 +167,11 @@ def test_engines_that_are_not_to_sleep_stay_awake_beside_a_policy(tiny: Engine) 
     assert not reward.sleep
     Colocated(Watched(tiny), sleep=False).score_groups(GROUPS)
     assert not tiny.asleep
+
+
+def test_two_rewards_that_share_an_engine_by_its_specification_both_have_it_awake() -> None:
+    spec = EngineSpec("dummy:tiny-llama", kv_cache_gb=0.05)
+    first, second = (JudgeReward(JudgeSpec("pointwise", {}, spec)).during_training() for _ in range(2))
+    rewards = first.score_groups(GROUPS)
+    assert first.engines[0].asleep
+    assert second.score_groups(GROUPS) == rewards and second.engines == first.engines

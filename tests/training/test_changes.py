@@ -41,3 +41,8 @@ def test_runs_that_were_not_answered_twice_and_parts_that_were_not_measured_are_
     assert changes([[], lines((0, 0.5, 0.5))]) == []
     [reward] = changes([lines((0, 0.5, None), (8, 0.75, 0.5)), lines((0, 0.5, 0.5))])
     assert (reward.name, reward.before, reward.after) == ("reward", (0.5,), (0.75,))
+
+
+def test_a_run_that_is_still_under_way_is_not_held_beside_those_that_are_done() -> None:
+    [reward, _] = changes([lines((0, 0.1, 0.5), (9, 0.9, 0.5)), lines((0, 0.1, 0.5), (5, 0.3, 0.5))])
+    assert reward.after == (0.9,)

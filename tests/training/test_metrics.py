@@ -8,7 +8,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import changes
-from adjudge.training.curves import draw_curves
+from adjudge.training.curves import PART, draw_curves
 from adjudge.training.metrics import append_metrics, cut_metrics, metrics_line, read_metrics
 from adjudge.training.run_folder import RunFolder, first_difference
 
@@ -21,11 +21,17 @@ def test_a_line_has_the_step_and_whose_prompts_were_answered() -> None:
         "reward": None,
         "kl": None,
     }
-    assert metrics_line(4, {"eval_reward": 0.5, "epoch": 1}) == {
+    assert metrics_line(4, {"eval_reward": 0.5, "eval_runtime": 2.0, "epoch": 1}) == {
         "step": 4,
         "split": "held_out",
         "reward": 0.5,
+        "runtime": 2.0,
         "epoch": 1,
+    }
+    assert metrics_line(4, {"eval_quality/abstained": 0.5}) == {
+        "step": 4,
+        "split": "train",
+        "eval_quality/abstained": 0.5,
     }
     assert metrics_line(5, {"train_runtime": 3.0, "train_loss": 1.0}) is None
 
@@ -75,6 +81,19 @@ def test_curves_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     draw_curves([[]], tmp_path / "empty.png", "nothing yet")
     assert (tmp_path / "empty.png").stat().st_size > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.svg", "empty.png"]
+
+
+def test_runs_that_logged_no_step_together_have_no_mean_and_each_its_own_line(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    runs = [[{"step": step, "split": "train", "reward": 0.5} for step in steps] for steps in ((5, 10), (3, 6, 9))]
+    draw_curves(runs, tmp_path / "c.svg", "two runs")
+    assert (tmp_path / "c.svg").stat().st_size > 0
+
+
+def test_how_a_reward_was_judged_is_no_part_of_it() -> None:
+    how = ("mass", "bias", "truncated", "words", "shut", "reward/mass", "reward/pairs_abstained")
+    assert not any(PART.fullmatch(f"pointwise/mean/{name}") for name in how)
+    assert all(PART.fullmatch(f"pointwise/mean/{name}") for name in ("coherence", "reward", "reward/coherence"))
 
 
 def test_lines_of_one_panel_are_told_apart_though_only_held_out_prompts_have_them(tmp_path: Path) -> None:

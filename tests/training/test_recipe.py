@@ -100,6 +100,12 @@ def test_no_recipe_saves_between_two_lines_of_its_metrics(kind: Any) -> None:
         recipe_of({"output": "out", **own, "logging": {"every": 3}}, kind, Path())
 
 
+def test_a_preset_of_another_command_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    text = 'preset = "evolvr-evaluator-sft"\noutput = "out"\n[data]\nprompts = ["a"]'
+    with pytest.raises(AdjudgeError, match='preset "evolvr-evaluator-sft" is for another command than this'):
+        read_grpo_recipe(written(tmp_path, text))
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match="cannot read .*absent.toml .No such file"):
         read_grpo_recipe(tmp_path / "absent.toml")

@@ -158,6 +158,8 @@ def test_a_run_that_no_judge_ever_answered_is_told_as_one(tmp_path: Path) -> Non
     run = played(tmp_path, lambda text: True, judge=JUDGE)
     run.engines.unlink()
     assert [one.lost for one in replay(run)] == ["time"] * 3
+    result = CliRunner().invoke(app, ["replay", str(run.path)])
+    assert result.exit_code == 1 and "3 were never judged" in result.output  # nothing was compared
 
 
 def test_rewards_of_a_reward_model_are_replayed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from adjudge.engine.adapters import Base, check_base
+from adjudge.engine.adapters import Base, check_base, read_adapter
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.merging import average, check_alike, half_precision
@@ -43,6 +43,8 @@ def train_house(
     card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the model
     is loaded.
     """
+    if recipe.kept is not None and recipe.kept.resolve().is_relative_to(Path(recipe.output).resolve()):
+        raise AdjudgeError(f"{recipe.kept} is in the folder of this run, which forgets it: name another output")
     if recipe.kept is not None and recipe.policy.adapter is not None:
         check_base(recipe.kept, Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint))
         check_alike(Path(recipe.policy.adapter), recipe.kept)
@@ -70,7 +72,8 @@ def train_house(
         return SlotTask(recipe, opened, recipe.optimiser, judged)
 
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
-    run = fit(recipe, digest(train.fingerprint, held_out.fingerprint), open_task, measure="spearman", **how)
+    kept = () if recipe.kept is None else (read_adapter(recipe.kept).fingerprint,)
+    run = fit(recipe, digest(train.fingerprint, held_out.fingerprint, *kept), open_task, measure="spearman", **how)
     if run.main:
         if recipe.policy.method == "lora":
             half_precision(folder.policy)

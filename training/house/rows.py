@@ -140,7 +140,11 @@ class _Maker:
         for story in stories if how.alone else ():
             if len(story.sentences) >= LONG:
                 self.sources.setdefault(story.source, []).append(story)
-        self.corpora = {source: Corpus(found) for source, found in self.sources.items()}
+        self.corpora = {
+            source: Corpus(found)
+            for source, found in self.sources.items()
+            if len({one.origin or one.number for one in found}) > 1  # or a story would be made worse with itself
+        }
         self.done: Counter[str] = Counter()
 
     def versions(self, random: Random) -> list[dict[str, Any]]:
@@ -198,7 +202,7 @@ class _Maker:
         """
         for _ in range(TRIES):
             source = random.choice(list(self.sources))
-            corpus = self.corpora[source] if random.random() < SAME_SOURCE else self.corpus
+            corpus = self.corpora.get(source, self.corpus) if random.random() < SAME_SOURCE else self.corpus
             story, ended = self._excerpt(random.choice(self.sources[source]), random.random() < LONG_ALONE, random)
             kinds = (random.choice(self.how.often),)
             better = self._down(self._whole(story, ended), int(random.random() < 0.25), story, random, kinds, corpus)
@@ -233,7 +237,10 @@ class _Maker:
             text = with_verdict(better.text, random)
             left = {name: share * (1 - VERDICT) for name, share in better.left.items()}
             return better, self._said("verdict beside it", _Text(better.prompt, (text,), left, better.ended))
-        if fate < 2.5 * self.how.hostile and (prompt := self._other_prompt(story, random)) != story.origin:
+        if fate < 2.5 * self.how.hostile and (prompt := self._other_prompt(story, random)) not in (
+            story.origin,
+            story.prompt,
+        ):
             costs = {name: OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
             left = {name: share * (1 - costs[name]) for name, share in better.left.items()}
             return better, self._said("other prompt", msgspec.structs.replace(better, prompt=prompt, left=left))

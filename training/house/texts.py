@@ -209,7 +209,10 @@ def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
         if not files:
             raise AdjudgeError(f"the source {path} has no {' or '.join(SUFFIXES)} file: name another")
         for file in files:
-            yield "", file.read_text(encoding="utf-8", errors="replace"), Beside()
+            try:
+                yield "", file.read_text(encoding="utf-8", errors="replace"), Beside()
+            except OSError as error:
+                raise AdjudgeError(f"cannot read {file} ({error.strerror}): mend that, or take it away") from error
         return
     for row in read_rows(path):
         value: Any = row.columns.get(source.text)
