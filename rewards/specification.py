@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import KINDS, misfit, of_pairs, prepare
+from adjudge.rewards.kinds import KINDS, OF_PAIRS, misfit, of_pairs, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ class JudgeSpec(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.judge not in KINDS:
-            raise AdjudgeError(f'no judge is called "{self.judge}": choose {", ".join(KINDS)}')
+            names = ", ".join(name for name in KINDS if not name.endswith(OF_PAIRS))
+            raise AdjudgeError(f'no judge is called "{self.judge}": choose {names}')
         if KINDS[self.judge].gather is not None:
             raise AdjudgeError(f"{self.judge} judges the texts of a file beside each other: choose another judge")
         prepare(self.judge, self.options)

@@ -140,7 +140,11 @@ class Scorer:
         if left <= 0 or not self._busy.acquire(timeout=left):
             return None
         call = Call(ask, self._busy, self.name)
-        call.start()
+        try:
+            call.start()
+        except BaseException:
+            self._busy.release()  # as it would have, had it begun
+            raise
         return call.answers_by(ends)
 
     def _inside(self, groups: Sequence[Group], apart: bool) -> list[Answer]:

@@ -24,6 +24,7 @@ from adjudge.rewards.guards.length_free import LengthFree, LengthState
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.trainers.call import Call
 from adjudge.rewards.trainers.scoring import Scorer, checked
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, fails_on_second
 
@@ -92,6 +93,18 @@ def test_a_reward_that_stumbles_over_what_came_too_late_abstains_and_ends_no_run
     assert row.abstained == ("timeout", "timeout")
     with pytest.raises(AdjudgeError, match="TypeError"):
         Scorer(FunctionReward(pays, "late"), 60).score(GROUPS[:1])
+
+
+def test_a_call_whose_thread_cannot_begin_leaves_the_next_one_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(call: Call) -> None:
+        raise RuntimeError("can't start new thread")
+
+    scorer = Scorer(Relative(), 60)
+    with monkeypatch.context() as broken:
+        broken.setattr(Call, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            scorer.score(GROUPS)
+    assert scorer.score(GROUPS).rewards == Scorer(Relative()).score(GROUPS).rewards
 
 
 def test_an_engine_that_is_gone_is_not_asked_again_for_every_group() -> None:
