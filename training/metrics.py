@@ -19,7 +19,8 @@ def metrics_line(step: int, logs: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a trainer logged, as a line: `step`, `split` and its numbers, null where not finite; None for a summary."""
     if "train_runtime" in logs:
         return None
-    split: Split = "held_out" if f"{HELD_OUT}runtime" in logs else "train"
+    answered = "learning_rate" not in logs and any(name.startswith(HELD_OUT) for name in logs)
+    split: Split = "held_out" if answered else "train"
     numbers = {
         name.removeprefix(HELD_OUT if split == "held_out" else ""): _finite(value)
         for name, value in logs.items()

@@ -21,16 +21,16 @@ def test_a_line_has_the_step_and_whose_prompts_were_answered() -> None:
         "reward": None,
         "kl": None,
     }
-    assert metrics_line(4, {"eval_reward": 0.5, "eval_runtime": 2.0, "epoch": 1}) == {
+    assert metrics_line(4, {"eval_reward": 0.5, "epoch": 1}) == {
         "step": 4,
         "split": "held_out",
         "reward": 0.5,
-        "runtime": 2.0,
         "epoch": 1,
     }
-    assert metrics_line(4, {"eval_quality/abstained": 0.5}) == {
+    assert metrics_line(4, {"learning_rate": 0.1, "eval_quality/abstained": 0.5}) == {  # a reward of that name
         "step": 4,
         "split": "train",
+        "learning_rate": 0.1,
         "eval_quality/abstained": 0.5,
     }
     assert metrics_line(5, {"train_runtime": 3.0, "train_loss": 1.0}) is None

@@ -109,8 +109,7 @@ class SlotTask(Task[Example]):
                 for one, (slots, shortened) in zip(rated, slots_of(rated, asked, engine), strict=True):
                     side.setdefault(one.together or f"row {len(side)}", []).extend(slots)
                     self.shortened += shortened
-        self.train, held_out = ([_example(slots, together) for slots in side.values()] for side in sides)
-        self.held_out = [one for one in held_out if not any(slot.anchored for slot in one.slots)]  # those tell nothing
+        self.train, self.held_out = ([_example(slots, together) for slots in side.values()] for side in sides)
 
     def begin(self, model: Any, device: torch.device) -> None:
         """What is anchored among the rows to train on is to be answered as this model does."""
