@@ -57,8 +57,8 @@ PREFERENCE_PANELS: dict[str, tuple[str, ...]] = {
 OTHERS = {"mean_token_accuracy": SFT_PANELS, "mass_least": DIRECT_PANELS, "margin": PREFERENCE_PANELS}
 """What is drawn of runs that are no GRPO, by a metric that only they have."""
 
-_HOW = "words|mass|bias|truncated|error|readable|non_finite|pairs_abstained|shut"
-PART = re.compile(rf"[^/]+/mean/(?:reward/)?(?!(?:{_HOW})$)[^/]+")
+HOW_JUDGED = "words|mass|bias|truncated|error|readable|non_finite|pairs_abstained|shut"
+PART = re.compile(rf"[^/]+/mean/(?:reward/)?(?!(?:{HOW_JUDGED})$)[^/]+")
 """A part of a reward, of one behind gates as well, which is their part "reward"; other means say how it was judged."""
 
 

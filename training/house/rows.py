@@ -237,10 +237,8 @@ class _Maker:
             text = with_verdict(better.text, random)
             left = {name: share * (1 - VERDICT) for name, share in better.left.items()}
             return better, self._said("verdict beside it", _Text(better.prompt, (text,), left, better.ended))
-        if fate < 2.5 * self.how.hostile and (prompt := self._other_prompt(story, random)) not in (
-            story.origin,
-            story.prompt,
-        ):
+        own = {story.origin, story.prompt}
+        if fate < 2.5 * self.how.hostile and (prompt := self._other_prompt(story, random)) not in own:
             costs = {name: OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
             left = {name: share * (1 - costs[name]) for name, share in better.left.items()}
             return better, self._said("other prompt", msgspec.structs.replace(better, prompt=prompt, left=left))

@@ -101,3 +101,17 @@ class Trips(Told):
         if any("B" in response for group in groups for response in group.responses):
             raise GuardTripped("length", "grip", 0.5, 0.3, 7)
         return super().score_groups(groups)
+
+
+class Waiting(Reward):
+    """Answers when it is let go, and says when it is asked and when it is done."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = Event(), Event()
+        self.calls = 0
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        self.calls += 1
+        self.asked.set()
+        assert self.go.wait(60)
+        return [GroupReward((1.0, 2.0), (None, None)) for _ in groups]

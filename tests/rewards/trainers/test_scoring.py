@@ -1,110 +1,26 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Timer
 from typing import Any
 
 import pytest
 
-from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, RemoteError
 from adjudge.engine.face import Stats
-from adjudge.rewards.aspects import STORYER
 from adjudge.rewards.colocated import Colocated
-from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard
 from adjudge.rewards.guards.guarded import Guarded
-from adjudge.rewards.guards.layer import learning
-from adjudge.rewards.guards.length_free import LengthFree, LengthState
-from adjudge.rewards.judge_reward import JudgeReward
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.trainers.call import Call
 from adjudge.rewards.trainers.scoring import Scorer, checked
-from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, fails_on_second
+from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Waiting, fails_on_second
 
 GROUPS = [Group("Tell one.", ["A", "A A"]), Group("Tell two.", ["A B", "A"])]
 LATE = GroupReward((None, None), ("timeout", "timeout"))
-
-
-class Waiting(Reward):
-    """Answers when it is let go, and says when it is asked and when it is done."""
-
-    def __init__(self) -> None:
-        self.asked, self.go = Event(), Event()
-        self.calls = 0
-
-    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-        self.calls += 1
-        self.asked.set()
-        assert self.go.wait(60)
-        return [GroupReward((1.0, 2.0), (None, None)) for _ in groups]
-
-
-def test_a_reward_in_time_is_what_it_is_without_a_deadline() -> None:
-    assert Scorer(Relative(), 60).score(GROUPS).rewards == Scorer(Relative()).score(GROUPS).rewards
-
-
-def test_a_judge_that_does_not_return_costs_its_own_rewards_and_those_asked_meanwhile(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    reward = Waiting()
-    scorer = Scorer(reward, 0.05)
-    assert scorer.score(GROUPS).rewards == [LATE, LATE]
-    assert scorer.score(GROUPS).rewards == [LATE, LATE]
-    assert reward.calls == 1  # nothing is asked beside a call under way
-    assert "took longer than 0.05 s: 2 groups abstain" in caplog.text
-    reward.go.set()
-    assert scorer._busy.acquire(timeout=60)  # it comes back
-    scorer._busy.release()
-    scorer.deadline = 60
-    assert scorer.score(GROUPS).rewards == [GroupReward((1.0, 2.0), (None, None))] * 2
-
-
-def test_what_was_scored_in_time_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.05, max_batch_tokens=128)
-    reward = JudgeReward(PointwiseJudge(engine, STORYER[:1]))
-    groups = [Group(f"Tell the {n}th of all.", [f"{word} {n}." for word in ("Once", "Then")]) for n in range(12)]
-    whole = Scorer(reward).score(groups).rewards
-    steps = engine.stats.steps
-    engine.scheduler.clock = lambda: time.monotonic() + 100 * (engine.stats.steps - steps > 4)  # time flies
-    cut = Scorer(reward, 60).score(groups).rewards
-    values = [value for row in cut for value in row.rewards]
-    late = [why for row in cut for why in row.abstained if why is not None]
-    assert 0 < len(late) < len(values) and set(late) == {"timeout"}
-    expected = [value for row in whole for value in row.rewards]
-    assert values == [None if value is None else one for value, one in zip(values, expected, strict=True)]
-    assert f"{len(late)} completions abstain after 60 s" in caplog.text
-    engine.scheduler.clock = time.monotonic
-    assert Scorer(reward, 60).score(groups).rewards == whole
-
-
-def test_a_reward_that_stumbles_over_what_came_too_late_abstains_and_ends_no_run() -> None:
-    def pays(completions: Sequence[str], **_: Any) -> list[float]:
-        time.sleep(0.5)  # past a tenth before the deadline, and before it
-        raise TypeError("unsupported operand: None - 1")
-
-    [row] = Scorer(FunctionReward(pays, "late"), 0.55).score(GROUPS[:1]).rewards
-    assert row.abstained == ("timeout", "timeout")
-    with pytest.raises(AdjudgeError, match="TypeError"):
-        Scorer(FunctionReward(pays, "late"), 60).score(GROUPS[:1])
-
-
-def test_a_call_whose_thread_cannot_begin_leaves_the_next_one_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(call: Call) -> None:
-        raise RuntimeError("can't start new thread")
-
-    scorer = Scorer(Relative(), 60)
-    with monkeypatch.context() as broken:
-        broken.setattr(Call, "start", refused)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            scorer.score(GROUPS)
-    assert scorer.score(GROUPS).rewards == Scorer(Relative()).score(GROUPS).rewards
 
 
 def test_an_engine_that_is_gone_is_not_asked_again_for_every_group() -> None:
@@ -121,42 +37,6 @@ def test_an_engine_that_is_gone_is_not_asked_again_for_every_group() -> None:
         == [GroupReward((None, None), ("cancelled",) * 2)] * 16
     )
     assert reward.calls == 1
-
-
-def test_a_deadline_does_not_hide_from_layers_that_a_step_is_held_out() -> None:
-    class Seen(Told):
-        learns: bool | None = None
-
-        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-            self.learns = LengthFree(self).learning
-            return super().score_groups(groups)
-
-    for deadline in (None, 60):
-        reward = Seen(lambda text: 1.0)
-        with learning(False):
-            Scorer(reward, deadline).score(GROUPS)
-        assert reward.learns is False
-
-
-def test_a_calls_time_begins_when_its_turn_has_come() -> None:
-    reward = Waiting()
-    scorer = Scorer(reward, 60)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(scorer.score, GROUPS)
-        assert reward.asked.wait(60)
-        scorer.deadline = 0.5
-        Timer(1.0, reward.go.set).start()
-        assert None not in [value for group in scorer.score(GROUPS).rewards for value in group.rewards]
-        assert first.result(60).rewards[0].rewards == (1.0, 2.0)
-
-
-def test_many_that_wait_for_a_dead_judge_wait_at_the_same_time() -> None:
-    reward, began = Waiting(), time.monotonic()
-    scorer = Scorer(reward, 1.0)
-    with ThreadPoolExecutor(16) as pool:
-        assert [one.rewards for one in pool.map(scorer.score, [GROUPS] * 16)] == [[LATE, LATE]] * 16
-    assert time.monotonic() - began < 8 and reward.calls == 1  # one after the other they were 16 s
-    reward.go.set()
 
 
 @pytest.mark.parametrize("deadline", [None, 60.0])
@@ -214,18 +94,12 @@ def test_the_history_of_a_length_free_reward_is_that_of_steps_though_groups_are_
     assert whole.score(groups).rewards[0].rewards == pytest.approx((20.0, 20.0))
 
 
-def test_a_call_that_is_late_leaves_no_trace_in_what_a_layer_remembers() -> None:
-    reward = Waiting()
-    free = LengthFree(reward)
-    scorer = Scorer(free, 0.05)
-    assert scorer.score(GROUPS).rewards[0].abstained == ("timeout", "timeout")
-    reward.go.set()
-    assert scorer._busy.acquire(timeout=60)  # it has ended
-    scorer._busy.release()
-    assert free.state == LengthState()
-    scorer.deadline = 60
-    scorer.score(GROUPS)
-    assert free.state.groups == 2
+class Probing(Seen):
+    """Asks the reward."""
+
+    def probe(self, reward: Reward) -> None:
+        reward.score_groups([Group("probe", ["A"])])
+        super().probe(reward)
 
 
 class SlowToProbe(Waiting):
@@ -233,14 +107,6 @@ class SlowToProbe(Waiting):
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         return super().score_groups(groups) if groups[0].prompt == "probe" else Relative().score_groups(groups)
-
-
-class Probing(Seen):
-    """Asks the reward."""
-
-    def probe(self, reward: Reward) -> None:
-        reward.score_groups([Group("probe", ["A"])])
-        super().probe(reward)
 
 
 def test_guards_that_ask_for_longer_than_there_is_time_cost_no_reward(caplog: pytest.LogCaptureFixture) -> None:
@@ -309,41 +175,6 @@ def test_the_guards_see_what_is_trained_on() -> None:
     guard = CollapseGuard(enough=2)
     Scorer(Guarded(Told(lambda response: 2.0 if response == "A" else float("nan")), [guard])).score(GROUPS)
     assert list(guard.scores) == [(2.0,), (2.0,)]
-
-
-class Late(Waiting):
-    """Ends with an error once it is let go."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-        super().score_groups(groups)
-        raise self.error
-
-
-@pytest.mark.parametrize("error", [KeyError("no such rubric"), RemoteError("nobody answers there"), SystemExit(3)])
-def test_an_error_after_the_deadline_is_logged_once_with_the_rewards_name(
-    error: BaseException, caplog: pytest.LogCaptureFixture
-) -> None:
-    reward = Late(error)
-    reward.name = "slow"
-    scorer = Scorer(reward, 0.01)
-    assert scorer.score(GROUPS).rewards == [LATE, LATE]
-    reward.go.set()
-    assert scorer._busy.acquire(timeout=60)  # it has ended
-    found = [record for record in caplog.records if "after its deadline" in record.getMessage()]
-    assert [record.levelname for record in found] == ["ERROR"]
-    text = found[0].getMessage()
-    assert text.startswith('reward "slow" failed after its deadline had passed: ')
-    assert str(error.args[0]) in text
-
-
-def test_an_error_in_time_is_raised_and_not_logged_as_late(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(AdjudgeError, match="no such rubric"):
-        Scorer(Told(fails_on_second), 60).score(GROUPS)
-    assert "after its deadline" not in caplog.text
 
 
 def test_groups_that_only_happen_to_be_asked_for_together_do_not_answer_for_each_other() -> None:
