@@ -6,7 +6,7 @@ import asyncio
 import gc
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -39,13 +39,15 @@ SHARES = (0.3, 0.6, 0.9)
 """Of the requests a second that adjudge answers when all come at once: the rates of a load, where none are given."""
 
 
+SWITCHES = {"batch-invariant": "batch_invariant", "cuda-graphs": "cuda_graphs", "compiled": "torch_compile"}
+"""What an engine may be opened with besides, and its option."""
+
+
 class Scores(Peer[list[float]]):
     """adjudge, its cache emptied before each run."""
 
-    name = "adjudge"
-
-    def __init__(self, engine: Engine, questions: Questions) -> None:
-        self.engine, self.questions = engine, questions
+    def __init__(self, name: str, engine: Engine, questions: Questions) -> None:
+        self.name, self.engine, self.questions = name, engine, questions
 
     def run(self) -> tuple[list[list[float]], int]:
         """Score all prompts from a cold cache."""
@@ -59,10 +61,8 @@ class Scores(Peer[list[float]]):
 class Texts(Peer[list[int]]):
     """adjudge, its cache emptied before each run."""
 
-    name = "adjudge"
-
-    def __init__(self, engine: Engine, questions: Questions) -> None:
-        self.engine, self.questions = engine, questions
+    def __init__(self, name: str, engine: Engine, questions: Questions) -> None:
+        self.name, self.engine, self.questions = name, engine, questions
 
     def run(self) -> tuple[list[list[int]], int]:
         """Write all texts from a cold cache."""
@@ -85,14 +85,21 @@ def bench_judge(
     max_tokens: int = 16,
     rates: str | None = None,
     requests: int = 24,
+    also: str | None = None,
+    kv_cache_gb: float | None = None,
     output: Path | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> None:
     """Measure every variant, and print and save the table; see the command's help for the options."""
-    asked = _rates(rates)
+    asked, switches = _rates(rates), _switches(also)
     rows = read_rows(path)
-    engine = Engine(model, device=device, dtype=dtype)
+    how: dict[str, Any] = {"device": device, "dtype": dtype, "kv_cache_gb": kv_cache_gb}
+    engine = Engine(model, **how)
+    engines = {"adjudge": engine}
+    for name in switches:
+        switched = how | {SWITCHES[name]: True}
+        engines[f"adjudge, {name}"] = Engine(model, **switched)
     enough = requests if load else PAIRS[mode]  # pairs; each has several questions
     questions = _questions(engine, rows[: limit or enough], mode, max_tokens)
     if load:
@@ -101,11 +108,11 @@ def bench_judge(
                 f"{requests} requests need as many questions, and {questions.pairs} pairs of {path} have"
                 f" {len(questions.prompts)}: give more pairs, or --requests {len(questions.prompts)}"
             )
-        _under_load(engine, questions.first(requests), asked, mode, output)
+        _under_load(engines, questions.first(requests), asked, mode, output)
     elif mode == "generate":
-        _generate(engine, questions, repeats, output)
+        _generate(engines, questions, repeats, output)
     else:
-        _score(engine, questions, repeats, output)
+        _score(engines, questions, repeats, output)
 
 
 def _questions(engine: Engine, rows: Sequence[Row], mode: Mode, max_tokens: int) -> Questions:
@@ -113,9 +120,10 @@ def _questions(engine: Engine, rows: Sequence[Row], mode: Mode, max_tokens: int)
     return writing_questions(engine, pairs, max_tokens) if mode == "generate" else scoring_questions(engine, pairs)
 
 
-def _score(engine: Engine, questions: Questions, repeats: int, output: Path | None) -> None:
+def _score(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:
     models = PeerModels(questions)
-    peers: list[Peer[list[float]]] = [Scores(engine, questions), *scoring_peers(questions, models)]
+    ours = [Scores(name, engine, questions) for name, engine in engines.items()]
+    peers: list[Peer[list[float]]] = [*ours, *scoring_peers(questions, models)]
     with _progress() as progress:
         expected, runs = run_rounds(peers, repeats, progress)
     for peer in peers:
@@ -123,11 +131,11 @@ def _score(engine: Engine, questions: Questions, repeats: int, output: Path | No
     errors = {run.name: report.largest_difference(run, expected) for run in runs if not run.failure}
     console = _console()
     console.print(report.score_table(runs, questions, errors))
-    ours = runs[0]
-    assert ours.tokens is not None
+    computed = runs[0].tokens
+    assert computed is not None
     console.print(
         f"{questions.pairs} pairs, {len(questions.prompts)} questions, {questions.prompt_tokens:,} prompt tokens:"
-        f" {questions.prompt_tokens / ours.tokens:.2f} x as many as adjudge computes"
+        f" {questions.prompt_tokens / computed:.2f} x as many as adjudge computes"
     )
     apart = [name for name, error in errors.items() if not error <= AGREEMENT]
     console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}")
@@ -137,9 +145,10 @@ def _score(engine: Engine, questions: Questions, repeats: int, output: Path | No
         write_rows(output, report.SCORE_COLUMNS, report.score_rows(runs, questions, errors, machine))
 
 
-def _generate(engine: Engine, questions: Questions, repeats: int, output: Path | None) -> None:
+def _generate(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:
     models = PeerModels(questions)
-    peers: list[Peer[list[int]]] = [Texts(engine, questions), *writing_peers(questions, models)]
+    ours = [Texts(name, engine, questions) for name, engine in engines.items()]
+    peers: list[Peer[list[int]]] = [*ours, *writing_peers(questions, models)]
     with _progress() as progress:
         expected, runs = run_rounds(peers, repeats, progress)
     for peer in peers:
@@ -158,9 +167,11 @@ def _generate(engine: Engine, questions: Questions, repeats: int, output: Path |
         write_rows(output, report.TEXT_COLUMNS, report.text_rows(runs, questions, equal, describe_machine()))
 
 
-def _under_load(engine: Engine, questions: Questions, rates: list[float], mode: Mode, output: Path | None) -> None:
+def _under_load(
+    engines: Mapping[str, Engine], questions: Questions, rates: list[float], mode: Mode, output: Path | None
+) -> None:
     models = PeerModels(questions)
-    offered = services(engine, questions, models)
+    offered = services(engines, questions, models)
     count = len(questions.prompts)
     console = _console()
     loads: list[Load] = []
@@ -193,7 +204,7 @@ def _under_load(engine: Engine, questions: Questions, rates: list[float], mode: 
         write_rows(output, report.LOAD_COLUMNS, report.load_rows(loads, mode, machine))
         try:
             report.plot_load(
-                loads, output.with_suffix(".png"), f"{Path(engine.name).name}, {engine.dtype}, {what}\n{machine}"
+                loads, output.with_suffix(".png"), f"{Path(questions.model).name}, {questions.dtype}, {what}\n{machine}"
             )
         except AdjudgeError as error:
             print(f"adjudge: {error}", file=sys.stderr)
@@ -219,6 +230,14 @@ def _rates(text: str | None) -> list[float]:
     if any(not 0 < rate < math.inf for rate in rates):
         raise AdjudgeError(f'--rates is "{text}": give requests a second above 0, such as 0.5,1,2')
     return rates
+
+
+def _switches(text: str | None) -> list[str]:
+    """Switches from the command line, after commas, each once; raises AdjudgeError for others."""
+    names = list(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
+    if unknown := [name for name in names if name not in SWITCHES]:
+        raise AdjudgeError(f'--also names "{unknown[0]}": choose {", ".join(SWITCHES)}')
+    return names
 
 
 def _console() -> Console:

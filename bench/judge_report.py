@@ -188,7 +188,8 @@ def _count(tokens: int | None) -> str:
 
 
 def _spread(run: Runs[list[float]] | Runs[list[int]]) -> str:
-    return f"{run.median:.2f} ({min(run.seconds):.2f}-{max(run.seconds):.2f})"
+    places = 2 if run.median >= 1 else 3
+    return f"{run.median:.{places}f} ({min(run.seconds):.{places}f}-{max(run.seconds):.{places}f})"
 
 
 def _ratio(run: Runs[list[float]] | Runs[list[int]], ours: Runs[list[float]] | Runs[list[int]]) -> str:
@@ -198,4 +199,4 @@ def _ratio(run: Runs[list[float]] | Runs[list[int]], ours: Runs[list[float]] | R
 
 
 def _seconds(seconds: Sequence[float]) -> str:
-    return " ".join(f"{second:.3f}" for second in seconds)
+    return " ".join(f"{second:.4f}" for second in seconds)

@@ -14,7 +14,7 @@ from adjudge.engine.radix import Tokens
 Answer = TypeVar("Answer")
 """The labels' log-probabilities (list[float]), or the tokens written (list[int])."""
 
-PADDED_BATCH = 4
+PADDED_BATCH = {"cpu": 4, "cuda": 32}
 
 
 class Peer(ABC, Generic[Answer]):
@@ -84,14 +84,17 @@ class OneAtATime(Transformers, OneByOne[list[float]]):
 class Padded(Transformers, Peer[list[float]]):
     """Batches of prompts of similar length, padded, with logits for every position: the usual first version."""
 
-    name = f"transformers, padded batches of {PADDED_BATCH}, full logits"
+    def __init__(self, questions: Questions, model: Any) -> None:
+        super().__init__(questions, model)
+        self.size = PADDED_BATCH[self.model.device.type]
+        self.name = f"transformers, padded batches of {self.size}, full logits"
 
     @torch.inference_mode()
     def run(self) -> tuple[list[list[float]], int]:
         """Run the prompts sorted by length."""
         rows: dict[int, list[float]] = {}
         tokens = 0
-        for batch in batches_by_length(self.prompts, PADDED_BATCH):
+        for batch in batches_by_length(self.prompts, self.size):
             width = max(len(self.prompts[index]) for index in batch)
             ids = self.tensor([[*self.prompts[i], *[0] * (width - len(self.prompts[i]))] for i in batch])
             mask = self.tensor([[1] * len(self.prompts[i]) + [0] * (width - len(self.prompts[i])) for i in batch])

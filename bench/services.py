@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
@@ -45,10 +46,8 @@ class Service(ABC):
 class OurService(Service):
     """adjudge's `AsyncEngine`."""
 
-    name = "adjudge"
-
-    def __init__(self, engine: Engine, questions: Questions) -> None:
-        self.engine, self.questions = engine, questions
+    def __init__(self, name: str, engine: Engine, questions: Questions) -> None:
+        self.name, self.engine, self.questions = name, engine, questions
 
     async def __aenter__(self) -> None:
         self.engine.cache.clear()
@@ -131,7 +130,7 @@ class ContinuousService(Service):
         return len(output.generated_tokens) if self.questions.writes else 0
 
 
-def services(engine: Engine, questions: Questions, models: PeerModels) -> list[Service]:
+def services(engines: Mapping[str, Engine], questions: Questions, models: PeerModels) -> list[Service]:
     """adjudge, and the peers that can take a question while others are under way, or queue it."""
     alone: OneByOne[Any]
     if questions.writes:
@@ -139,7 +138,7 @@ def services(engine: Engine, questions: Questions, models: PeerModels) -> list[S
     else:
         alone = OneAtATime(questions, models.transformers)
     found: list[Service] = [
-        OurService(engine, questions),
+        *(OurService(name, engine, questions) for name, engine in engines.items()),
         ContinuousService(questions, models.transformers),
         QueuedService(alone, questions),
     ]

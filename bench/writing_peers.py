@@ -11,7 +11,7 @@ from adjudge.bench.peers import OneByOne, Peer, Transformers, batches_by_length
 from adjudge.bench.questions import Questions
 from adjudge.engine.radix import Tokens
 
-WRITING_BATCH = 16
+WRITING_BATCH = {"cpu": 16, "cuda": 64}
 PAGE = 32
 """Tokens a page of continuous batching on CPU: it shares whole pages, and its default of 256 would share few."""
 STEP_TOKENS = 512
@@ -35,14 +35,17 @@ class WriterAlone(Transformers, OneByOne[list[int]]):
 class PaddedWriter(Transformers, Peer[list[int]]):
     """`generate` on batches of prompts of similar length, padded on the left."""
 
-    name = f"transformers, padded batches of {WRITING_BATCH}"
+    def __init__(self, questions: Questions, model: Any) -> None:
+        super().__init__(questions, model)
+        self.size = WRITING_BATCH[self.model.device.type]
+        self.name = f"transformers, padded batches of {self.size}"
 
     @torch.inference_mode()
     def run(self) -> tuple[list[list[int]], int]:
         """Write the texts of the prompts sorted by length."""
         texts: dict[int, list[int]] = {}
         tokens = 0
-        for batch in batches_by_length(self.prompts, WRITING_BATCH):
+        for batch in batches_by_length(self.prompts, self.size):
             width = max(len(self.prompts[index]) for index in batch)
             ids = self.tensor([[*[0] * (width - len(self.prompts[i])), *self.prompts[i]] for i in batch])
             mask = self.tensor([[0] * (width - len(self.prompts[i])) + [1] * len(self.prompts[i]) for i in batch])

@@ -73,6 +73,13 @@ def bench_judge(
         ),
     ] = None,
     requests: Annotated[int, typer.Option(help="Requests at each rate.", min=1)] = 24,
+    also: Annotated[
+        str | None,
+        typer.Option(help="Measure adjudge with these too, one at a time: batch-invariant, cuda-graphs, compiled."),
+    ] = None,
+    kv_cache_gb: Annotated[
+        float | None, typer.Option(help="GiB of adjudge's cache, of each where there are several (default: as served).")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the table as CSV, and of a load a plot beside it.")
     ] = None,
@@ -97,6 +104,8 @@ def bench_judge(
         max_tokens=max_tokens,
         rates=rates,
         requests=requests,
+        also=also,
+        kv_cache_gb=kv_cache_gb,
         output=output,
         device=device,
         dtype=dtype,

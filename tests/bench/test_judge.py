@@ -7,6 +7,7 @@ import json
 import math
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -88,6 +89,19 @@ def test_texts_of_all_variants_have_the_same_tokens(pairs: Path, capsys: pytest.
     assert "texts differ from one prompt at a time: nowhere" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("mode", ["score", "generate"])
+def test_switches_of_the_engine_are_variants_of_their_own(mode: Any, pairs: Path) -> None:
+    output = pairs.with_name("also.csv")
+    bench_judge(pairs, model=TINY, mode=mode, limit=1, repeats=1, max_tokens=2, also="batch-invariant", output=output)
+    rows = saved(output)
+    assert list(rows)[:3] == ["adjudge", "adjudge, batch-invariant", TRANSFORMERS]
+    assert rows["adjudge"]["tokens"] == rows["adjudge, batch-invariant"]["tokens"]
+    with pytest.raises(AdjudgeError, match='--also names "graphs": choose batch-invariant, cuda-graphs, compiled'):
+        bench_judge(pairs, model=TINY, also="batch-invariant, graphs")
+    with pytest.raises(AdjudgeError, match="cuda_graphs are for a GPU"):
+        bench_judge(pairs, model=TINY, also="cuda-graphs", device="cpu")
+
+
 @pytest.mark.parametrize(("mode", "written"), [("score", 0), ("generate", 5 * 3)])
 def test_every_request_of_a_load_is_answered_at_every_rate(
     mode: str, written: int, pairs: Path, capsys: pytest.CaptureFixture[str]
@@ -103,7 +117,8 @@ def test_every_request_of_a_load_is_answered_at_every_rate(
     for row in rows:
         latencies = sorted(map(float, row["latencies"].split()))
         assert len(latencies) == 5 and latencies[0] > 0
-        assert float(row["p50"]) == latencies[2] and float(row["p99"]) == latencies[4]
+        assert float(row["p50"]) == pytest.approx(latencies[2], abs=1e-3)
+        assert float(row["p99"]) == pytest.approx(latencies[4], abs=1e-3)
         assert (row["mode"], row["requests"], row["written"]) == (mode, "5", str(written))
     assert "p99 of 5 requests is the longest" in capsys.readouterr().out
     pytest.importorskip("matplotlib")
