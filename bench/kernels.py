@@ -55,6 +55,7 @@ def bench_kernels(
     *,
     kernels: Kernels = "all",
     sizes: Literal["auto", "small", "full"] = "auto",
+    only: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
     rounds: int = 9,
@@ -75,6 +76,13 @@ def bench_kernels(
         output = output or earlier
     else:
         where = choose_device(device)
+        chosen: Literal["small", "full"] = ("full" if where.type == "cuda" else "small") if sizes == "auto" else sizes
+        heads = [case for case in head_cases(chosen) if kernels != "attention" and _asked(case.normalizer, case, only)]
+        attentions = [case for case in attention_cases(chosen) if kernels != "head" and _asked(case.name, case, only)]
+        if not heads and not attentions:
+            raise AdjudgeError(
+                f'no case has all of "{only}": take words of names and shapes, or leave --only out'
+            )
         number_type = choose_dtype(dtype, where)
         conditions = Conditions(
             where,
@@ -85,9 +93,6 @@ def bench_kernels(
             compiled,
         )
         console.print(f"{describe_machine()}\n{conditions.ceilings}, both measured now", highlight=False)
-        chosen: Literal["small", "full"] = ("full" if where.type == "cuda" else "small") if sizes == "auto" else sizes
-        heads = head_cases(chosen) if kernels != "attention" else []
-        attentions = attention_cases(chosen) if kernels != "head" else []
         if chosen == "small":
             console.print("small sizes only (cases in reach of a CPU); --sizes full forces everything", highlight=False)
         measurements = []
@@ -104,6 +109,11 @@ def bench_kernels(
             plot_head(measurements, output.with_suffix(".png"))
         except AdjudgeError as error:
             print(f"adjudge: {error}", file=sys.stderr)
+
+
+def _asked(name: str, case: HeadCase | AttentionCase, only: str | None) -> bool:
+    """Whether a case has all the words that were asked for."""
+    return set((only or "").split()) <= {*name.replace(",", " ").split(), *case.shape.split()}
 
 
 def run_cases(

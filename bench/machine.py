@@ -25,7 +25,12 @@ def describe_machine() -> str:
 
 
 def commit() -> str:
-    """The commit of the source, "-dirty" where the source has moved on from it, or nothing."""
+    """The commit of the source, "-dirty" where the source has moved on from it, or nothing.
+
+    For a copy without its history, $ADJUDGE_COMMIT says it.
+    """
+    if told := os.environ.get("ADJUDGE_COMMIT"):
+        return told
     git = ["git", "-C", str(Path(__file__).resolve().parent)]
     command = [*git, "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
     try:

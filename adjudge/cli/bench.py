@@ -342,6 +342,9 @@ def bench_kernels(
     sizes: Annotated[
         Literal["auto", "small", "full"], typer.Option(help="auto: small on CPU (two minutes), full on GPU.")
     ] = "auto",
+    only: Annotated[
+        str | None, typer.Option(help='Cases whose name and shape have all these words: "set D=3584 K=5", "decode".')
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Batches of calls of each variant; the median counts.", min=5)] = 9,
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Also time torch.compile.")] = True,
     output: Annotated[
@@ -362,6 +365,7 @@ def bench_kernels(
     run(
         kernels=kernels,
         sizes=sizes,
+        only=only,
         device=device,
         dtype=dtype,
         rounds=rounds,

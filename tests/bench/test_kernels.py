@@ -6,6 +6,7 @@ import csv
 import os
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -234,6 +235,26 @@ def test_every_attention_back_end_is_asked_for_by_name_and_one_that_is_not_here_
     assert set(asked) == {("torch", 16), ("triton", 16), ("flash", 256), ("varlen", 16)}
     for backend in ("triton", "flash", "varlen"):
         assert "BackendUnavailable: it is not installed" in found[BACKENDS[backend]].note
+
+
+def test_cases_are_chosen_by_all_the_words_of_their_names_and_shapes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def run_cases(heads: Any, attentions: Any, conditions: Any) -> list[Any]:
+        asked.extend(f"{getattr(case, 'name', '')} {case.shape}" for case in (*heads, *attentions))
+        return []
+
+    monkeypatch.setattr(bench, "run_cases", run_cases)
+    monkeypatch.setattr(bench, "measure_ceilings", lambda *_: "ceilings")
+    bench.bench_kernels(sizes="full", only="judge warm")
+    assert len(asked) == 2 and all(name.startswith("judge, warm") for name in asked)
+    asked.clear()
+    bench.bench_kernels(sizes="full", only="set K=5 D=3584")
+    assert len(asked) == 7 and all("D=3584 V=152064 K=5" in name for name in asked)
+    with pytest.raises(AdjudgeError, match='no case has all of "set decode"'):
+        bench.bench_kernels(only="set decode")
 
 
 def test_a_tiny_run_fills_every_column_with_right_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,26 @@ def test_50_steps_wake_and_sleep_and_change_no_bit(tiny: Engine) -> None:
     assert plain.during_training(sleep=False) is plain
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_over_50_steps_the_peak_on_a_gpu_is_the_larger_need_and_not_the_sum() -> None:
+    gigabyte = 1 << 30
+    engine = Engine("dummy:tiny-llama", device="cuda", kv_cache_gb=2.0)
+    reward = JudgeReward(PointwiseJudge(engine, HANNA[:1], min_mass=0.0)).during_training()
+    expected = reward.score_groups(GROUPS)
+    before, free = torch.cuda.memory_allocated(), []
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(50):
+        generation = torch.ones(3 * gigabyte, dtype=torch.uint8, device="cuda")  # while the policy has the memory
+        del generation
+        torch.cuda.empty_cache()
+        assert reward.score_groups(GROUPS) == expected
+        free.append(torch.cuda.mem_get_info()[0])
+    peak = torch.cuda.max_memory_allocated() - before
+    assert 3 * gigabyte <= peak < 3.2 * gigabyte, "the judge's two gigabytes come on top"
+    assert torch.cuda.memory_allocated() == before and free[-1] >= free[0]
+
+
 def test_the_engine_is_awake_in_a_call_and_asleep_after_it_even_when_it_fails(tiny: Engine) -> None:
     def fail() -> None:
         raise AdjudgeError("no")
