@@ -59,6 +59,7 @@ def bench_grpo(
     output: Path | None,
     device: str,
     dtype: str,
+    kv_cache_gb: float | None = None,
 ) -> None:
     """Measure every variant in every round, print the table, and write it as CSV; see the command's help."""
     rows = read_rows(path)
@@ -66,7 +67,7 @@ def bench_grpo(
     if len(asked) < prompts:
         raise AdjudgeError(f"{path} has {len(asked)} of the {prompts} prompts that a step takes: give fewer --prompts")
     setting = Setting(model, judge_model, aspects, prompts, group, max_tokens, reply_tokens)
-    judging = Judging(judge_model, parse_aspects(aspects), device, dtype, reply_tokens)
+    judging = Judging(judge_model, parse_aspects(aspects), device, dtype, reply_tokens, kv_cache_gb)
     measured = measure(asked, setting, judging, steps=steps, rounds=rounds)
     need = needed([step.groups for step in measured[0].steps], judging)
     console = Console(width=None if sys.stdout.isatty() else 150)

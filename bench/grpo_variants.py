@@ -41,6 +41,7 @@ class Judging(msgspec.Struct, frozen=True):
     device: str = "auto"
     dtype: str = "auto"
     reply_tokens: int = 8
+    kv_cache_gb: float | None = None
 
     def judge(self, engine: EngineFace) -> PointwiseJudge:
         """adjudge's judge."""
@@ -87,7 +88,8 @@ class InProcess(Variant):
     @contextmanager
     def open(self, judging: Judging) -> Iterator[Opened]:
         """Load the model."""
-        engine = Engine(judging.model, device=judging.device, dtype=judging.dtype)
+        how: dict[str, Any] = {"device": judging.device, "dtype": judging.dtype, "kv_cache_gb": judging.kv_cache_gb}
+        engine = Engine(judging.model, **how)
         reward = JudgeReward(judging.judge(engine)).during_training(sleep=self.sleep)
         if self.sleep:
             engine.sleep()
@@ -190,6 +192,8 @@ def chats(judging: Judging, prompt: str, response: str) -> list[list[dict[str, s
 def serving(judging: Judging) -> Iterator[str]:
     """The address of `adjudge serve` in a process of its own, on a free port; raises AdjudgeError if there is none."""
     where = ["--device", judging.device, "--dtype", judging.dtype]
+    if judging.kv_cache_gb is not None:
+        where += ["--kv-cache-gb", str(judging.kv_cache_gb)]
     command = [*SERVE, "--model", judging.model, "--port", "0", *where]
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8") as errors,

@@ -80,9 +80,7 @@ def bench_kernels(
         heads = [case for case in head_cases(chosen) if kernels != "attention" and _asked(case.normalizer, case, only)]
         attentions = [case for case in attention_cases(chosen) if kernels != "head" and _asked(case.name, case, only)]
         if not heads and not attentions:
-            raise AdjudgeError(
-                f'no case has all of "{only}": take words of names and shapes, or leave --only out'
-            )
+            raise AdjudgeError(f'no case has all of "{only}": take words of names and shapes, or leave --only out')
         number_type = choose_dtype(dtype, where)
         conditions = Conditions(
             where,

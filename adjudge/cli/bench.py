@@ -303,6 +303,9 @@ def bench_grpo(
     reply_tokens: Annotated[int, typer.Option(help="Tokens of a judge's reply at most, where it replies.", min=1)] = 8,
     steps: Annotated[int, typer.Option(help="Steps of a run; the first warms up and is not counted.", min=2)] = 3,
     rounds: Annotated[int, typer.Option(help="Runs of each variant, in turns.", min=1)] = 2,
+    kv_cache_gb: Annotated[
+        float | None, typer.Option(help="GiB of the judge's cache (default: as served; on a GPU most of what is free).")
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -330,6 +333,7 @@ def bench_grpo(
         reply_tokens=reply_tokens,
         steps=steps,
         rounds=rounds,
+        kv_cache_gb=kv_cache_gb,
         output=output,
         device=device,
         dtype=dtype,
