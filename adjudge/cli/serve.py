@@ -38,6 +38,10 @@ def serve(
     device: Device = "auto",
     dtype: Dtype = "auto",
     replicas: Replicas = 1,
+    kv_cache_gb: Annotated[
+        float | None,
+        typer.Option(help="GiB of the cache (default: 4 on a CPU, most of what is free on a GPU).", min=0.001),
+    ] = None,
     batch_invariant: Annotated[
         bool,
         typer.Option("--batch-invariant", help="On a GPU: numbers that do not depend on what else is asked (slower)."),
@@ -69,6 +73,7 @@ def serve(
         device=device,
         dtype=dtype,
         replicas=replicas,
+        kv_cache_gb=kv_cache_gb,
         batch_invariant=batch_invariant,
         cuda_graphs=cuda_graphs,
     )

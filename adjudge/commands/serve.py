@@ -34,6 +34,7 @@ def serve(
     device: str,
     dtype: str,
     replicas: int,
+    kv_cache_gb: float | None,
     batch_invariant: bool,
     cuda_graphs: bool,
 ) -> None:
@@ -56,8 +57,16 @@ def serve(
         drain_timeout=drain_timeout,
     )
     with listen(host, port) as listener:
-        how = {"adapter": adapter, "device": device, "dtype": dtype, "max_queue": max_queue}
-        engine = _engine(model, replicas, {**how, "batch_invariant": batch_invariant, "cuda_graphs": cuda_graphs})
+        how = {
+            "adapter": adapter,
+            "device": device,
+            "dtype": dtype,
+            "max_queue": max_queue,
+            "kv_cache_gb": kv_cache_gb,
+            "batch_invariant": batch_invariant,
+            "cuda_graphs": cuda_graphs,
+        }
+        engine = _engine(model, replicas, how)
         gate = create_app(engine, limits, [judging(chosen)], __version__)
         where, bound = address_of(listener)
         url = f"http://[{where}]:{bound}" if ":" in where else f"http://{where}:{bound}"
