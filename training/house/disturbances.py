@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from adjudge.training.house.general import EXPLANATIONS, FORMS, GENERAL, SUMMARIES
-from adjudge.training.house.texts import Corpus, Story, tokens_of, written
+from adjudge.training.house.texts import Corpus, Story, token_spans
 
 Sentences = list[str]
 Step = Callable[[Sentences, Random, Corpus, Story], Sentences | None]
@@ -146,43 +146,59 @@ def babble(sentence: str, random: Random, corpus: Corpus, story: Story) -> str |
 @_each
 def misplaced(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
     """Words that fit their neighbours, and nothing else."""
-    tokens = tokens_of(sentence)
+    spans = token_spans(sentence)
+    tokens = [sentence[start:end] for start, end in spans]
     places = [n for n, token in enumerate(tokens) if token.isalpha() and len(token) > 3 and token.islower()]
     for place in random.sample(places, max(1, round(0.4 * len(places))) if places else 0):
         left, right = (tokens[n] if 0 <= n < len(tokens) else "" for n in (place - 1, place + 1))
         tokens[place] = corpus.misplaced(left, tokens[place], right, random)
-    return written(tokens) if places else None
+    gaps = [sentence[end:start] for (_, end), (start, _) in zip([(0, 0), *spans], spans, strict=False)]
+    told = "".join(piece for pair in zip(gaps, tokens, strict=True) for piece in pair)
+    return told + sentence[spans[-1][1] :] if places else None
 
 
 @_each
 def shuffled_words(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
-    """The words of a sentence out of order."""
-    words = sentence.split()
+    """The words of a sentence out of order, the blanks between them where they were."""
+    words, gaps = _words(sentence)
     if len(words) < 4:
         return None
     start = random.randrange(len(words) - 3)
     part = words[start : start + random.randint(4, 12)]
     random.shuffle(part)
-    return " ".join([*words[:start], *part, *words[start + len(part) :]])
+    return _said([*words[:start], *part, *words[start + len(part) :]], gaps)
 
 
 @_each
 def dropped_words(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
     """A third of the words are missing."""
-    words = sentence.split()
+    words, gaps = _words(sentence)
     gone = set(random.sample(range(len(words)), len(words) // 3))
-    return " ".join(word for n, word in enumerate(words) if n not in gone) if gone else None
+    left = [n for n in range(len(words)) if n not in gone]
+    return _said([words[n] for n in left], [gaps[n] for n in left]) if gone else None
 
 
 @_each
 def repeated_words(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
     """Words are stammered, or a phrase is said over again."""
-    words = sentence.split()
+    words, gaps = _words(sentence)
     if len(words) < 4:
         return None
     start, size = random.randrange(len(words) - 2), random.randint(1, 3)
-    phrase = words[start : start + size]
-    return " ".join([*words[:start], *phrase * random.randint(2, 3), *words[start + size :]])
+    stop, more = min(start + size, len(words)), random.randint(2, 3) - 1
+    again = [" ", *gaps[start + 1 : stop]]
+    return _said([*words[:stop], *words[start:stop] * more, *words[stop:]], [*gaps[:stop], *again * more, *gaps[stop:]])
+
+
+def _words(sentence: str) -> tuple[list[str], list[str]]:
+    """The words of a sentence, and the blanks before each."""
+    pieces = re.split(r"(\s+)", sentence.strip())
+    return pieces[::2], ["", *pieces[1::2]]
+
+
+def _said(words: Sequence[str], gaps: Sequence[str]) -> str:
+    """Words, each after the blanks before it; none before the first."""
+    return "".join(piece for pair in zip(gaps, words, strict=True) for piece in pair).lstrip()
 
 
 def _both_ways(pairs: str) -> dict[str, str]:
@@ -200,7 +216,8 @@ OPPOSITES = _both_ways(
     summer/winter up/down near/far love/hate early/late
     """
 )
-_VERB = re.compile(r"\b(was|were|is|are|had|has|could|would|did|will|can|should)\b(?! not\b)(?!n't)")
+_VERB = re.compile(r"\b(was|were|is|are|had|has|could|would|did|will|can|should)\b(?!\s+not\b)(?!['’]t\b)")
+_DENIED = re.compile(r"\b(\w+)\s+not\b")
 
 
 @_each
@@ -209,8 +226,9 @@ def contradiction(sentence: str, random: Random, corpus: Corpus, story: Story) -
     turned = re.sub(r"[A-Za-z]+", lambda found: OPPOSITES.get(found[0], found[0]), sentence)
     if turned != sentence and random.random() < 0.6:
         return turned
-    denied = re.sub(r"\b(\w+) not\b", r"\1", sentence, count=1) if " not " in sentence else None
-    return denied or (_VERB.sub(r"\1 not", sentence, count=1) if _VERB.search(sentence) else None)
+    if _DENIED.search(sentence):
+        return _DENIED.sub(r"\1", sentence, count=1)
+    return _VERB.sub(r"\1 not", sentence, count=1) if _VERB.search(sentence) else None
 
 
 PEOPLE = _both_ways(
@@ -229,9 +247,9 @@ def plain(sentences: Sentences, random: Random, corpus: Corpus, story: Story) ->
     """Only the bare beginning of each sentence is left."""
     bare = []
     for sentence in sentences:
-        first = re.split(r"[,;:—–]| (?:and|but|because|while|as|when|which|that|who) ", sentence)[0].split()
-        kept = first if len(first) > 2 else sentence.split()
-        bare.append(" ".join(kept[:9]).rstrip(",.;:!?\"'”") + ".")
+        first = re.split(r"[,;:—–]|\s(?:and|but|because|while|as|when|which|that|who)\s", sentence)[0].strip()
+        words, gaps = _words(first if len(first.split()) > 2 else sentence)
+        bare.append(_said(words[:9], gaps[:9]).rstrip(",.;:!?\"'”") + ".")
     return bare if sum(map(len, bare)) < 0.75 * sum(map(len, sentences)) else None
 
 

@@ -23,7 +23,7 @@ FEWEST = 3
 MOST_TEXTS = 26
 """Texts beside one story that a teacher scored."""
 LONGEST_SENTENCE = 60
-"""Words; what is longer is no sentence but a list or a table."""
+"""Words; what is longer at a text's end is no sentence but a list, a table or babble."""
 
 _TOKEN = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 _ENDED = re.compile(r"""[.!?…]["'”’)*]*$""")
@@ -158,10 +158,28 @@ def stories_of(sources: Sequence[TextFile]) -> Stories:
 
 
 def story_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The sentences of the story in a text, which may have more than that, and the gap before each."""
+    """The sentences of the story in a text, which may have more before and after it, and the gap before each.
+
+    Between the first and the last nothing is left out: what is no sentence by itself (a word, a line that does not
+    end) stays with the sentence before it, or that after it where it comes first, with the text's own gap between.
+    """
     found = sentences(_TURN.split(lines_of(text), maxsplit=1)[0])
-    kept = [place for place, part in enumerate(found.parts) if _told(part, place)]
-    return tuple(found.parts[place] for place in kept), tuple(found.gaps[place] for place in kept)
+    whole = [len(part.split()) > 1 and _ends(part) for part in found.parts]
+    first = next((n for n, part in enumerate(found.parts) if whole[n] and not _replies(part, n)), len(whole))
+    begun = first
+    while begun and _exclaims(found.parts[begun - 1]) and not _replies(found.parts[begun - 1], begun - 1):
+        begun -= 1
+    last = max((n for n, part in enumerate(found.parts) if _ends(part) and _fits(part)), default=-1)
+    parts: list[str] = []
+    gaps: list[str] = []
+    for place in range(begun, last + 1):
+        part, gap = found.parts[place], found.gaps[place]
+        if parts and (place <= first or (not whole[place] and _fits(parts[-1]))):
+            parts[-1] += gap + part
+        else:
+            parts.append(part)
+            gaps.append(gap)
+    return tuple(parts), tuple(gaps)
 
 
 def beside_of(row: Row) -> Beside:
@@ -191,15 +209,28 @@ def written(words: Sequence[str]) -> str:
     return re.sub(r"([(\[“$])\s+", r"\1", text)
 
 
-def tokens_of(sentence: str) -> list[str]:
-    """The words and marks of a sentence."""
-    return _TOKEN.findall(sentence)
+def token_spans(sentence: str) -> list[tuple[int, int]]:
+    """Where the words and marks of a sentence begin and end."""
+    return [found.span() for found in _TOKEN.finditer(sentence)]
 
 
-def _told(text: str, place: int) -> bool:
-    """Whether it is a sentence of the story: no heading, list or table, and no word to whoever asked for it."""
-    whole = 2 <= len(text.split()) <= LONGEST_SENTENCE and _ENDED.search(text) is not None
-    return whole and not (place < 2 and _REPLY.match(text))
+def _ends(part: str) -> bool:
+    """Whether it has a sentence's end, as no heading and no line of a list or a table has."""
+    return _ENDED.search(part) is not None
+
+
+def _exclaims(part: str) -> bool:
+    """Whether it is one word, said as a sentence: no number of a heading or a list."""
+    return len(part.split()) == 1 and _ends(part) and any(map(str.isalpha, part))
+
+
+def _fits(part: str) -> bool:
+    return len(part.split()) <= LONGEST_SENTENCE
+
+
+def _replies(part: str, place: int) -> bool:
+    """Whether it is said to whoever asked for a story, at the text's beginning."""
+    return place < 2 and _REPLY.match(part) is not None
 
 
 def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:

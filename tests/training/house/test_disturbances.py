@@ -123,3 +123,37 @@ def test_styles_change_the_setting_and_no_word() -> None:
         markers = re.findall(r"\[[A-Z]+\]", first)
         assert len(markers) == 4 and markers[0] == markers[3]
         assert second == f"we saw {markers[0]} . {markers[0]} left ." and third == f"so {markers[0]} left ."
+
+
+def test_words_change_and_the_lines_of_a_sentence_stay() -> None:
+    sentence = 'She said —\n\n"Never mind the little garden behind them."\nAnd they waited there quietly.'
+    story = Story(0, "p", (sentence,), ("",))
+    for name in ("misplaced", "shuffled words", "people"):
+        told = {(DISTURBANCES[name].step([sentence], Random(seed), CORPUS, story) or [""])[0] for seed in range(20)}
+        assert {re.sub(r"\S+", "", one) for one in told} == {re.sub(r"\S+", "", sentence)}
+    shorter = []
+    for seed in range(20):
+        [misplaced] = DISTURBANCES["misplaced"].step([sentence], Random(seed), CORPUS, story) or []
+        assert re.sub(r"\w+", "", misplaced) == re.sub(r"\w+", "", sentence)
+        [again] = DISTURBANCES["repeated words"].step([sentence], Random(seed), CORPUS, story) or []
+        assert again.count("\n") >= sentence.count("\n") and len(again.split()) > len(sentence.split())
+        [fewer] = DISTURBANCES["dropped words"].step([sentence], Random(seed), CORPUS, story) or []
+        shorter.append(fewer)
+        assert len(fewer.split()) == len(sentence.split()) - len(sentence.split()) // 3
+    assert any("\n" in fewer for fewer in shorter)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "denied"),
+    [
+        ("I can't say it was so.", "I can't say it was not so."),
+        ("I cannot say it is so.", "I cannot say it is not so."),
+        ("We can’t go.", None),
+        ("It was\nnot so.", "It was so."),
+        ("It wasn't so.", None),
+        ("It was so.", "It was not so."),
+    ],
+)
+def test_what_is_denied_in_short_is_not_denied_again(sentence: str, denied: str | None) -> None:
+    story = Story(0, "p", (sentence,), ("",))
+    assert DISTURBANCES["contradiction"].step([sentence], Random(0), CORPUS, story) == (denied and [denied])

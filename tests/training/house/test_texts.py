@@ -9,7 +9,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.recipe import HouseRecipe, TextFile, read_house_recipe
-from adjudge.training.house.texts import Corpus, Story, stories_of, story_of
+from adjudge.training.house.texts import Corpus, Story, joined, stories_of, story_of
 from tests.training.house.stories import own_stories
 
 TEXT = "The bus was late. Ana waited in the rain. At last it came."
@@ -166,3 +166,39 @@ def test_the_signs_for_a_new_line_of_public_files_are_no_part_of_a_story() -> No
         "He sat.",
         "Then it ended.",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("It rained. Silence. She ran. Gone.", ("It rained. Silence.", "She ran. Gone.")),
+        ("It rained.\n\nNo.\n\nShe ran.", ("It rained.\n\nNo.", "She ran.")),
+        ("Boom! It rained.\nChapter two\n***\nShe ran.", ("Boom! It rained.\nChapter two\n***", "She ran.")),
+        ("The Bus\n1. The start\n\nIt rained. She ran.\nIngredients\n- salt", ("It rained.", "She ran.")),
+        ("Sure! Here is a story.\nIt rained. She ran", ("It rained.",)),
+        ("It rained. Here is a story of hers. She ran.", ("It rained.", "Here is a story of hers.", "She ran.")),
+    ],
+)
+def test_a_fragment_stays_with_the_sentence_before_it_or_the_first_one(text: str, parts: tuple[str, ...]) -> None:
+    assert story_of(text)[0] == parts
+
+
+def test_a_long_sentence_stays_where_it_stands_but_not_at_the_end() -> None:
+    long = "It went " + "on " * 70 + "so."
+    assert story_of(f"It rained. {long} Then lines\nwithout end\nShe ran. {long}")[0] == (
+        "It rained.",
+        long,
+        "Then lines\nwithout end",
+        "She ran.",
+    )
+
+
+def test_no_story_has_a_hole() -> None:
+    random, pieces = Random(0), ("Boom!", "It rained.", "She ran", "No", "***", "- salt", "so " * 70 + "on.", "1.")
+    kept = 0
+    for _ in range(500):
+        text = "".join(random.choice(pieces) + random.choice((" ", "\n", "\n\n")) for _ in range(12))
+        parts, gaps = story_of(text)
+        assert joined(parts, gaps) in text
+        kept += len(parts) > 3
+    assert kept > 200
