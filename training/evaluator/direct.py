@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from adjudge.engine.head import FINAL_NORMS
 from adjudge.engine.sources import OpenModel
 from adjudge.training.evaluator.fitting import Batch, Task, fit, room
-from adjudge.training.evaluator.packing import Pack, packed, padded, shares
+from adjudge.training.evaluator.packing import Pack, packed, padded, shares, stacked
 from adjudge.training.evaluator.questions import (
     NUMBERS,
     Rated,
@@ -111,15 +111,25 @@ class SlotTask(Task[Example]):
                     self.shortened += shortened
         self.train, self.held_out = ([_example(slots, together) for slots in side.values()] for side in sides)
 
-    def begin(self, model: Any, device: torch.device) -> None:
+    def begin(self, model: Any, device: torch.device, at_once: int) -> None:
         """What is anchored among the rows to train on is to be answered as this model does."""
         if any(slot.anchored for example in self.train for slot in example.slots):
             model.to(device).eval()
             with Progress(
                 console=Console(stderr=True), transient=True, disable=not processes().is_main_process
             ) as progress:
-                rows = progress.track(self.train, description="what is to be answered as before")
-                self.train = [self._as_begun(model, device, example) for example in rows]
+                about = progress.add_task("what is to be answered as before", total=len(self.train))
+                train = list(self.train)
+                asked = [n for n, example in enumerate(train) if any(slot.anchored for slot in example.slots)]
+                asked.sort(key=lambda n: self.length(train[n]))
+                for start in range(0, len(asked), at_once):
+                    places = asked[start : start + at_once]
+                    for place, example in zip(
+                        places, self._as_begun(model, device, [train[n] for n in places]), strict=True
+                    ):
+                        train[place] = example
+                    progress.update(about, completed=len(train) * (start + len(places)) // len(asked))
+                self.train = train
             model.train()
 
     def length(self, example: Example) -> int:
@@ -135,7 +145,10 @@ class SlotTask(Task[Example]):
         """
         packs = [pack for example in examples for pack in example.packs]
         slots = [slot for example in examples for slot in example.slots]
-        ends = [(row, end) for row, pack in enumerate(packs) for end in pack.ends]
+        rows, starts = packs, [(row, 0) for row in range(len(packs))]
+        if any(pack.branches for pack in packs):  # who sees whom is said anyway
+            rows, starts = stacked(packs)
+        ends = [(row, start + end) for pack, (row, start) in zip(packs, starts, strict=True) for end in pack.ends]
         kept = sorted({end for _, end in ends})
         widest = max(len(ids) for slot in slots for ids in slot.labels)
         labels = [[[*ids, *[-1] * (widest - len(ids))] for ids in slot.labels] for slot in slots]
@@ -149,7 +162,7 @@ class SlotTask(Task[Example]):
             portions += [1 / (len(found) * len(examples)) for _ in found]
             first += len(example.slots)
         return {
-            **padded(packs, self.pad),
+            **padded(rows, self.pad),
             "logits_to_keep": torch.tensor(kept),
             "rows": torch.tensor([row for row, _ in ends]),
             "places": torch.tensor([kept.index(end) for _, end in ends]),
@@ -159,7 +172,7 @@ class SlotTask(Task[Example]):
             "counts": torch.tensor([len(example.slots) for example in examples]),
             "compared": torch.tensor(compared, dtype=torch.int64).view(-1, 2),
             "portions": torch.tensor(portions),
-            "sentences": torch.tensor(_sentences(examples), dtype=torch.int64).view(-1, 3),
+            "sentences": torch.tensor(_sentences(examples, starts), dtype=torch.int64).view(-1, 3),
         }
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
@@ -222,21 +235,23 @@ class SlotTask(Task[Example]):
         decoder = self.model.get_decoder()
         norm = next(norm for name in FINAL_NORMS if (norm := getattr(decoder, name, None)) is not None)
         weight_VD = self.model.get_output_embeddings().weight
-        odds_T: torch.Tensor = norm(hidden_TD) @ (weight_VD[labels_K[-1]] - weight_VD[labels_K[0]])
+        worst_D, best_D = weight_VD[labels_K[:: len(labels_K) - 1]]  # one look-up, for which no CPU waits
+        odds_T: torch.Tensor = norm(hidden_TD) @ (best_D - worst_D)
         return odds_T.float()
 
-    def _as_begun(self, model: Any, device: torch.device, example: Example) -> Example:
-        """An example with the model's answers in the place of people's where it is anchored."""
-        if not any(slot.anchored for slot in example.slots):
-            return example
-        batch = {name: part.to(device) for name, part in self.batch([example]).items()}
+    def _as_begun(self, model: Any, device: torch.device, examples: Sequence[Example]) -> list[Example]:
+        """Examples with the model's answers in the place of people's where they are anchored."""
+        batch = {name: part.to(device) for name, part in self.batch(examples).items()}
         with torch.no_grad():
-            [answers] = self.answers(model, batch)
+            answers = self.answers(model, batch)
         slots = [
-            msgspec.structs.replace(slot, target=answer.probabilities) if slot.anchored else slot
-            for slot, answer in zip(example.slots, answers, strict=True)
+            tuple(
+                msgspec.structs.replace(slot, target=answer.probabilities) if slot.anchored else slot
+                for slot, answer in zip(example.slots, row, strict=True)
+            )
+            for example, row in zip(examples, answers, strict=True)
         ]
-        return msgspec.structs.replace(example, slots=tuple(slots))
+        return [msgspec.structs.replace(example, slots=own) for example, own in zip(examples, slots, strict=True)]
 
     def _missed(self, answers: Sequence[Answer], slots: Sequence[Slot]) -> float:
         """The loss of one example."""
@@ -271,15 +286,18 @@ def _example(slots: Sequence[Slot], together: bool) -> Example:
     return Example(tuple(slots), tuple(packs))
 
 
-def _sentences(examples: Sequence[Example]) -> list[tuple[int, int, bool]]:
-    """Of sentences whose place is known: the row, the last token, and whether it is in its place; each once."""
+def _sentences(examples: Sequence[Example], starts: Sequence[tuple[int, int]]) -> list[tuple[int, int, bool]]:
+    """Of sentences whose place is known: the row, the last token, and whether it is in its place; each once.
+
+    `starts` are each pack's row and first place there.
+    """
     found: dict[tuple[int, int], bool] = {}
     slots = (slot for example in examples for slot in example.slots)
     packs = (pack for example in examples for pack in example.packs)
-    ends = ((row, pack, end) for row, pack in enumerate(packs) for end in pack.ends)
-    for slot, (row, pack, end) in zip(slots, ends, strict=True):
+    ends = ((row, start, pack, end) for pack, (row, start) in zip(packs, starts, strict=True) for end in pack.ends)
+    for slot, (row, start, pack, end) in zip(slots, ends, strict=True):
         way = pack.way(end) if slot.sentences else []
-        found |= {(row, way[token]): kept for token, kept in slot.sentences}
+        found |= {(row, start + way[token]): kept for token, kept in slot.sentences}
     return [(row, place, kept) for (row, place), kept in found.items()]
 
 

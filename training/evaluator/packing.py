@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,31 +41,81 @@ class Pack(msgspec.Struct, frozen=True):
     @property
     def seen(self) -> NDArray[np.bool_]:
         """Which tokens each one sees, [L, L]."""
-        seen_LL = np.eye(len(self.tokens), dtype=bool)
-        for place, parent in enumerate(self.parents):
-            if parent >= 0:
-                seen_LL[place] |= seen_LL[parent]
+        size = len(self.tokens)
+        seen_LL, parents_L = np.zeros((size, size), dtype=bool), np.array(self.parents)
+        starts = np.flatnonzero(
+            parents_L != np.arange(-1, size - 1)
+        ).tolist()  # of what goes on from no token before it
+        for start, stop in itertools.pairwise([0, *starts, size]):
+            if (parent := parents_L[start] if start < stop else -1) >= 0:
+                seen_LL[start:stop] = seen_LL[parent]
+            seen_LL[start:stop, start:stop] = np.tri(stop - start, dtype=bool)
         return seen_LL
 
 
 def packed(prompts: Sequence[Tokens]) -> Pack:
     """The trie of prompts, each of at least one token."""
-    places: dict[tuple[int, int], int] = {}
+    known: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    """Of each prompt so far its tokens and their places."""
     tokens: list[int] = []
     parents: list[int] = []
     depths: list[int] = []
-    ends = []
     for prompt in prompts:
-        place = -1
-        for depth, token in enumerate(prompt):
-            parent = place
-            place = places.setdefault((parent, token), len(tokens))
-            if place == len(tokens):
-                tokens.append(token)
-                parents.append(parent)
-                depths.append(depth)
-        ends.append(place)
-    return Pack(tuple(tokens), tuple(parents), tuple(depths), tuple(ends))
+        own = np.array(prompt)
+        shared, like = max(((_alike(own, other), n) for n, (other, _) in enumerate(known)), default=(0, 0))
+        way = known[like][1][:shared] if shared else np.empty(0, dtype=np.int64)
+        places = np.arange(len(tokens), len(tokens) + len(own) - shared)
+        known.append((own, np.concatenate([way, places])))
+        if len(places):
+            parents += [int(way[-1]) if shared else -1, *places[:-1].tolist()]
+        depths += range(shared, len(own))
+        tokens += prompt[shared:]
+    return Pack(tuple(tokens), tuple(parents), tuple(depths), tuple(int(places[-1]) for _, places in known))
+
+
+def stacked(packs: Sequence[Pack]) -> tuple[list[Pack], list[tuple[int, int]]]:
+    """Packs put side by side in fewer rows, none longer than the longest of them, and each one's row and first place.
+
+    Where nobody looks at another pack, padding is all that this takes away.
+    """
+    longest = max(len(pack.tokens) for pack in packs)
+    rows: list[list[int]] = []
+    sizes: list[int] = []
+    places: dict[int, tuple[int, int]] = {}
+    for number in sorted(range(len(packs)), key=lambda n: -len(packs[n].tokens)):
+        size = len(packs[number].tokens)
+        row = next((row for row, taken in enumerate(sizes) if taken + size <= longest), len(rows))
+        if row == len(rows):
+            rows.append([])
+            sizes.append(0)
+        places[number] = row, sizes[row]
+        rows[row].append(number)
+        sizes[row] += size
+    return [_joined([packs[n] for n in row]) for row in rows], [places[n] for n in range(len(packs))]
+
+
+def _joined(packs: Sequence[Pack]) -> Pack:
+    """Packs one after the other in one, as tries that share nothing."""
+    if len(packs) == 1:
+        return packs[0]
+    starts = list(itertools.accumulate((len(pack.tokens) for pack in packs), initial=0))
+    return Pack(
+        tuple(token for pack in packs for token in pack.tokens),
+        tuple(
+            parent + start if parent >= 0 else -1
+            for pack, start in zip(packs, starts, strict=False)
+            for parent in pack.parents
+        ),
+        tuple(depth for pack in packs for depth in pack.depths),
+        tuple(end + start for pack, start in zip(packs, starts, strict=False) for end in pack.ends),
+    )
+
+
+def _alike(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """How many tokens two prompts have in common from the first on."""
+    size = min(len(one), len(other))
+    apart = one[:size] != other[:size]
+    return int(apart.argmax()) if apart.any() else size
 
 
 def shares(model: Any) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.errors import AdjudgeError
@@ -15,6 +14,7 @@ from adjudge.engine.labels import LabelSet
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.tokenizer import Tokenizer, Tokens
 from adjudge.rewards.asking import Question
+from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.kinds import kind_of, prepare
 from adjudge.rewards.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
@@ -87,12 +87,13 @@ class WordingEngine(AbsentEngine):
         if not (rated.places and text):
             return ()
         table = self._byte_table()
-        starts, data = table.starts.numpy(), table.data.numpy()
-        pieces = [data[starts[token] : starts[token + 1]].tobytes() for token in tokens]
-        begun = b"".join(pieces).rfind(text.encode("utf-8", "surrogatepass"))
-        reached = list(accumulate(map(len, pieces)))
+        starts, data, own = table.starts.numpy(), table.data.numpy(), np.array(tokens)
+        lengths = starts[own + 1] - starts[own]
+        reached = np.cumsum(lengths)
+        spelt = data[np.arange(reached[-1]) + np.repeat(starts[own] - reached + lengths, lengths)].tobytes()
+        begun = spelt.rfind(text.encode("utf-8", "surrogatepass"))
         sizes = [(len(text[:end].encode("utf-8", "surrogatepass")), kept) for end, kept in rated.places]
-        return tuple((bisect_left(reached, begun + size), kept) for size, kept in sizes) if begun >= 0 else ()
+        return tuple((int(np.searchsorted(reached, begun + size)), kept) for size, kept in sizes) if begun >= 0 else ()
 
 
 def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]:
@@ -150,10 +151,21 @@ def check_varied(rated: Sequence[Rated]) -> None:
 
 
 def slots_of(rated: Sequence[Rated], asked: Asked, engine: WordingEngine) -> Iterator[tuple[list[Slot], bool]]:
-    """The answer slots of each row that have a score, and whether its texts had to be shortened."""
-    judge = _judge(asked, engine)
-    name = "pairwise" if isinstance(judge, PairwiseJudge) else "pointwise"
+    """The answer slots of each row that have a score, and whether its texts had to be shortened.
+
+    Nothing else is asked about a row: most of the time would go into questions that nobody has answered.
+    """
+    whole = _judge(asked, engine)
+    name = "pairwise" if isinstance(whole, PairwiseJudge) else "pointwise"
+    judges: dict[tuple[Aspect, ...], PairwiseJudge | PointwiseJudge] = {}
     for number, one in enumerate(rated, 1):
+        scored_on = {aspect for aspect, _ in one.targets}
+        aspects = tuple(aspect for aspect in whole.aspects if aspect.name in scored_on)
+        if aspects not in judges:
+            judges[aspects] = _judge(
+                msgspec.structs.replace(asked, options={**asked.options, "aspects": aspects}), engine
+            )
+        judge = judges[aspects]
         subject = kind_of(name).subject(one.row, number, asked.options)
         questions, shortened = judge.ask(subject)
         scored = [

@@ -134,7 +134,7 @@ def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(
     task = SlotTask(recipe, opened, recipe.optimiser, [(recipe.judge, rated, rated[:3])])
     people = [slot.target for example in task.train for slot in example.slots]
     model = attach(opened.model, read_adapter(first.folder.policy)).train()
-    task.begin(model, torch.device("cpu"))
+    task.begin(model, torch.device("cpu"), 3)
     assert model.training
     slots = [slot for example in task.train for slot in example.slots]
     engine = Engine("dummy:tiny-llama", adapter=first.folder.policy, kv_cache_gb=0.05)
@@ -221,6 +221,33 @@ def test_where_sentences_stand_counts_as_much_as_the_recipe_says(tmp_path: Path)
     for slot in (slot for example in task.train for slot in example.slots):
         for (end, in_place), (token, kept) in zip(places, slot.sentences, strict=False):
             assert opened.tokenizer.decode(slot.tokens[: token + 1]).endswith(text[:end]) and kept == in_place
+
+
+def test_examples_that_go_through_the_model_together_are_learnt_as_each_by_itself(tmp_path: Path) -> None:
+    rows = [
+        {
+            **row,
+            "response": f"It rained {n * ' so'}. Ann ran.",
+            "places": [[10, True], [20 + 3 * n, False]],
+            "together": n // 2,
+        }
+        for n, row in enumerate(STORIES)
+    ]
+    recipe = direct_recipe(tmp_path)
+    rated = rated_rows([Row("x", row) for row in rows], recipe.judge, recipe.scores)
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    how = msgspec.structs.replace(recipe.optimiser, gap=1.0)
+    for places in (0.0, 0.7):
+        task = SlotTask(recipe, opened, msgspec.structs.replace(how, places=places), [(recipe.judge, rated, rated)])
+        batch = task.batch(task.train)
+        with torch.no_grad():
+            together = float(task.loss(opened.model, batch))
+            alone = [float(task.loss(opened.model, task.batch([example]))) for example in task.train]
+            answers = task.answers(opened.model, batch)
+            by_itself = [task.answers(opened.model, task.batch([example]))[0] for example in task.train]
+        assert len(alone) > 3 and together == pytest.approx(fmean(alone), abs=1e-4)
+        for one, other in zip(answers, by_itself, strict=True):
+            assert [answer.score for answer in one] == pytest.approx([answer.score for answer in other], abs=1e-4)
 
 
 def test_an_adapter_is_trained_in_float32_whether_new_gone_on_from_or_resumed(tmp_path: Path) -> None:
