@@ -20,6 +20,9 @@ from adjudge.engine.errors import PromptError
 MAX_ALTERNATIVES = 20
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 """Stop strings are looked for after every token, between the steps of everybody's texts."""
+ROUNDING = 1e-12
+"""What `top_p` and `min_p` leave to the order of a sum: at a boundary of equal tokens it would decide, on a GPU by the
+size of the batch."""
 FORMS = ("json_schema", "choices", "regex")
 MAX_FORM_LENGTH = 1_000_000
 """Characters of a schema, of choices or of a regular expression."""
@@ -147,7 +150,7 @@ def choose(logits_V: torch.Tensor, wish: Wish) -> int:
     if sampling.top_p < 1:
         probs = _nucleus(probs, sampling.top_p)
     if sampling.min_p > 0:
-        probs[probs < sampling.min_p * probs.max()] = 0
+        probs[probs < sampling.min_p * probs.max() * (1 - ROUNDING)] = 0
     reached = probs.cumsum(0)
     token = int(torch.searchsorted(reached, draw * reached[-1], right=True))
     return min(token, int(probs.nonzero()[-1]))  # a draw next to 1 may round to the whole
@@ -161,7 +164,7 @@ def _nucleus(probs_V: torch.Tensor, top_p: float) -> torch.Tensor:
     # putting them in order, which for a whole vocabulary takes longer than all the rest.
     places = (probs_V >= (1 - top_p) / (2 * len(probs_V))).nonzero().squeeze(1)
     ordered, order = probs_V[places].sort(descending=True, stable=True)
-    kept = places[order[ordered.cumsum(0) - ordered < top_p]]
+    kept = places[order[ordered.cumsum(0) - ordered < top_p * (1 - ROUNDING)]]
     return torch.zeros_like(probs_V).index_copy_(0, kept, probs_V[kept])
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from adjudge.engine.sampling import Wish, choose
+from adjudge.engine.sampling import ROUNDING, Wish, choose
 
 
 def log_sums(logits_RV: torch.Tensor) -> torch.Tensor:
@@ -72,9 +72,9 @@ def choose_together(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> torc
     probs = torch.softmax(logits, -1)
     if len(some := rows_where([one.top_p < 1 for one in asked])):
         ordered, order = probs[some].sort(descending=True, stable=True)
-        inside = ordered.cumsum(-1) - ordered < column([one.top_p for one in asked])[some]
+        inside = ordered.cumsum(-1) - ordered < column([one.top_p * (1 - ROUNDING) for one in asked])[some]
         probs[some] = torch.zeros_like(ordered).scatter_(1, order, ordered * inside)
-    least = column([one.min_p for one in asked]) * probs.amax(-1, keepdim=True)
+    least = column([one.min_p * (1 - ROUNDING) for one in asked]) * probs.amax(-1, keepdim=True)
     probs.masked_fill_(probs < least, 0)
     reached = probs.cumsum(-1)
     drawn = column([wish.draw for wish in wishes.values()]) * reached[:, -1:]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine.sampling import Sampling, Wish, choose, uniform
+from adjudge.engine.sampling import ROUNDING, Sampling, Wish, choose, uniform
 from adjudge.engine.sampling_on_device import choose_each, choose_together, log_sums
 
 
@@ -46,11 +46,20 @@ def test_top_p_keeps_what_putting_the_whole_vocabulary_in_order_keeps(spread: fl
     probs = torch.softmax(logits.double(), 0)
     ordered, places = probs.sort(descending=True, stable=True)
     kept = torch.zeros(3000, dtype=torch.bool)
-    kept[places[ordered.cumsum(0) - ordered < top_p]] = True
+    kept[places[ordered.cumsum(0) - ordered < top_p * (1 - ROUNDING)]] = True
     reached = (probs * kept).cumsum(0)
     for draw in torch.linspace(0, 0.9999, 200).tolist():
         expected = int(torch.searchsorted(reached, draw * reached[-1], right=True))
         assert choose(logits, Wish(Sampling(top_p=top_p), (), draw)) == expected
+
+
+@pytest.mark.parametrize("allowed", [50, 300])
+def test_at_a_boundary_of_equal_tokens_the_order_of_a_sum_decides_nothing(allowed: int) -> None:
+    for top_p in (0.6, 0.7, 0.9):
+        logits = torch.zeros(allowed)
+        last = choose(logits, Wish(Sampling(top_p=top_p), (), 1 - 1e-12))
+        assert last == round(top_p * allowed) - 1
+        assert choose_together(logits[None], {0: Wish(Sampling(top_p=top_p), (), 1 - 1e-12)}).tolist() == [last]
 
 
 def test_a_draw_next_to_one_takes_no_token_that_is_out() -> None:

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from adjudge.engine import head, runner
 from adjudge.engine.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.invariance import invariant_means
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
@@ -137,6 +137,20 @@ def test_means_and_logits_are_told_not_to_heed_the_batch(monkeypatch: pytest.Mon
         assert bool(means) == asked and told.pop() == asked
 
 
+def test_a_model_that_mixes_the_tokens_of_neighbours_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = runner.Runner._decode
+    for leak in (lambda hidden: hidden.roll(3, 0), lambda hidden: hidden.roll(-3, 0)):
+
+        def mixing(it: runner.Runner, *step: Any, leak: Any = leak) -> torch.Tensor:
+            hidden = decode(it, *step)
+            return hidden + 0.1 * leak(hidden)
+
+        monkeypatch.setattr(runner.Runner, "_decode", mixing)
+        monkeypatch.setattr(runner.Runner, "_find_head", lambda it, output: None)
+        with pytest.raises(ModelUnsupported, match="mixes tokens of neighbouring sequences"):
+            Engine("dummy:tiny-llama")
+
+
 def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AdjudgeError, match="batch_invariant and torch_compile do not go together"):
         Engine("dummy:tiny-llama", batch_invariant=True, torch_compile=True)
@@ -146,8 +160,8 @@ def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch
         invariant_means(torch.device("meta"))
     probe = runner.Runner._probe
 
-    def careless(it: runner.Runner, *lengths: int) -> torch.Tensor:
-        return probe(it, *lengths) * (1 + 1e-6 * len(lengths))
+    def careless(it: runner.Runner, *lengths: int, **how: int) -> torch.Tensor:
+        return probe(it, *lengths, **how) * (1 + 1e-6 * sum(map(bool, lengths)))
 
     monkeypatch.setattr(runner.Runner, "_probe", careless)
     with pytest.raises(AdjudgeError, match="has layers whose numbers depend on the batch: leave batch_invariant out"):

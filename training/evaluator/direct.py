@@ -236,8 +236,8 @@ class SlotTask(Task[Example]):
         norm = next(norm for name in FINAL_NORMS if (norm := getattr(decoder, name, None)) is not None)
         weight_VD = self.model.get_output_embeddings().weight
         worst_D, best_D = weight_VD[labels_K[:: len(labels_K) - 1]]  # one look-up, for which no CPU waits
-        odds_T: torch.Tensor = norm(hidden_TD) @ (best_D - worst_D)
-        return odds_T.float()
+        odds_T: torch.Tensor = norm(hidden_TD).float() @ (best_D - worst_D).float()
+        return odds_T
 
     def _as_begun(self, model: Any, device: torch.device, examples: Sequence[Example]) -> list[Example]:
         """Examples with the model's answers in the place of people's where they are anchored."""
