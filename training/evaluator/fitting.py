@@ -207,12 +207,13 @@ def _adapted(recipe: JudgeRecipe, task: Task[Any], start: Adapter | None) -> Any
 @contextlib.contextmanager
 def _unplanned_attention() -> Iterator[None]:
     """Within the block attention on a GPU is not cuDNN's, which is planned anew for every length that a batch has."""
-    enabled = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    kernels: Any = torch.backends.cuda
+    enabled = kernels.cudnn_sdp_enabled()
+    kernels.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(enabled)
+        kernels.enable_cudnn_sdp(enabled)
 
 
 def _uncast(model: Any) -> None:

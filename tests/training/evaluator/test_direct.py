@@ -22,6 +22,7 @@ from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.wire import Row, item_of, pair_of
+from adjudge.training.evaluator import fitting
 from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe
@@ -264,6 +265,16 @@ def test_an_adapter_is_trained_in_float32_whether_new_gone_on_from_or_resumed(tm
         train_direct(on, callbacks=[Look(), KillAfter(4)])
     train_direct(on, resume=True, callbacks=[Look()])
     assert seen and all(one == {torch.float32} for one in seen)
+
+
+def test_inputs_left_in_bfloat16_change_no_bit_of_an_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half, runs, left = {"dtype": "bfloat16", "lora": {"rank": Lora().rank}}, [], []
+    kept = fitting._uncast
+    for name, uncast in (("left", lambda model: left.append(kept(model))), ("cast", lambda model: None)):
+        monkeypatch.setattr(fitting, "_uncast", uncast)
+        runs.append(train_direct(direct_recipe(tmp_path / name, policy=half)).folder.policy)
+    one, other = (folder / "adapter_model.safetensors" for folder in runs)
+    assert left and one.read_bytes() == other.read_bytes()
 
 
 def recipe_on(folder: Path, adapter: Path, rows: Sequence[Mapping[str, Any]] = STORIES) -> DirectRecipe:
