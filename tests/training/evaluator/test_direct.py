@@ -269,10 +269,16 @@ def test_an_adapter_is_trained_in_float32_whether_new_gone_on_from_or_resumed(tm
 
 def test_inputs_left_in_bfloat16_change_no_bit_of_an_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half, runs, left = {"dtype": "bfloat16", "lora": {"rank": Lora().rank}}, [], []
+    text = "It rained. Ann ran."
+    rows = [{**row, "response": text, "places": [[10, True], [len(text), n % 2 > 0]]} for n, row in enumerate(STORIES)]
     kept = fitting._uncast
     for name, uncast in (("left", lambda model: left.append(kept(model))), ("cast", lambda model: None)):
         monkeypatch.setattr(fitting, "_uncast", uncast)
-        runs.append(train_direct(direct_recipe(tmp_path / name, policy=half)).folder.policy)
+        runs.append(
+            train_direct(
+                direct_recipe(tmp_path / name, rows, policy=half, optimiser={"places": 0.5, "steps": 3})
+            ).folder.policy
+        )
     one, other = (folder / "adapter_model.safetensors" for folder in runs)
     assert left and one.read_bytes() == other.read_bytes()
 
