@@ -347,7 +347,7 @@ class Runner:
     def _check_isolation(self) -> bool:
         """A sequence must not see its neighbours in the batch; whether it is bit-equal without them.
 
-        Among as many rows it meets the same kernels, so that what a deep model makes of their rounding is no difference.
+        Among as many rows it meets the same kernels: what a deep model makes of their rounding is no difference then.
         Raises AdjudgeError where that was asked for and is not so.
         """
         packed = self._probe(12, 20, 30, 5)
