@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-from adjudge.engine.errors import PromptError
+from adjudge.engine.errors import AdjudgeError, PromptError
 
 Cut = Literal["middle", "head", "tail", "never"]
 """What goes when an untrusted text is too long: its middle, its head or its tail; "never" refuses instead."""
+
+
+def checked_cut(cut: Cut) -> Cut:
+    """The same; raises AdjudgeError for what is none."""
+    if cut not in get_args(Cut):
+        raise AdjudgeError(f'cut is "{cut}": choose {", ".join(get_args(Cut))}')
+    return cut
+
 
 _MARK = re.compile("\ue000(\\d+)\ue001")
 

@@ -10,6 +10,8 @@ import msgspec
 
 Reason = Literal["unparsable", "low_mass", "timeout", "non_finite", "too_long", "cancelled", "unsupported"]
 """Why there is no value: the reasons to abstain."""
+PASSING: tuple[Reason, ...] = ("timeout", "cancelled")
+"""Those that lie in the moment, not in the texts: what rests on one is not kept, so that a later run asks again."""
 
 
 class Score(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Score
+from adjudge.engine.score import PASSING, Score
 from adjudge.rewards.journal import content_key
 
 Mode = Literal["direct", "reasoned"]
@@ -226,7 +226,12 @@ def _spread(scores: Sequence[Score]) -> float | None:
 
 
 def _mean_score(scores: Sequence[Score], labels: Labels) -> Score:
-    """The mean distribution, and mean mass, of the scores that were read; the first one's reason where none was."""
+    """The mean distribution, and mean mass, of the scores that were read; the first one's reason where none was.
+
+    What lies in the moment is the reason of them all: a later run would read more, and another mean.
+    """
+    if (passing := next((score for score in scores if score.reason in PASSING), None)) is not None:
+        return passing
     read = [score for score in scores if score.reason is None]
     if len(read) <= 1:
         return (read or scores)[0]

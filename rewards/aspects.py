@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.tokenizer import well_formed
 
 
 class Aspect(msgspec.Struct, frozen=True):
@@ -83,9 +84,12 @@ def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, 
     return checked(chosen)
 
 
-def aspects_of(given: str | Sequence[Aspect], preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
-    """Aspects as text (`parse_aspects`) or as they are, checked."""
-    return parse_aspects(given, preferred) if isinstance(given, str) else checked(given)
+def aspects_of(given: str | Sequence[str | Aspect], preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
+    """Aspects as text (`parse_aspects`), all together or each, or as they are, checked."""
+    if isinstance(given, str):
+        return parse_aspects(given, preferred)
+    each = [aspects_of(part, preferred) if isinstance(part, str) else (part,) for part in given]
+    return checked([aspect for some in each for aspect in some])
 
 
 def _pieces(text: str, names: Sequence[str]) -> list[str]:
@@ -111,6 +115,12 @@ def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     """The aspects, refused when none is given, a name comes twice, or the weights cannot be averaged."""
     if not aspects:
         raise AdjudgeError("no aspects given: choose hanna, storyer, perse, or names separated by commas")
+    if other := next((one for one in aspects if not isinstance(one, Aspect)), None):
+        raise AdjudgeError(f"{str(other)[:40]!r} is no aspect: give names, or Aspect objects")
+    aspects = [
+        msgspec.structs.replace(one, name=well_formed(one.name), definition=well_formed(one.definition))
+        for one in aspects
+    ]
     counts = Counter(aspect.name for aspect in aspects)
     if double := next((name for name, count in counts.items() if count > 1), None):
         raise AdjudgeError(f'aspect "{double}" is given twice: leave one out')

@@ -11,8 +11,9 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Prompt
+from adjudge.engine.score import PASSING
 from adjudge.rewards.asking import SAMPLING, Answer, Question
-from adjudge.rewards.judge import PASSING, How, PromptedJudge, part_of
+from adjudge.rewards.judge import How, PromptedJudge, part_of
 from adjudge.rewards.principle import GOOD
 from adjudge.rewards.retrieval import EngineEmbedder, Index, Retrieved
 from adjudge.rewards.statements import Statement, Statements

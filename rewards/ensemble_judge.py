@@ -8,10 +8,10 @@ from statistics import fmean, stdev
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.score import Reason
+from adjudge.engine.score import PASSING, Reason
 from adjudge.rewards.ensemble import draw_partners, shown_beside
 from adjudge.rewards.journal import content_key
-from adjudge.rewards.judge import PASSING, Judge
+from adjudge.rewards.judge import Judge
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, abstention, weighted_mean
 

@@ -13,9 +13,9 @@ import msgspec
 from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.prompt import Cut, Prompt
+from adjudge.engine.prompt import Cut, Prompt, checked_cut
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Reason
+from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
 from adjudge.rewards.asking import ANSWER, Answer, Mode, Question, open_asking
@@ -26,9 +26,6 @@ from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abst
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
-
-PASSING: tuple[Reason, ...] = ("timeout", "cancelled")
-"""Reasons that lie in the moment, not in the texts: such a verdict is not kept, so that a later run asks again."""
 
 
 class Judge(ABC, Generic[Subject, Ruling]):
@@ -56,7 +53,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
             for key, subject in zip(keys, chunk, strict=True):
                 while key not in known:
                     verdict = next(judged)
-                    if self.journal is not None and verdict.abstained not in PASSING:
+                    if self.journal is not None and lasts(verdict):
                         self.journal.put(verdict.key, msgspec.json.encode(verdict))
                     known[verdict.key] = verdict
                 yield msgspec.structs.replace(known[key], id=subject.id)
@@ -130,7 +127,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
         self.language = language
         self.layout = layout
         self.min_mass = min_mass
-        self.cut = cut
+        self.cut = checked_cut(cut)
         self.template = template.load(self.kind, language, self.folder)
 
     def key(self, subject: Subject) -> str:
@@ -179,7 +176,7 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
     def _concluded(self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool) -> Ruling:
         """The verdict from the answers, which the journal keeps, so that it can be concluded anew."""
         verdict = self._conclude(subject, answers, key, truncated)
-        if self.journal is not None and verdict.abstained not in PASSING:
+        if self.journal is not None and lasts(verdict):
             self.journal.keep(key, KeptAnswers.of(answers, truncated).packed)
         return verdict
 
@@ -226,6 +223,12 @@ class ItemJudge(AskingJudge[Item, Verdict]):
             key=key,
             analysis={name: answer.analyses for name, answer in answers.items() if answer.analyses} or None,
         )
+
+
+def lasts(ruling: Verdict | PairVerdict) -> bool:
+    """Whether a later run would say the same: nothing in it, not even of no weight, abstained for the moment's sake."""
+    parts = ruling.breakdown if isinstance(ruling, Verdict) else ruling.aspects
+    return all(reason not in PASSING for reason in (ruling.abstained, *(part.abstained for part in parts.values())))
 
 
 def part_of(answer: Answer, min_mass: float, weight: float = 1.0) -> Part:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -52,6 +52,25 @@ JudgeName = Literal["pairwise", "pointwise", "rubric", "tree", "principle", "deb
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
 ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 """The options of every judge that asks questions: see `AskingJudge`."""
+
+
+Names = str | list[str]
+"""Names after commas, or one by one."""
+
+TYPES: dict[str, Any] = {
+    "aspects": str | list[Any],
+    **dict.fromkeys(("without", "weights"), Names),
+    **dict.fromkeys(("k", "partners", "max_tokens", "samples", "attempts", "seed"), int),
+    **dict.fromkeys(("temperature", "min_mass", "override"), float),
+    "language": str,
+    "mode": Literal["direct", "reasoned"],
+    "orders": Literal["both", "ab"],
+    "form": Literal["fixed", "parity"],
+    "scheme": Literal["fixed", "free", "binary"],
+    "layout": Literal["shared", "paper"],
+    "cut": Literal["middle", "head", "tail", "never"],
+}
+"""What kind of value an option has; files and rubrics are looked at where they are opened."""
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -138,7 +157,24 @@ def prepare(name: str, options: Options) -> Open:
     for option in options:
         if option not in kind.options:
             raise AdjudgeError(f"--{option.replace('_', '-')} is for --judge {takers(option)}: leave it out")
+        _check_type(option, options[option])
     return kind.prepare(options)
+
+
+def _check_type(option: str, value: Any) -> None:
+    """Raises AdjudgeError for a value of another kind than the option has."""
+    wanted = TYPES.get(option, Any)
+    try:
+        msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        one_of = f"choose {', '.join(get_args(wanted))}" if get_origin(wanted) is Literal else f"{error}".lower()
+        raise AdjudgeError(f"--{option.replace('_', '-')} is {value!r:.60}: {one_of}") from error
+
+
+def _names(value: Names) -> list[str]:
+    """The names of an option."""
+    pieces = value.split(",") if isinstance(value, str) else value
+    return [name for name in map(str.strip, pieces) if name]
 
 
 def kind_of(name: str) -> Kind:
@@ -228,8 +264,8 @@ def _personal(options: Options) -> Open:
     from adjudge.rewards.personal import PersonalJudge, checked_k
 
     k, how = checked_k(options.get("k", 3)), how_of(options)
-    if (without := options.get("without", "texts")) != "texts":
-        raise AdjudgeError(f'--without is "{without}": what --judge personal can leave out is texts')
+    if (without := _names(options.get("without", "texts"))) != ["texts"]:
+        raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
     texts = "without" not in options
     return lambda engine, journal: PersonalJudge(engine, k=k, texts=texts, **how, journal=journal)
 
@@ -262,8 +298,8 @@ def _tree(options: Options) -> Open:
     from adjudge.rewards.tree import TreeJudge
     from adjudge.rewards.tree_nodes import checked_without, parse_weights
 
-    without = [name for name in map(str.strip, options.get("without", "").split(",")) if name]
-    weights = parse_weights(options.get("weights", "equal"), checked_without(without))
+    without = _names(options.get("without", ""))
+    weights = parse_weights(",".join(_names(options.get("weights", "equal"))), checked_without(without))
     own = {name: options[name] for name in ("attempts", "seed") if name in options and weights == "generated"}
     how = how_of({name: value for name, value in options.items() if name not in own}) | own
     form = options.get("form", "fixed")
@@ -287,7 +323,7 @@ def _debate(options: Options) -> Open:
     # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
     how_of({name: options[name] for name in ("mode", "samples") if name in options})
     how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
-    without = [name.strip() for name in options.get("without", "").split(",") if name.strip()]
+    without = _names(options.get("without", ""))
     agents_without(without)
     file = options.get("examples")
     if file is None and "k" in options:

@@ -175,12 +175,22 @@ def last_reviews(item: Item, k: int, place: str) -> tuple[Review, ...]:
 
 
 def last_comparisons(pair: Pair, k: int, place: str) -> tuple[tuple[Comparison, ...], ...]:
-    """The reader's choices between the last k pairs of plots; raises AdjudgeError where there are none."""
+    """The reader's choices between the last k pairs of plots; raises AdjudgeError where there are none.
+
+    Two plots are one pair in either order, shown in that of its last choice, whose place is the pair's.
+    """
     _check_any(pair.reviews, k, place)
-    together: dict[tuple[str, str], list[Comparison]] = {}
+    together: dict[frozenset[str], list[Comparison]] = {}
     for choice in pair.reviews:
-        together.setdefault((choice.a, choice.b), []).append(choice)
+        earlier = together.pop(frozenset((choice.a, choice.b)), [])
+        same_way = [one if (one.a, one.b) == (choice.a, choice.b) else _swapped(one) for one in earlier]
+        together[frozenset((choice.a, choice.b))] = [*same_way, choice]
     return tuple(tuple(choices) for choices in together.values())[max(len(together) - k, 0) :]
+
+
+def _swapped(choice: Comparison) -> Comparison:
+    """The same choice with the plots the other way round."""
+    return Comparison(choice.b, choice.a, "b" if choice.preferred == "a" else "a", choice.aspect)
 
 
 def _check_any(reviews: Sequence[object], k: int, place: str) -> None:

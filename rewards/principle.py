@@ -22,7 +22,7 @@ from adjudge.rewards.verdict import Item, Verdict
 GOOD = Labels(("0", "1"), terminator=" </ANSWER>")
 """Not good, good; and the mark that ends an answer."""
 
-_BULLET = re.compile(r"^(\d{1,3}[.)、．]|[-*•])\s*")
+_BULLET = re.compile(r"^(?:\d{1,3}(?:[.)](?=\s|$)|[、．](?!\d))|[-*](?=\s|$)|•)\s*")
 
 
 class PrincipleJudge(ItemJudge):

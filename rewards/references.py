@@ -13,13 +13,12 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Reason
+from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judge import PASSING
 from adjudge.rewards.specification import EngineSpec
 
 Role = Literal["system", "user", "assistant"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import tee
 
 from adjudge.engine.face import EngineFace
-from adjudge.engine.prompt import Cut, Message, Prompt, Segment
+from adjudge.engine.prompt import Cut, Message, Prompt, Segment, checked_cut
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judge import Judge, clean
 from adjudge.rewards.preference import sigmoid
@@ -33,7 +33,7 @@ class ScalarJudge(Judge[Item, Verdict]):
     def __init__(self, engine: EngineFace, *, cut: Cut = "middle", journal: Journal | None = None) -> None:
         super().__init__(journal)
         self.engine = engine
-        self.cut = cut
+        self.cut = checked_cut(cut)
         engine.require_rewards()
         self.prompt(Item(prompt="", response=""))  # a template that does not serve is refused here, not in a run
 

@@ -12,11 +12,11 @@ from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Prompt
-from adjudge.engine.score import Reason
+from adjudge.engine.score import PASSING, Reason
 from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.headings import formatting_score
 from adjudge.rewards.interleaving import interleaved
-from adjudge.rewards.judge import PASSING, How, ItemJudge, clean
+from adjudge.rewards.judge import How, ItemJudge, clean
 from adjudge.rewards.tree_nodes import (
     BY_RULE,
     IMPUTED,
@@ -218,8 +218,9 @@ class TreeJudge(ItemJudge):
 
     def _missing(self, leaves: Mapping[str, Part]) -> Reason | None:
         """Why a node has no score; in "parity" only for what lies in the moment, and would be another one later."""
-        reason = abstention(leaves)
-        return reason if self.form == "fixed" or reason in PASSING else None
+        if self.form == "fixed":
+            return abstention(leaves)
+        return next((leaf.abstained for leaf in leaves.values() if leaf.abstained in PASSING), None)
 
     def _edges(self, item: Item, node: str, paths: Sequence[str]) -> tuple[dict[str, float], Reason | None]:
         """The weights of a node's leaves; none, with the reason, where the model has not written any that will do."""

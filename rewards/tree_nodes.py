@@ -34,8 +34,10 @@ PARITY_COUNTS = {"content": 5, "format": 3, "impression": 1}
 LEAST_SUM = 0.1
 """What weights must sum to at least, as a share of the sum of their sizes: below it the score would be noise."""
 
-SCALE = Labels(tuple(map(str, range(1, 11))), terminator="]]")
-PARAGRAPHING = Labels(("1", "2", "3"), values=(0.0, 5.0, 10.0), terminator="]]")
+SCALE = Labels(tuple(map(str, range(1, 11))))
+"""1 to 10. "1" counts where no "0" follows: to ask for the closing marks after it, and it alone, would make "1" rarer
+by the chance that the model leaves them out."""
+PARAGRAPHING = Labels(("1", "2", "3"), values=(0.0, 5.0, 10.0))
 """y = 5(x - 1)."""
 
 FICTION = ("fiction", "story", "novel", "小说", "故事", "童话")

@@ -12,10 +12,9 @@ import msgspec
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Reason
+from adjudge.engine.score import PASSING, Reason
 from adjudge.rewards.interleaving import interleaved
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judge import PASSING
 
 SAMPLING = Sampling(max_tokens=200, temperature=0.7)
 """How weights are written: a JSON object of five numbers has about 60 tokens."""

@@ -96,7 +96,7 @@ def pair_of(row: Row, number: int) -> Pair:
     """The pair of a row; its id is the row's number where it has none."""
     judge = "a pairwise judge"
     prompt_a, prompt_b = (row.optional_text(name, judge) for name in ("prompt_a", "prompt_b"))
-    if "prompt" not in row.columns and (prompt_a is None or prompt_b is None):
+    if row.columns.get("prompt") is None and (prompt_a is None or prompt_b is None):
         raise row.without("prompt", f'or "prompt_a" and "prompt_b"; needed by {judge}')
     return Pair(
         a=row.text("story_a", judge),

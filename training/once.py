@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from adjudge.engine.score import PASSING
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judge import PASSING
 
 T = TypeVar("T")
 

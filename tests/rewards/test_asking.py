@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.engine.completion import Completion
+from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.labels import Labels
@@ -230,6 +230,9 @@ def test_several_analyses_are_averaged_over_those_that_could_be_read(tiny: Engin
         assert score.mass == pytest.approx(sum(score.mass or math.nan for score in scores) / 3)
         assert answer.spreads is not None
         assert answer.spreads[place] == pytest.approx(stdev(score.expected or math.nan for score in scores))
+    ended: list[str | tuple[str, FinishReason]] = ["A. " + GOOD, ("half", "timeout"), "no", "B. " + GOOD]
+    late, _ = ask_one(tiny, lambda shown, before: ended[before], n=4, attempts=1)
+    assert reasons(late) == ["timeout"] * 2  # a later run would read another mean
     none, _ = ask_one(tiny, "no", n=2, attempts=1)
     assert reasons(none) == ["unparsable"] * 2 and none.spreads == (None, None) and alone[0].spreads is None
 

@@ -67,3 +67,8 @@ def test_mistakes_are_named(text: str, message: str) -> None:
 def test_weights_that_cannot_be_averaged_are_refused(weights: tuple[float, float]) -> None:
     with pytest.raises(AdjudgeError, match="weights"):
         checked([Aspect("a", "?", weights[0]), Aspect("b", "?", weights[1])])
+
+
+def test_an_aspect_s_words_can_be_written_as_utf_8_whatever_they_were() -> None:
+    [aspect] = parse_aspects("wit=is \udcff it")
+    assert aspect.definition == "is \ufffd it" == checked([Aspect("wit", "is \ud800 it")])[0].definition

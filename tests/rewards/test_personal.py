@@ -224,6 +224,13 @@ def test_choices_between_the_same_plots_are_shown_together_and_k_counts_plots(ti
     assert "Of earlier pair 2 the reader preferred: Plot 2\n" in text
     assert last_comparisons(PAIRS[0], 1, "") == (CHOSEN[2:],)
     assert last_comparisons(PAIRS[0], 5, "") == (CHOSEN[:2], CHOSEN[2:])
+    swapped = Comparison("Right one.", "Left one.", "a", "style")
+    chosen = msgspec.structs.replace(PAIRS[0], reviews=(*CHOSEN, swapped))
+    same_way = (
+        Comparison("Right one.", "Left one.", "a", "ending"),
+        Comparison("Right one.", "Left one.", "b", "surprise"),
+    )
+    assert last_comparisons(chosen, 1, "") == ((*same_way, swapped),)  # and it is the last pair now
 
 
 def test_two_prompts_are_shown_with_their_plots_in_both_orders(tiny: Engine) -> None:

@@ -49,6 +49,23 @@ def test_every_aspect_is_scored_as_plain_transformers_does_at_its_answer_slot(ti
     assert (verdict.id, verdict.abstained, verdict.truncated, verdict.analysis) == ("0", None, False, None)
 
 
+def test_what_holds_a_part_out_of_time_is_not_kept_whatever_that_part_weighs(tiny: Engine, tmp_path: Path) -> None:
+    aspects = [Aspect("one", "?"), Aspect("off", "?", 0.0)]
+    late = ScriptedEngine(tiny, lambda shown, before: ("", "timeout") if "off" in shown else GOOD)
+    with Journal(tmp_path / "j") as journal:
+        how: Any = {"mode": "reasoned", "sampling": SHORT, "min_mass": 0.0, "journal": journal}
+        [verdict] = PointwiseJudge(late, aspects, **how).judge(ITEMS[:1])
+        assert verdict.score is not None and verdict.breakdown["off"].abstained == "timeout" and not len(journal)
+        in_time = ScriptedEngine(tiny, lambda shown, before: GOOD)
+        [again] = PointwiseJudge(in_time, aspects, **how).judge(ITEMS[:1])
+        assert again.breakdown["off"].abstained is None and len(journal) == 1
+
+
+def test_a_cut_that_there_is_not_is_refused(tiny: Engine) -> None:
+    with pytest.raises(AdjudgeError, match='cut is "Never": choose middle, head, tail, never'):
+        PointwiseJudge(tiny, cut="Never")  # type: ignore[arg-type]
+
+
 def test_the_score_is_the_weighted_mean_of_the_aspects(tiny: Engine) -> None:
     weights = (3.0, 1.0, 0.0)
     aspects = [Aspect(name, "?", weight) for name, weight in zip(("one", "two", "off"), weights, strict=True)]

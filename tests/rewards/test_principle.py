@@ -201,8 +201,15 @@ def test_principles_are_read_from_toml_json_and_plain_lines(tmp_path: Path, name
 
 def test_numbers_within_a_principle_stay(tmp_path: Path) -> None:
     path = tmp_path / "p.txt"
-    path.write_text("2024 is no excuse.\n100 words are enough.")
-    assert read_principles(path) == ("2024 is no excuse.", "100 words are enough.")
+    lines = (
+        "2024 is no excuse.",
+        "100 words are enough.",
+        "1.5 pages are enough",
+        "**Voice.** One person.",
+        "-5 is cold",
+    )
+    path.write_text("\n".join(lines))
+    assert read_principles(path) == lines
 
 
 @pytest.mark.parametrize(

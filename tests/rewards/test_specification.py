@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -58,3 +59,35 @@ def test_what_the_house_judge_was_not_trained_for_is_said_once_it_is_opened(
     assert [record.getMessage() for record in caplog.records] == [
         "house was not trained for principle: its scores may mean nothing"
     ]
+
+
+@pytest.mark.parametrize(
+    ("judge", "options", "message"),
+    [
+        ("personal", {"k": "3"}, "--k is '3': expected `int`, got `str`"),
+        ("tree", {"form": "exact"}, "--form is 'exact': choose fixed, parity"),
+        ("tree", {"weights": {"emotion": 1.0}}, "--weights is {'emotion': 1.0}: expected"),
+        ("pointwise", {"mode": "direkt"}, "--mode is 'direkt': choose direct, reasoned"),
+        ("pointwise", {"cut": "centre"}, "--cut is 'centre': choose middle, head, tail, never"),
+        ("pointwise", {"aspects": [3]}, "'3' is no aspect"),
+        ("principle", {"min_mass": "x"}, "--min-mass is 'x': expected `float`"),
+        ("debate", {"override": "x"}, "--override is 'x'"),
+        ("pairwise", {"orders": "ba"}, "--orders is 'ba': choose both, ab"),
+    ],
+)
+def test_a_value_of_another_kind_is_named_before_anything_is_opened(
+    judge: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AdjudgeError, match=re.escape(message)):
+        JudgeSpec(judge, options, engine=EngineSpec("dummy:tiny-llama"))
+
+
+def test_names_may_be_a_list_as_a_recipe_has_them() -> None:
+    engine = EngineSpec("dummy:tiny-llama")
+    tree = JudgeSpec("tree", {"without": ["formatting", "emotion"]}, engine=engine).open()
+    assert tree.without == JudgeSpec("tree", {"without": "formatting, emotion"}, engine=engine).open().without  # type: ignore[attr-defined]
+    one, two = (
+        JudgeSpec("pointwise", {"aspects": a}, engine=engine).open()
+        for a in (["style*2", "wit=Is it?"], "style*2,wit=Is it?")
+    )
+    assert one.aspects == two.aspects  # type: ignore[attr-defined]

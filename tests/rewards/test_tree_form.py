@@ -99,6 +99,19 @@ def test_what_ran_out_of_time_abstains_in_either_form_and_is_not_kept(tiny: Engi
             assert (verdict.score, verdict.abstained, len(journal)) == (None, "timeout", 0)
 
 
+def test_in_parity_a_leaf_out_of_time_counts_beside_one_that_cannot_be_read(tiny: Engine, tmp_path: Path) -> None:
+    def told(shown: str) -> Written:
+        late = "Quality to rate: Emotion" in shown
+        return ("", "timeout") if late else "none" if "Quality to rate: Opening" in shown else review(shown)
+
+    with Journal(tmp_path / "j") as journal:
+        how: Any = {"form": "parity", "mode": "reasoned", "sampling": SHORT, "min_mass": 0, "journal": journal}
+        [verdict] = TreeJudge(ScriptedEngine(tiny, writer(told)), **how).judge([ITEM])
+        found = [part.abstained for part in verdict.breakdown.values() if part.abstained]
+        assert found == ["timeout", "unparsable", "timeout"]  # the node's, and its leaves'
+        assert (verdict.score, verdict.abstained, len(journal)) == (None, "timeout", 0)
+
+
 def test_parity_without_a_leaf_refuses_weights_that_sum_to_nothing(tiny: Engine) -> None:
     four = {"opening & ending": 0.5, "language & rhetoric": -0.5, "argument & logic": 0.0, "emotion": 1.0}
     engine = ScriptedEngine(tiny, writer(review, lambda shown: json.dumps(four)))
