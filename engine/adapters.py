@@ -22,6 +22,8 @@ CONFIG = "adapter_config.json"
 BASE = "base.json"
 """Beside an adapter that was trained here: which model it was trained over."""
 MERGE = "merge it into its base model and save that as a folder"
+CHANGED_AT_START = ("pissa", "olora", "corda", "loftq", "lora_ga", "eva")
+"""Ways to begin a LoRA adapter (init_lora_weights) by which PEFT may change the base weights."""
 
 
 class Adapter(NamedTuple):
@@ -99,10 +101,27 @@ def read_adapter(folder: str | Path) -> Adapter:
     for name in ("modules_to_save", "trainable_token_indices"):
         if getattr(config, name, None):
             raise ModelUnsupported(f"the adapter in {folder} replaces whole weights ({name}): {MERGE}")
+    if changed := _changed(config):
+        raise ModelUnsupported(f"the adapter in {folder} changes its base model ({changed}): {MERGE}")
     config.inference_mode = True
     if bad := next((name for name, tensor in {**weights, **head}.items() if not tensor.isfinite().all()), None):
         raise ModelCorrupt(f"the adapter in {folder} has numbers that are not finite (in {bad}): train it again")
     return Adapter(folder, _fingerprint(folder), config, weights, head.get("weight"), head.get("bias"))
+
+
+def _changed(config: Any) -> str:
+    """What of a configuration would leave its mark on the base weights or layers once it is off; or nothing."""
+    if (bias := getattr(config, "bias", "none")) != "none":
+        return f"bias {bias}"
+    if changes_at_start(config):
+        return f"init_lora_weights {config.init_lora_weights}"
+    return "layer_replication" if getattr(config, "layer_replication", None) else ""
+
+
+def changes_at_start(config: Any) -> bool:
+    """Whether an adapter of that configuration changes the base weights when it begins."""
+    begun = getattr(config, "init_lora_weights", True)
+    return isinstance(begun, str) and begun.lower().startswith(CHANGED_AT_START)
 
 
 def attach(model: Any, adapter: Adapter) -> Any:

@@ -216,6 +216,7 @@ class Engine(EngineFace):
         self.runner.require_head()
         call = Call(self.scheduler.clock())
         tokens, sampling = self.sampled(prompts, sampling, seeds, options)
+        self.scheduler.check_room(sampling.n * sum(len(one) < self.max_prompt_tokens for one in tokens))
         if seeds is None:
             seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
         for writer in writers(call, tokens, sampling, seeds, self.runner.end_ids, self.tokenizer, self._grammars):
@@ -309,8 +310,8 @@ class Engine(EngineFace):
             if not isinstance(adapter, EllipsisType):
                 self.adapter = self.runner.set_adapter(adapter)
             if new:
-                self.runner.weights.update(new)
                 self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
+                self.runner.weights.update(new)
 
     def sleep(self) -> None:
         """Give the device's memory back to its driver: the weights wait on the host, the cache is emptied."""
@@ -356,11 +357,19 @@ class Engine(EngineFace):
             while call.open or call.answers:
                 while call.answers:
                     yield call.answers.popleft()
+                failure: Exception | None = None
                 with self._turn():
                     if call.open and self.scheduler.aborted != aborted:
-                        raise AdjudgeError("a step of another call on this engine failed and took this one with it")
-                    if call.open:
-                        self._step_or_abort()
+                        failure = AdjudgeError("a step of another call on this engine failed and took this one with it")
+                    elif call.open:
+                        try:
+                            self._step_or_abort()
+                        except Exception as error:
+                            failure = error
+                if failure is not None:
+                    while call.answers:  # what was done before is not lost
+                        yield call.answers.popleft()
+                    raise failure
         finally:
             if call.open:
                 self._left.append(call)  # without a turn: the garbage collector may end this in the midst of a step

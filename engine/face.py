@@ -281,12 +281,22 @@ class EngineFace(ABC):
         if isinstance(labels, LabelSet):
             return self._known(labels)
         if isinstance(prompt, Prompt):
-            text, trusted = prompt.tail.text, prompt.tail.trusted
+            text, trusted = self._end(prompt)
         elif isinstance(prompt, str):
             text, trusted = prompt, False
         else:
             text, trusted = self.tokenizer.decode(list(prompt)[-16:]), True
         return self._compile_labels(Labels.of(labels), text[-CONTEXT_CHARACTERS:], trusted)
+
+    def _end(self, prompt: Prompt) -> tuple[str, bool]:
+        """The text that the tokens of a prompt end with, as far as one segment goes, and whether it is trusted."""
+        for segment in reversed(prompt.segments):
+            if segment.text and (segment.trusted or segment.limit is None):
+                return segment.text, segment.trusted
+            if ids := self.tokenizer.segment(segment):
+                whole = len(ids) < (segment.limit or 0)
+                return segment.text if whole else self.tokenizer.decode(list(ids)[-16:]), segment.trusted
+        return "", True
 
     def _known(self, labels: LabelSet) -> LabelSet:
         """The labels, if all their tokens are in the vocabulary: an id outside it would end the step for everybody."""

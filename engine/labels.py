@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
+from typing import Any
 
 import msgspec
 
@@ -84,6 +87,10 @@ class LabelSet(msgspec.Struct, frozen=True):
         """Labels that are one given token each, by default called by its number."""
         names = tuple(map(str, token_ids) if labels is None else labels)
         check_labels(Labels(names))
+        if len(names) != len(token_ids):
+            raise LabelError(f"{len(names)} labels for {len(token_ids)} token ids: give one for each")
+        if len(set(token_ids)) != len(token_ids):
+            raise LabelError("a token id is given twice: give each label a token of its own")
         _check_size(Labels(names), len(names))
         spellings = tuple(Spelling(place, ((0, place),)) for place in range(len(names)))
         return LabelSet(names, None, (Read((), tuple(token_ids)),), spellings)
@@ -155,6 +162,10 @@ def check_labels(labels: Labels) -> None:
         seen.add(label)
     if labels.values is not None and len(labels.values) != len(labels.labels):
         raise LabelError(f"{len(labels.values)} values for {len(labels.labels)} labels: give one value for each label")
+    given: tuple[Any, ...] = labels.values or ()
+    for value in given:
+        if not isinstance(value, Real) or not abs(value) <= sys.float_info.max:  # type: ignore[operator]
+            raise LabelError(f"the value {value!r} of a label is no finite number: give one")
 
 
 def _continuation(text: str, suffix: str, base: Tokens, encode: Encode) -> Tokens:

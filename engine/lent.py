@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from adjudge.engine.adapters import changes_at_start
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported, reason
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.sources import OpenModel
 
 MEND = "train an adapter instead (LoRA), or give the judge a model of its own"
-CHANGED_AT_START = ("pissa", "olora", "corda", "loftq", "lora_ga", "eva")
-"""Ways to begin a LoRA adapter by which PEFT may change the base weights."""
 
 
 class Lent:
@@ -113,9 +112,8 @@ def _whole(name: str, blank: nn.Parameter, own: nn.Parameter | None) -> nn.Param
 
 def _check_adapters(base: Any) -> None:
     for config in getattr(base, "peft_config", {}).values():
-        begun = getattr(config, "init_lora_weights", True)
-        if isinstance(begun, str) and begun.lower().startswith(CHANGED_AT_START):
+        if changes_at_start(config):
             raise ModelUnsupported(
-                f'an adapter that begins with init_lora_weights "{begun}" changes the base weights: leave that out, or'
-                " give the judge a model of its own"
+                f'an adapter that begins with init_lora_weights "{config.init_lora_weights}" changes the base weights:'
+                " leave that out, or give the judge a model of its own"
             )

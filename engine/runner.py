@@ -16,7 +16,7 @@ from torch import nn
 from adjudge.engine import cache_memory
 from adjudge.engine.adapters import Adapter, attach, read_adapter
 from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
-from adjudge.engine.errors import AdjudgeError, ModelUnsupported
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported, reason
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.invariance import invariant_means, other_layers
@@ -62,6 +62,7 @@ class Runner:
         self.end_ids = _end_ids(model)
         self.torch_compile = torch_compile
         self._layers: dict[int, PagedKV] = {}
+        self._tokens: int = model.get_input_embeddings().num_embeddings  # an adapter's layer over them does not say
         self._calls = 0
         self._windows: set[int | None] = set()
         heads = self.config.num_attention_heads
@@ -201,8 +202,26 @@ class Runner:
     @torch.inference_mode()
     def forward(self, step: Step) -> torch.Tensor:
         """Hidden states [R, D] at the rows of `step.finished`, before the final norm where the head applies it."""
-        if not self._layers:
-            cache_memory.settle(self)  # this step makes the cache
+        if self._layers:
+            return self._hidden(step)
+        cache_memory.settle(self)  # this step makes the cache
+        try:
+            return self._hidden(step)
+        except BaseException:
+            self._layers.clear()  # part of a cache would be nobody's
+            raise
+
+    def _hidden(self, step: Step) -> torch.Tensor:
+        """Raises AdjudgeError where the device has no memory left for the step."""
+        try:
+            return self._rows_of(step)
+        except torch.OutOfMemoryError as error:
+            raise AdjudgeError(
+                f"{self.device} has no memory left for a step of {step.size} tokens ({reason(error)}): lower"
+                " max_batch_tokens or kv_cache_gb, or free memory there"
+            ) from error
+
+    def _rows_of(self, step: Step) -> torch.Tensor:
         if step.copies:
             sources, slots = torch.tensor(step.copies, device=self.device).unbind(1)
             for cache in self._layers.values():
@@ -275,7 +294,6 @@ class Runner:
         return self._decode(*self._probe_batch(*lengths, least=least))
 
     def _probe_batch(self, *lengths: int, least: int = 0) -> tuple[torch.Tensor, torch.Tensor, PagedBatch]:
-        vocabulary = self.model.get_input_embeddings().num_embeddings
         token_ids: list[int] = []
         positions: list[int] = []
         sequences: list[PagedSequence] = []
@@ -286,7 +304,7 @@ class Runner:
             first = 1 + 2 * index
             sequences.append(PagedSequence(len(token_ids), length, 0, [first, first + 1]))
             slots += range(first * self.block_size, first * self.block_size + length)
-            token_ids += [(7919 * (index + 1) + 104729 * place) % vocabulary for place in range(length)]
+            token_ids += [(7919 * (index + 1) + 104729 * place) % self._tokens for place in range(length)]
             positions += range(length)
         writes = torch.arange(len(slots), device=self.device), torch.tensor(slots, device=self.device)
         batch = PagedBatch(tuple(sequences), self.block_size, self._rows(max(least, len(token_ids))), *writes)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import msgspec
@@ -59,6 +61,7 @@ class Sampling(msgspec.Struct, frozen=True):
     regex: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         for name, good, what in (
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
             ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
@@ -89,6 +92,32 @@ class Sampling(msgspec.Struct, frozen=True):
         if len(given := [name for name in (*FORMS, "allowed_token_ids") if getattr(self, name) is not None]) > 1:
             raise PromptError(f"{' and '.join(given)} do not go together: give one of them")
 
+    def _check_types(self) -> None:
+        """What is of another kind would fail in a step, with the calls of others."""
+        for kind, what, names in (
+            (Integral, "a whole number", ("max_tokens", "top_k", "n", "logprobs")),
+            (Real, "a number", ("temperature", "top_p", "min_p", "repetition_penalty")),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                if not _is_number(value, kind):
+                    raise PromptError(f"{name} is {str(value)[:40]}: give {what}")
+        for name in ("seed", "prompt_logprobs"):
+            value = getattr(self, name)
+            if value is not None and not _is_number(value, Integral):
+                raise PromptError(f"{name} is {value!r}: give a whole number, or None")
+        for name, each, what in (
+            ("stop", str, "strings"),
+            ("choices", str, "strings"),
+            ("allowed_token_ids", Integral, "token ids"),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, str) or not all(isinstance(one, each) for one in value or ()):
+                raise PromptError(f"{name} is {str(value)[:40]!r}: give a tuple of {what}")
+        for name in ("json_schema", "regex"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise PromptError(f"{name} is {type(value).__name__}: give a string")
+
     @staticmethod
     def of(sampling: Sampling | None, options: dict[str, Any], vocabulary: int) -> Sampling:
         """What was asked for, as `sampling` or as its fields; raises PromptError where that makes no sense."""
@@ -108,6 +137,14 @@ class Sampling(msgspec.Struct, frozen=True):
         if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
             raise PromptError(f"allowed_token_ids holds {bad[0]}, outside the vocabulary of {vocabulary}")
         return sampling
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    """Whether it is a finite number of that kind; numpy's count too."""
+    if isinstance(value, bool) or not isinstance(value, kind):
+        return False
+    size: Any = value
+    return bool(abs(size) <= sys.float_info.max)
 
 
 class Wish(NamedTuple):

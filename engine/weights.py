@@ -40,6 +40,9 @@ class Weights:
             own = self._own.get(name)
             if own is None:
                 raise ModelUnsupported(f"the model has no weights called {name}: use the names of its state_dict")
+            if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta or tensor.is_complex():
+                what = type(tensor).__name__ + " on meta" * bool(getattr(tensor, "is_meta", False))
+                raise ModelUnsupported(f"{name} is no tensor with numbers of its own ({what}): gather or convert it")
             if own.shape != tensor.shape:
                 raise ModelUnsupported(f"{name} has shape {tuple(tensor.shape)}, in the model {tuple(own.shape)}")
             twin = by_place.setdefault(own.data_ptr(), name)

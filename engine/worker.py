@@ -166,5 +166,6 @@ class Worker:
     def _fail(self, error: BaseException) -> None:
         self.engine.scheduler.abort()
         for ticket in self._tickets:
+            ticket.forward()  # what was done before is not lost
             ticket.deliver(error)
         self._tickets.clear()

@@ -18,6 +18,7 @@ Where nearly every row has another set it loses: 0.8 to 1.4 times for N = 64, 1.
 from __future__ import annotations
 
 from functools import cache
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -33,10 +34,12 @@ GATHERED = 1024
 SUMMED = 8
 """Label rows a row, where products are summed without a matmul."""
 
+_probing = Lock()
+
 
 def label_products(x_PD: Tensor, weight_VD: Tensor, ids_BK: Tensor) -> Tensor:
     """Products [P, K] of float32 rows with the tokens of each [P, K], or of all [1, K]; P a multiple of `ROW_TILE`."""
-    if x_PD.device.type != "cpu" or not matmuls_are_invariant(x_PD.shape[1], torch.get_num_threads()):
+    if x_PD.device.type != "cpu" or not _invariant(x_PD.shape[1]):
         return _summed(x_PD, weight_VD, ids_BK)
     if len(ids_BK) == 1:
         return _few(x_PD, weight_VD, ids_BK[0])
@@ -77,6 +80,11 @@ def _summed(x_PD: Tensor, weight_VD: Tensor, ids_BK: Tensor) -> Tensor:
         blocks = [weight_VD[ids_Tk].float().contiguous() for ids_Tk in torch.split(ids_TK, SUMMED, dim=1)]
         products.append(torch.cat([(x_T1D * weight_TkD).sum(-1) for weight_TkD in blocks], dim=1))
     return torch.cat(products)
+
+
+def _invariant(width: int) -> bool:
+    with _probing:  # the probe changes the number of threads for a moment, and for all
+        return matmuls_are_invariant(width, torch.get_num_threads())
 
 
 @cache

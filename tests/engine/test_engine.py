@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.kernels.paged_kv import PagedKV
 from tests.engine.reference import next_logprobs, open_reference
 
 TINY = "dummy:tiny-llama"
@@ -292,3 +294,61 @@ def test_bfloat16_runs_and_is_near_float32(engine: Engine) -> None:
     for exact, rounded in zip(engine.score(prompts, DIGITS), half.score(prompts, DIGITS), strict=True):
         assert exact.expected == pytest.approx(rounded.expected, abs=0.5)
     assert half.score(prompts, DIGITS) == [half.score([prompt], DIGITS)[0] for prompt in prompts]
+
+
+def test_a_step_without_memory_is_told_of_and_leaves_no_part_of_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, empty, made = Engine("dummy:tiny-llama", kv_cache_gb=0.01), PagedKV.empty, []
+
+    def short(*how: Any) -> PagedKV:
+        made.append(how)
+        if len(made) == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return empty(*how)
+
+    monkeypatch.setattr(PagedKV, "empty", short)
+    with pytest.raises(
+        AdjudgeError, match="no memory left for a step of .* tokens .*: lower max_batch_tokens or kv_cache"
+    ):
+        engine.score(["A lamp."], ["1", "2"])
+    assert not engine.runner._layers
+    assert engine.score(["A lamp."], ["1", "2"]) == Engine("dummy:tiny-llama", kv_cache_gb=0.01).score(
+        ["A lamp."], ["1", "2"]
+    )
+
+
+def test_what_was_answered_before_a_step_failed_is_given_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.05)
+    forward, steps = engine.runner.forward, []
+
+    def failing(step: Any) -> torch.Tensor:
+        steps.append(step)
+        if len(steps) == 2:
+            calls[0].answers.append((1, answered))  # what another thread's step has brought meanwhile
+            raise RuntimeError("no")
+        return forward(step)
+
+    calls: list[Any] = []
+    start = engine.start
+    monkeypatch.setattr(engine, "start", lambda call, *how: (calls.append(call), start(call, *how))[1])
+    [answered] = engine.score(["Another."], ["1", "2"])
+    calls.clear()
+    steps.clear()
+    engine.scheduler.max_batch_tokens = 4
+    monkeypatch.setattr(engine.runner, "forward", failing)
+    given = engine.score_iter(["A lamp that went out.", "Another."], ["1", "2"])
+    assert next(given) == (1, answered)
+    with pytest.raises(RuntimeError, match="no"):
+        next(given)
+
+
+def test_the_same_tokens_score_alike_however_they_are_cut_into_segments(smollm2: str) -> None:
+    engine = Engine(smollm2, kv_cache_gb=0.1)
+    text = "The number of my house is"
+    prompts = [
+        Prompt((Segment(text),)),
+        Prompt((Segment(text), Segment("", trusted=True))),
+        Prompt((Segment(f"{text} ( and so on ", limit=len(engine.tokenizer.encode(text, False)), cut="tail"),)),
+    ]
+    assert len({engine.tokenizer.prompt(prompt) for prompt in prompts}) == 1
+    first, *others = engine.score(prompts, ["Yes", "No"])
+    assert others == [first, first]

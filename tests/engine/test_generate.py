@@ -196,6 +196,14 @@ def test_a_prompt_without_room_is_an_answer_and_the_context_bounds_the_text(engi
         ({"allowed_token_ids": []}, "allowed_token_ids is empty"),
         ({"allowed_token_ids": [1, 10**6]}, "allowed_token_ids holds 1000000"),
         ({"temprature": 1.0}, "temprature is no field of Sampling"),
+        ({"top_k": 50.0}, "top_k is 50.0: give a whole number"),
+        ({"logprobs": True}, "logprobs is True: give a whole number"),
+        ({"temperature": 10**400}, "temperature is 10000.*: give a number"),
+        ({"temperature": "hot"}, "temperature is hot: give a number"),
+        ({"seed": 1.5}, "seed is 1.5: give a whole number, or None"),
+        ({"allowed_token_ids": [1.0]}, "allowed_token_ids is .*: give a tuple of token ids"),
+        ({"choices": "yes"}, "choices is 'yes': give a tuple of strings"),
+        ({"regex": 3}, "regex is int: give a string"),
         ({"sampling": Sampling(), "n": 2}, "not both"),
         ({"seeds": [1, 2]}, "2 seeds for 1 prompts"),
     ],
@@ -203,6 +211,11 @@ def test_a_prompt_without_room_is_an_answer_and_the_context_bounds_the_text(engi
 def test_each_mistake_is_named(engine: Engine, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(PromptError, match=reason):
         engine.generate([[1, 2]], **options)
+
+
+def test_a_stop_string_of_a_sampling_is_not_taken_apart() -> None:
+    with pytest.raises(PromptError, match="stop is 'END': give a tuple of strings"):
+        Sampling(stop="END")  # type: ignore[arg-type]
 
 
 def test_logits_that_are_not_finite_end_that_text_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,6 +333,8 @@ def test_a_call_that_no_queue_takes_is_told_so_at_once() -> None:
     for call in calls:
         with pytest.raises(CallTooLarge, match="needs 4 places in a queue of 3: ask for less"):
             call()
+    with pytest.raises(CallTooLarge, match="needs 1000000000 places"):
+        engine.generate([[1]], n=10**9)  # before any of them is made
     assert not engine.scheduler.has_work() and not engine.stats.prompts
     assert len(engine.score([[1], [1], [1]], ["1", "10"])) == 3  # the same is read once
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 
 from adjudge.engine.errors import LabelError
-from adjudge.engine.labels import Labels, compile_labels
+from adjudge.engine.labels import Labels, LabelSet, compile_labels
 from adjudge.engine.score import Score
 from adjudge.engine.sources import open_tokenizer, resolve
 from adjudge.engine.tokenizer import Tokenizer
@@ -71,6 +72,19 @@ def test_values_are_the_labels_numbers_or_given() -> None:
 def test_a_value_for_each_label(real: Tokenizer) -> None:
     with pytest.raises(LabelError, match="1 values for 2 labels"):
         compile_labels(Labels(("a", "b"), values=(1.0,)), "", True, real)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "2"])
+def test_a_value_that_is_no_finite_number_is_refused(real: Tokenizer, value: Any) -> None:
+    with pytest.raises(LabelError, match="the value .* of a label is no finite number"):
+        compile_labels(Labels(("a", "b"), values=(1.0, value)), "", True, real)
+
+
+def test_ids_and_their_names_must_be_as_many_and_no_id_twice() -> None:
+    with pytest.raises(LabelError, match="2 labels for 1 token ids"):
+        LabelSet.of_ids([5], ["a", "b"])
+    with pytest.raises(LabelError, match="a token id is given twice"):
+        LabelSet.of_ids([65, 65], ["a", "b"])
 
 
 def test_scores_are_the_statistics_of_the_distribution() -> None:

@@ -120,6 +120,17 @@ def spoil_weights(folder: Path) -> None:
         (lambda folder: spoil_config(folder, modules_to_save=["lm_head"]), ModelUnsupported, "merge it"),
         (lambda folder: save_adapter(folder, "dummy:tiny-gpt_neox"), ModelUnsupported, "does not fit"),
         (lambda folder: save_adapter(folder, target_modules=["lm_head"]), ModelUnsupported, "head: merge it"),
+        (
+            lambda folder: spoil_config(folder, bias="lora_only"),
+            ModelUnsupported,
+            "its base model .bias lora_only.: merge",
+        ),
+        (lambda folder: spoil_config(folder, init_lora_weights="pissa"), ModelUnsupported, "init_lora_weights pissa"),
+        (
+            lambda folder: spoil_config(folder, layer_replication=[[0, 2], [1, 2]]),
+            ModelUnsupported,
+            "layer_replication",
+        ),
     ],
 )
 def test_an_adapter_that_cannot_be_used_is_one_sentence_and_the_present_one_stays(
@@ -344,3 +355,21 @@ def test_texts_without_a_seed_repeat_from_run_to_run_with_the_engines_and_not_wi
     assert texts() == texts() != texts(seed=1)
     assert texts()[:6] != texts()[6:]
     assert texts(seed=None) != texts(seed=None)
+
+
+def test_an_adapter_over_the_embeddings_is_told_of_in_our_words(engine: Engine, tmp_path: Path) -> None:
+    save_adapter(tmp_path, target_modules=["embed_tokens", "q_proj"])
+    before = full_logprobs(engine)
+    engine.update_weights(adapter=tmp_path)
+    assert full_logprobs(engine) != before
+    engine.update_weights(adapter=None)
+    assert full_logprobs(engine) == before
+
+
+def test_weights_that_cannot_be_copied_change_nothing(engine: Engine) -> None:
+    before, norm = full_logprobs(engine), torch.full((64,), 3.0)
+    embeddings = engine.runner.model.get_input_embeddings().weight
+    for other in (torch.empty(embeddings.shape, device="meta"), embeddings.numpy(), embeddings.to(torch.complex64)):
+        with pytest.raises(ModelUnsupported, match="is no tensor with numbers of its own"):
+            engine.update_weights({"model.norm.weight": norm, "model.embed_tokens.weight": other})
+        assert full_logprobs(engine) == before
