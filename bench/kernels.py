@@ -66,6 +66,8 @@ def bench_kernels(
 ) -> None:
     """Measure, or predict, or read earlier results; print tables and the proposed dispatch, write CSV and plot."""
     console = Console(width=None if Console().is_terminal else 200)
+    if only is not None and (predict is not None or earlier is not None):
+        raise AdjudgeError("--only chooses what is measured: leave it out where nothing is")
     if predict is not None:
         print_predictions(console, predict)
         if output is not None:
@@ -80,7 +82,7 @@ def bench_kernels(
         heads = [case for case in head_cases(chosen) if kernels != "attention" and _asked(case.normalizer, case, only)]
         attentions = [case for case in attention_cases(chosen) if kernels != "head" and _asked(case.name, case, only)]
         if not heads and not attentions:
-            raise AdjudgeError(f'no case has all of "{only}": take words of names and shapes, or leave --only out')
+            raise AdjudgeError(_no_case(only or "", chosen, kernels))
         number_type = choose_dtype(dtype, where)
         conditions = Conditions(
             where,
@@ -112,6 +114,17 @@ def bench_kernels(
 def _asked(name: str, case: HeadCase | AttentionCase, only: str | None) -> bool:
     """Whether a case has all the words that were asked for."""
     return set((only or "").split()) <= {*name.replace(",", " ").split(), *case.shape.split()}
+
+
+def _no_case(only: str, sizes: Literal["small", "full"], kernels: Kernels) -> str:
+    """That there is none of that name, and the mend."""
+    heads = head_cases("full") if kernels != "attention" else []
+    attentions = attention_cases("full") if kernels != "head" else []
+    full = [*(_asked(case.normalizer, case, only) for case in heads), *(_asked(c.name, c, only) for c in attentions)]
+    mend = (
+        "add --sizes full" if sizes == "small" and any(full) else "take words of names and shapes, or leave --only out"
+    )
+    return f'no case has all of "{only}": {mend}'
 
 
 def run_cases(

@@ -59,15 +59,20 @@ class Writing(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
+def identity_of(policy: Policy, device: str, dtype: str) -> tuple[str, str | None, str]:
+    """Of model, adapter and number type; raises AdjudgeError for what is not there. No weights are read."""
+    number_type = str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
+    adapter = None if policy.adapter is None else read_adapter(policy.adapter).fingerprint
+    return resolve(policy.model).fingerprint, adapter, number_type
+
+
 class Writer:
     """Has a policy write, on an engine that is opened when the first text is wanted that the journal has not."""
 
     def __init__(self, policy: Policy, writing: Writing, journal: Journal, *, device: str, dtype: str) -> None:
         self.policy, self.writing, self.journal = policy, writing, journal
         self.device, self.dtype = device, dtype
-        number_type = str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
-        adapter = None if policy.adapter is None else read_adapter(policy.adapter).fingerprint
-        self._who = (resolve(policy.model).fingerprint, adapter, number_type)
+        self._who = identity_of(policy, device, dtype)
 
     def write(
         self, openings: Sequence[Opening], samples: range, written: Callable[[int], None] = lambda count: None

@@ -31,6 +31,9 @@ from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, make_batch_invariant, p
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 
 PROBE_BLOCKS = 16
+MOST_GB = 10_000
+MOST_BLOCKS = 1 << 24
+"""Of which each has its entry in Python, used or not."""
 REMEDY = "use a decoder with attention layers only"
 
 
@@ -182,8 +185,14 @@ class Runner:
         self.blocks = self._room()
 
     def _room(self) -> int:
-        """How many blocks the cache has, the padding included; raises ModelUnsupported where there is room for none."""
+        """How many blocks the cache has, the padding included.
+
+        Raises ModelUnsupported where there is room for none, AdjudgeError for a size that no device has.
+        """
+        if self._kv_cache_gb is not None and not 0 <= self._kv_cache_gb <= MOST_GB:
+            raise AdjudgeError(f"kv_cache_gb is {self._kv_cache_gb:g}: give GiB, at most {MOST_GB:,}")
         blocks = 1 + cache_memory.promise(self, self.device, self._kv_cache_gb) // self._block_bytes
+        blocks = min(blocks, MOST_BLOCKS)
         if blocks < 2:
             mend = "raise kv_cache_gb" if self._kv_cache_gb is not None else "free memory on its device"
             raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: {mend}")

@@ -65,6 +65,16 @@ class EngineSpec(msgspec.Struct, frozen=True):
         """Whether it is the policy's own base weights."""
         return self.url is None and self.model == POLICY
 
+    def check(self) -> None:
+        """Raise what `open` would of a model or adapter that is not there; no weights are read, and no server asked."""
+        from adjudge.engine.adapters import read_adapter
+        from adjudge.engine.sources import resolve
+
+        if self.url is None and not self.of_policy and self.model is not None:
+            resolve(self.model)
+            if self.adapter is not None:
+                read_adapter(self.adapter)
+
     def open(self) -> EngineFace:
         """The engine; equal specifications share one for as long as anybody in the process holds it."""
         if (stand_ins := _STAND_INS.get()) is not None:

@@ -8,7 +8,9 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -293,20 +295,26 @@ def _decoded(path: Path) -> str:
 
 def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
     csv.field_size_limit(1 << 30)
-    reader = csv.DictReader(lines)
+    reader = csv.reader(lines, strict=True)
+    begun = 1
     try:
-        names = reader.fieldnames or [""]
+        names = next(reader, None) or [""]
         if len(names) == 1 and (found := re.search(r"[;\t]", names[0])):
             mark = "tabs" if found[0] == "\t" else "semicolons"
             said = f'line 1 of {path.name} has one column, "{names[0][:60]}"'
             raise AdjudgeError(f"{said}: if {mark} part its columns, save it with commas")
-        for columns in reader:
-            place = f"line {reader.line_num} of {path.name}"
-            if None in columns:
+        if double := next((name for name, count in Counter(names).items() if count > 1), None):
+            raise AdjudgeError(f'line 1 of {path.name} has the column "{double[:60]}" twice: rename one')
+        begun = reader.line_num + 1
+        for values in reader:
+            place, begun = f"line {begun} of {path.name}", reader.line_num + 1
+            if len(values) > len(names):
                 raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold commas")
-            yield Row(place, dict(columns))
+            if values:
+                yield Row(place, dict(zip_longest(names, values)))
     except csv.Error as error:
-        raise AdjudgeError(f"line {reader.line_num} of {path.name} is not CSV ({error})") from error
+        mend = "close each quote, and double those inside a text"
+        raise AdjudgeError(f"line {begun} of {path.name} is not CSV ({error}): {mend}") from error
 
 
 def encodable(value: Any) -> Any:

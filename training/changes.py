@@ -48,15 +48,17 @@ class Change(msgspec.Struct, frozen=True):
         return [after - before for before, after in zip(self.before, self.after, strict=True)]
 
 
-def changes(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[Change]:
+Metrics = Sequence[Mapping[str, Any]]
+"""The lines of metrics of a run."""
+
+
+def changes(runs: Sequence[Metrics]) -> list[Change]:
     """The change of the reward and of each of its parts, over the lines of metrics of each run.
 
-    Runs without held-out prompts, or whose last answers are still to come (others have some of a later step), have none
-    to show, and are left out.
+    Runs without held-out prompts, or whose last answers are not of the last step of all, have none to show, and are
+    left out (`left_out`).
     """
-    answered = [[line for line in lines if line["split"] == "held_out"] for lines in runs]
-    last = max((lines[-1]["step"] for lines in answered if lines), default=0)
-    ends = [(lines[0], lines[-1]) for lines in answered if len(lines) > 1 and lines[-1]["step"] == last]
+    ends = [found for found in _ends(runs) if found is not None]
     names = sorted({name for first, _ in ends for name in first if name == "reward" or PART.fullmatch(name)})
     found = []
     for name in names:
@@ -64,3 +66,15 @@ def changes(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[Change]:
         if known:
             found.append(Change(name, *zip(*known, strict=True)))
     return found
+
+
+def left_out(runs: Sequence[Metrics]) -> list[int]:
+    """The places of the runs that `changes` leaves out."""
+    return [place for place, found in enumerate(_ends(runs)) if found is None]
+
+
+def _ends(runs: Sequence[Metrics]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]] | None]:
+    """Of each run its first held-out answers and those of the last step of all; None where it has not both."""
+    answered = [[line for line in lines if line["split"] == "held_out"] for lines in runs]
+    last = max((lines[-1]["step"] for lines in answered if lines), default=0)
+    return [(lines[0], lines[-1]) if len(lines) > 1 and lines[-1]["step"] == last else None for lines in answered]

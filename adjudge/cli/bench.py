@@ -50,6 +50,15 @@ def _check_example(path: Path, example: Path) -> None:
         raise AdjudgeError(f"{path} is not in this folder: run this in adjudge's repository, or name a file of yours")
 
 
+def _check_output(output: Path | None) -> None:
+    """Find before hours of work that a table could not be written; raises AdjudgeError."""
+    from adjudge.commands.output import check_writable, make_folder_of
+
+    if output is not None:
+        make_folder_of(output)
+        check_writable(output)
+
+
 @bench.command("judge")
 def bench_judge(
     pairs: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs.")] = EXAMPLE_PAIRS,
@@ -78,7 +87,8 @@ def bench_judge(
         typer.Option(help="Measure adjudge with these too, one at a time: batch-invariant, cuda-graphs, compiled."),
     ] = None,
     kv_cache_gb: Annotated[
-        float | None, typer.Option(help="GiB of adjudge's cache, of each where there are several (default: as served).")
+        float | None,
+        typer.Option(help="GiB of adjudge's cache, of each where there are several (default: as served).", min=0.001),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the table as CSV, and of a load a plot beside it.")
@@ -91,6 +101,7 @@ def bench_judge(
     Under load the requests of a rate are due at random times (a Poisson process, the same in every run), and a
     latency counts from when its request was due, also where it could only be sent later.
     """
+    _check_output(output)
     from adjudge.bench.judge import bench_judge as run
 
     _check_example(pairs, EXAMPLE_PAIRS)
@@ -123,6 +134,7 @@ def bench_judges(
     dtype: Dtype = "auto",
 ) -> None:
     """Run every judge over a sample of its public data set: verdicts, abstentions, tokens, agreement with people."""
+    _check_output(output)
     from adjudge.bench.judges import bench_judges as run
 
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
@@ -186,6 +198,7 @@ def bench_tree(
     disturbance lowers them (rows of `adjudge writing disturb`). With --trials, or of plain texts, the model writes the
     weights of each instruction several times: how far do they differ? Nothing is asked twice.
     """
+    _check_output(output)
     options = judge_options(locals())
     from adjudge.commands.bench_tree import bench_tree as analyse
 
@@ -304,7 +317,8 @@ def bench_grpo(
     steps: Annotated[int, typer.Option(help="Steps of a run; the first warms up and is not counted.", min=2)] = 3,
     rounds: Annotated[int, typer.Option(help="Runs of each variant, in turns.", min=1)] = 2,
     kv_cache_gb: Annotated[
-        float | None, typer.Option(help="GiB of the judge's cache (default: as served; on a GPU most of what is free).")
+        float | None,
+        typer.Option(help="GiB of the judge's cache (default: as served; on a GPU most of what is free).", min=0.001),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
     device: Device = "auto",
@@ -316,6 +330,7 @@ def bench_grpo(
     with a whole step at once, and, as plain reward functions do, for a reply about one completion after the other. The
     policy stays the same, so that all judge the same texts. --device and --dtype are the judge's.
     """
+    _check_output(output)
     from adjudge.commands.train import need_extras
 
     _check_example(data, EXAMPLE_PROMPTS)
@@ -347,7 +362,7 @@ def bench_kernels(
         Literal["auto", "small", "full"], typer.Option(help="auto: small on CPU (two minutes), full on GPU.")
     ] = "auto",
     only: Annotated[
-        str | None, typer.Option(help='Cases whose name and shape have all these words: "set D=3584 K=5", "decode".')
+        str | None, typer.Option(help='Cases whose name and shape have all these words: "set D=576 K=5", "decode".')
     ] = None,
     rounds: Annotated[int, typer.Option(help="Batches of calls of each variant; the median counts.", min=5)] = 9,
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Also time torch.compile.")] = True,
@@ -364,6 +379,7 @@ def bench_kernels(
     dtype: Dtype = "auto",
 ) -> None:
     """Check the kernels against float64, then time them beside their peers and the limits of this machine."""
+    _check_output(output)
     from adjudge.bench.kernels import bench_kernels as run
 
     run(
@@ -409,6 +425,7 @@ def bench_confidence(
     For stories, rationales are made up of quotations: they cost what real ones do, and mean nothing. Each way begins
     with an empty cache. Peak memory is that of tensors beyond the weights and the cache.
     """
+    _check_output(output)
     from adjudge.bench.confidence import bench_confidence as run
 
     run(rationales, model=model, limit=limit, device=device, dtype=dtype, output=output, keep=keep)
@@ -438,6 +455,7 @@ def bench_disturbances(
     Tree of Writing that need no model, given a verdict beside it, and replaced by texts a policy may try: praise, the
     prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
     """
+    _check_output(output)
     from adjudge.bench.disturbances import bench_disturbances as run
 
     run(

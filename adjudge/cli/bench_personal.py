@@ -20,6 +20,7 @@ from adjudge.cli.options import (
     Mode,
     Samples,
     Temperature,
+    beside,
     judge_options,
 )
 from adjudge.engine.errors import AdjudgeError
@@ -67,7 +68,7 @@ def bench_personal(
 
     study_file(
         items,
-        output or items.with_suffix(".studies.csv"),
+        output or beside(items, ".studies.csv"),
         ks=None if k is None else _numbers(k),
         shuffles=shuffles,
         limit=limit,

@@ -22,6 +22,7 @@ from adjudge.cli.options import (
     Principles,
     Samples,
     Temperature,
+    beside,
     judge_options,
 )
 
@@ -91,7 +92,7 @@ def curate_pairs(
 
     curate_pairs_file(
         texts,
-        output or texts.with_suffix(".pairs.jsonl"),
+        output or beside(texts, ".pairs.jsonl"),
         rules=Rules(per_prompt, margin, by),
         options=options,
         source=source,
@@ -152,7 +153,7 @@ def curate_principles(
 
     curate_principles_file(
         texts,
-        output or texts.with_suffix(".principles.toml"),
+        output or beside(texts, ".principles.toml"),
         plan=Plan(rounds, written, looked_at, checked_reflection(without), seed),
         held_out=held_out,
         most=most,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
-from adjudge.cli.options import JournalFile
+from adjudge.cli.options import JournalFile, beside
 from adjudge.commands.texts import Writing
 
 evolve = typer.Typer(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
@@ -57,7 +57,7 @@ def evolve_synthesize(
 
     synthesize_file(
         stories,
-        output or stories.with_suffix(".rationales.jsonl"),
+        output or beside(stories, ".rationales.jsonl"),
         aspects=aspects,
         personas=personas,
         each=each,
@@ -105,7 +105,7 @@ def evolve_filter(
 
     filter_file(
         rationales,
-        output or rationales.with_suffix(".evolved.jsonl"),
+        output or beside(rationales, ".evolved.jsonl"),
         stages=stages,
         mode=mode,
         writing=writing,
@@ -142,7 +142,7 @@ def evolve_validate(
 
     validate_file(
         evolved,
-        output or evolved.with_suffix(".validation.jsonl"),
+        output or beside(evolved, ".validation.jsonl"),
         dropped=dropped,
         sample=sample,
         mode=mode,

@@ -32,6 +32,7 @@ from adjudge.cli.options import (
     Temperature,
     TreeWeights,
     Without,
+    beside,
     judge_options,
 )
 
@@ -141,7 +142,7 @@ def judge_command(
     if judge == "tournament":
         rank_file(
             texts,
-            output or texts.with_suffix(".ranks.jsonl"),
+            output or beside(texts, ".ranks.jsonl"),
             judge=None,
             contest=Contest(seed=options.pop("seed", 0)),
             options=options,
@@ -153,7 +154,7 @@ def judge_command(
         return
     judge_file(
         texts,
-        output or texts.with_suffix(".verdicts.jsonl"),
+        output or beside(texts, ".verdicts.jsonl"),
         judge=judge or usual(source.model, options),
         options=options,
         source=source,

@@ -8,10 +8,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from adjudge.engine.errors import AdjudgeError
+
 DEFAULT_MODEL = "smollm2-135m"
 """What writes where nobody names a model."""
 DEFAULT_JUDGE = "house"
 """What judges."""
+
+
+def beside(path: Path, ending: str) -> Path:
+    """The usual output for a file, of its name with another ending; raises AdjudgeError for what is no file's name."""
+    if not path.name:
+        raise AdjudgeError(f'"{path}" names no file: give one, or name the output with -o')
+    return path.with_suffix(ending)
+
 
 Model = Annotated[
     str,

@@ -22,6 +22,7 @@ from adjudge.cli.options import (
     Report,
     Samples,
     Temperature,
+    beside,
     judge_options,
 )
 
@@ -86,7 +87,7 @@ def rank(
 
     rank_file(
         groups,
-        output or groups.with_suffix(".ranks.jsonl"),
+        output or beside(groups, ".ranks.jsonl"),
         judge=judge,
         contest=Contest(pairing, k, budget, ranking, seed),
         options=without_contest(options),

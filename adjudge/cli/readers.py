@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
-from adjudge.cli.options import JournalFile, JudgeAspects
+from adjudge.cli.options import JournalFile, JudgeAspects, beside
 from adjudge.commands.texts import Writing
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
@@ -47,7 +47,7 @@ def readers_anonymise(
 
     anonymise_file(
         reviews,
-        output or reviews.with_suffix(".anonymous.jsonl"),
+        output or beside(reviews, ".anonymous.jsonl"),
         language=language,
         writing=writing,
         source=source,
@@ -83,7 +83,7 @@ def readers_summarise(
 
     summarise_file(
         reviews,
-        output or reviews.with_suffix(".summaries.jsonl"),
+        output or beside(reviews, ".summaries.jsonl"),
         words=words,
         language=language,
         writing=writing,
@@ -127,7 +127,7 @@ def readers_group(
     rules = {name: value for name, value in given.items() if value is not None}
     group_file(
         reviews,
-        output or reviews.with_suffix(".items.jsonl"),
+        output or beside(reviews, ".items.jsonl"),
         rules={**rules, "budget": budget, "test": test, "seed": seed},
         aspects=aspects,
         plot=plot,
@@ -159,7 +159,7 @@ def readers_instruct(
 
     instruct_file(
         items,
-        output or items.with_suffix(".sft.jsonl"),
+        output or beside(items, ".sft.jsonl"),
         split="" if split == "all" else split,
         k=k,
         texts=without is None,

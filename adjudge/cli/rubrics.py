@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
-from adjudge.cli.options import JournalFile
+from adjudge.cli.options import JournalFile, beside
 from adjudge.commands.texts import Writing
 
 rubrics = typer.Typer(
@@ -98,7 +98,7 @@ def mine(
     )
     mine_file(
         questions,
-        output or questions.with_suffix(".rubrics.jsonl"),
+        output or beside(questions, ".rubrics.jsonl"),
         mining=mining,
         sampling=writing.sampling,
         corpus=corpus,
@@ -143,7 +143,7 @@ def compare(
 
     compare_file(
         items,
-        output or items.with_suffix(".schemes.jsonl"),
+        output or beside(items, ".schemes.jsonl"),
         rubric=rubric,
         schemes=[name.strip() for name in schemes.split(",") if name.strip()],
         label=label,

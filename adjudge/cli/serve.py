@@ -25,7 +25,9 @@ def serve(
         typer.Option(help="Prompts that may wait: 429 for what comes above it, 400 for more at once.", min=1),
     ] = 10_000,
     max_concurrency: Annotated[int, typer.Option(help="Requests at once; above it, 429.", min=1)] = 1024,
-    max_body_mb: Annotated[float, typer.Option(help="Megabytes of one request; above it, 413.", min=0.001)] = 10.0,
+    max_body_mb: Annotated[
+        float, typer.Option(help="Megabytes of one request; above it, 413.", min=0.001, max=1e6)
+    ] = 10.0,
     request_timeout: Annotated[
         float, typer.Option(help="Seconds a request may take; what is not done then says so.", min=0.001)
     ] = 600.0,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
-from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, JournalFile
+from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, JournalFile, beside
 from adjudge.cli.train import EarlierTraining, RunOutput, Seed
 from adjudge.commands.texts import Writing
 
@@ -131,7 +131,7 @@ def train_teacher(
 
     teacher_file(
         stories,
-        output or stories.with_suffix(".scored.jsonl"),
+        output or beside(stories, ".scored.jsonl"),
         writer=writer,
         also=also or (),
         noise=noise or (),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
-from adjudge.cli.options import JournalFile
+from adjudge.cli.options import JournalFile, beside
 from adjudge.commands.texts import Writing
 
 writing = typer.Typer(
@@ -53,7 +53,7 @@ def writing_disturb(
 
     disturb_file(
         texts,
-        output or texts.with_suffix(".disturbed.jsonl"),
+        output or beside(texts, ".disturbed.jsonl"),
         kinds=kinds,
         most=most,
         writing=writing,
@@ -94,7 +94,7 @@ def writing_build(
 
     build_file(
         texts,
-        output or texts.with_suffix(".benchmark.jsonl"),
+        output or beside(texts, ".benchmark.jsonl"),
         tasks=tasks,
         least=least,
         min_mass=min_mass,

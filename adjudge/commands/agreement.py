@@ -113,6 +113,8 @@ def _show(found: Found, setting: Setting, output: Path) -> None:
         say(line)
     say(setting.machine)
     written = write_tables(output, found.lines, found.cells, setting)
+    for plot in ("scores.png", "reliability.png"):
+        (output / plot).unlink(missing_ok=True)  # an earlier run's would stay beside these figures
     title = f"{setting.data}, {setting.judge}, {setting.model}\n{setting.machine}"
     try:
         if found.scored[0]:

@@ -17,7 +17,7 @@ from adjudge.bench.measurement import write_rows
 from adjudge.bench.policies import Policy, asked_of, base_of, policy_of
 from adjudge.bench.policy_bouts import Bout, Match, Referee, matches_of, subject_of
 from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
-from adjudge.bench.policy_texts import Opening, Text, Writer, Writing
+from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import make_folder_of, open_output
 from adjudge.commands.resumable import Earlier, alone, check_earlier, keeping
@@ -73,12 +73,15 @@ def evaluate_policies(
     check_fit(spec.model, spec.adapter, judge, options)
     for place, row in enumerate(rows):
         subject_of(judge, row, place, options, "text", "text")
+    everyone = [first, *(policy for policy in policies if policy.name != first.name)]
+    for policy in everyone:
+        identity_of(policy, device, dtype)
+    spec.check()
     make_folder_of(folder["texts.jsonl"])
     with alone(folder["policy.journal"]), Journal(folder["policy.journal"]) as book:
         check_earlier(folder["verdicts.jsonl"], book, earlier)
         if earlier == "overwrite":
             book.clear()
-        everyone = [first, *(policy for policy in policies if policy.name != first.name)]
         with keeping(folder["texts.jsonl"], lambda: f"{len(book)} texts and verdicts are kept"):
             written = _write(everyone, rows, writing, samples, book, device, dtype)
             own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}

@@ -13,8 +13,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from adjudge.commands.output import check_writable, make_folder_of
 from adjudge.engine.errors import AdjudgeError
-from adjudge.training.changes import Change, changes
+from adjudge.training.changes import Change, changes, left_out
 from adjudge.training.curves import MEND, can_draw, draw_curves
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
@@ -104,10 +105,14 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
     path = output or runs[0].curves
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise AdjudgeError(f"{path} is no picture: name a .png, .svg or .pdf")
+    make_folder_of(path)
+    check_writable(path)
     lines = [read_metrics(run.metrics) for run in runs]
     draw_curves(lines, path, ", ".join(folder.resolve().name for folder in folders))
     if found := changes(lines):
         Console().print(_held_out(found))
+        if names := ", ".join(str(folders[place]) for place in left_out(lines)):
+            print(f"left out of the table, without held-out answers of its first and last step: {names}")
     print(f"curves: {path}")
 
 

@@ -176,7 +176,7 @@ def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         by_aspect = cast("Mapping[str, Any]", given if isinstance(given, dict) else {OVERALL: given})
         scores = {str(name).lower(): numbers_of(row, f"scores.{name}", value) for name, value in by_aspect.items()}
         item = writing_of(row, number)
-        cluster = str(row.columns.get("cluster", item.prompt or row.place))
+        cluster = _first(row, "cluster") or item.prompt or row.place
         checklist = row.columns.get("checklist")
         item = msgspec.structs.replace(item, id=_id(row, number))
         yield RatedText(item, scores, cluster, row.place, _system(row), checklist=checklist)

@@ -18,7 +18,7 @@ def read_entries(path: Path) -> list[Row]:
     Raises AdjudgeError for a file that cannot be read, naming the line where there is one.
     """
     if path.suffix.lower() == ".parquet":
-        return list(_parquet(path))
+        return _some(list(_parquet(path)), path)
     if path.suffix.lower() != ".json":
         return read_rows(path)
     try:
@@ -29,7 +29,11 @@ def read_entries(path: Path) -> list[Row]:
         if "Extra data" in str(error):  # one object a line, whatever its name says
             return read_rows(path)
         raise AdjudgeError(f"{path.name} is not JSON ({error}): mend it there") from error
-    rows = list(_entries(path, content))
+    return _some(list(_entries(path, content)), path)
+
+
+def _some(rows: list[Row], path: Path) -> list[Row]:
+    """The rows; raises AdjudgeError where there are none."""
     if not rows:
         raise AdjudgeError(f"{path} is empty: give at least one row")
     return rows

@@ -253,8 +253,11 @@ def test_cases_are_chosen_by_all_the_words_of_their_names_and_shapes(
     asked.clear()
     bench.bench_kernels(sizes="full", only="set K=5 D=3584")
     assert len(asked) == 7 and all("D=3584 V=152064 K=5" in name for name in asked)
-    with pytest.raises(AdjudgeError, match='no case has all of "set decode"'):
-        bench.bench_kernels(only="set decode")
+    for only, mend in (("set decode", "take words of names"), ("set D=3584", "add --sizes full")):
+        with pytest.raises(AdjudgeError, match=f'no case has all of "{only}": {mend}'):
+            bench.bench_kernels(only=only, sizes="small")
+    with pytest.raises(AdjudgeError, match="--only chooses what is measured"):
+        bench.bench_kernels(only="set", predict="h200")
 
 
 def test_a_tiny_run_fills_every_column_with_right_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -352,3 +352,9 @@ def test_the_same_tokens_score_alike_however_they_are_cut_into_segments(smollm2:
     assert len({engine.tokenizer.prompt(prompt) for prompt in prompts}) == 1
     first, *others = engine.score(prompts, ["Yes", "No"])
     assert others == [first, first]
+
+
+@pytest.mark.parametrize("size", [float("inf"), float("nan"), 1e9, -1.0])
+def test_a_cache_of_a_size_that_no_machine_has_is_refused(size: float) -> None:
+    with pytest.raises(AdjudgeError, match="kv_cache_gb is .*: give GiB, at most 10,000"):
+        Engine(TINY, kv_cache_gb=size)

@@ -362,3 +362,30 @@ def test_labels_are_1_or_0_or_absent(value: object, label: bool | None) -> None:
 def test_another_label_is_named_with_its_line(value: object) -> None:
     with pytest.raises(AdjudgeError, match=r'line 3: "label" is .*write 1 for good'):
         label_of(Row("line 3", {"label": value}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'id,prompt\n1,a\n2,"b\n3,c\n',
+            "line 3 of p.csv is not CSV .*: close each quote, and double those inside a text",
+        ),
+        ('id,prompt\n1,"a"b\n', "line 2 of p.csv is not CSV"),
+        ("id,prompt,prompt\n1,a,b\n", 'line 1 of p.csv has the column "prompt" twice: rename one'),
+        ('id,prompt\n\n1,"a\nb"\n2,"c\nd",e\n', "line 5 of p.csv has more columns than the header"),
+    ],
+)
+def test_a_table_whose_rows_are_not_where_they_seem_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    with pytest.raises(AdjudgeError, match=message):
+        read_rows(path)
+
+
+def test_quotes_within_a_text_and_short_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text('id,prompt,more\n1,He said "hi",x\n2,"a ""b"""\n')
+    one, two = read_rows(path)
+    assert one.columns == {"id": "1", "prompt": 'He said "hi"', "more": "x"}
+    assert two.columns == {"id": "2", "prompt": 'a "b"', "more": None}

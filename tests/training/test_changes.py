@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import ttest_1samp
 
-from adjudge.training.changes import Change, changes
+from adjudge.training.changes import Change, changes, left_out
 
 
 def lines(*ends: tuple[int, float, float | None]) -> list[dict[str, object]]:
@@ -44,5 +44,7 @@ def test_runs_that_were_not_answered_twice_and_parts_that_were_not_measured_are_
 
 
 def test_a_run_that_is_still_under_way_is_not_held_beside_those_that_are_done() -> None:
-    [reward, _] = changes([lines((0, 0.1, 0.5), (9, 0.9, 0.5)), lines((0, 0.1, 0.5), (5, 0.3, 0.5))])
+    runs = [lines((0, 0.1, 0.5), (9, 0.9, 0.5)), lines((0, 0.1, 0.5), (5, 0.3, 0.5)), []]
+    [reward, _] = changes(runs)
+    assert left_out(runs) == [1, 2]
     assert reward.after == (0.9,)
