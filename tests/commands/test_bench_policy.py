@@ -129,6 +129,11 @@ def test_mistakes_are_found_before_any_model_is_opened(tmp_path: Path, monkeypat
         run(TINY, *options(tmp_path)[:6], "--judge", "rubric")
     with pytest.raises(AdjudgeError, match="name what to compare them with by --base"):
         run(TINY, *options(tmp_path)[2:])
+    with pytest.raises(AdjudgeError, match="there is no model 'typo-model'"):
+        run(TINY, "typo-model", *options(tmp_path))
+    with pytest.raises(AdjudgeError, match="there is no model 'no-judge'"):
+        run(TINY, *options(tmp_path, "--judge-model", "no-judge"))
+    assert not (tmp_path / "out").exists()  # so that the mended command is no second run
     wrong = {'"prompt" is missing': {"text": "no prompt"}, '"reference" is 5, not': {"prompt": "p", "reference": 5}}
     for said, row in wrong.items():
         (tmp_path / "prompts.jsonl").write_text(json.dumps(row) + "\n")

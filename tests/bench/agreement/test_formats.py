@@ -71,6 +71,13 @@ def test_openmeva_has_several_systems_for_a_prompt(tmp_path: Path) -> None:
     assert (same.item, same.overall, same.cluster) == (first.item, 2.0, first.cluster)
 
 
+def test_without_a_cluster_of_its_own_a_row_is_drawn_with_its_prompt(tmp_path: Path) -> None:
+    about = {"response": "It swam.", "scores": 3}
+    rows = [{"prompt": "A", "cluster": None}, {"prompt": "B", "cluster": ""}, {"prompt": "C", "cluster": 7}]
+    found = load([lines(tmp_path / "r.jsonl", *({**row, **about} for row in rows))]).rows
+    assert [row.cluster for row in found] == ["A", "B", "7"]
+
+
 def test_storyer_drops_padding_and_names_aspects(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(
