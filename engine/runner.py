@@ -210,27 +210,26 @@ class Runner:
 
     @torch.inference_mode()
     def forward(self, step: Step) -> torch.Tensor:
-        """Hidden states [R, D] at the rows of `step.finished`, before the final norm where the head applies it."""
-        if self._layers:
-            return self._hidden(step)
-        cache_memory.settle(self)  # this step makes the cache
+        """Hidden states [R, D] at the rows of `step.finished`, before the final norm where the head applies it.
+
+        Raises AdjudgeError where the device has no memory left for the step.
+        """
+        fresh = not self._layers
+        if fresh:
+            cache_memory.settle(self)  # this step makes the cache
         try:
             return self._hidden(step)
-        except BaseException:
-            self._layers.clear()  # part of a cache would be nobody's
+        except BaseException as error:
+            if fresh:
+                self._layers.clear()  # part of a cache would be nobody's
+            if isinstance(error, torch.OutOfMemoryError):
+                raise AdjudgeError(
+                    f"{self.device} has no memory left for a step of {step.size} tokens ({reason(error)}): lower"
+                    " max_batch_tokens or kv_cache_gb, or free memory there"
+                ) from error
             raise
 
     def _hidden(self, step: Step) -> torch.Tensor:
-        """Raises AdjudgeError where the device has no memory left for the step."""
-        try:
-            return self._rows_of(step)
-        except torch.OutOfMemoryError as error:
-            raise AdjudgeError(
-                f"{self.device} has no memory left for a step of {step.size} tokens ({reason(error)}): lower"
-                " max_batch_tokens or kv_cache_gb, or free memory there"
-            ) from error
-
-    def _rows_of(self, step: Step) -> torch.Tensor:
         if step.copies:
             sources, slots = torch.tensor(step.copies, device=self.device).unbind(1)
             for cache in self._layers.values():
