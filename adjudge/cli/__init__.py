@@ -9,6 +9,7 @@ import typer
 
 from adjudge.cli.bench import bench
 from adjudge.cli.bench_personal import bench_personal
+from adjudge.cli.bench_policy import bench_policy
 from adjudge.cli.curate import curate
 from adjudge.cli.evolve import evolve
 from adjudge.cli.judge import judge_command
@@ -41,6 +42,7 @@ train.command("house")(train_house)
 train.command("teacher")(train_teacher)
 train.command("agreement")(train_agreement)
 bench.command("personal-studies")(bench_personal)
+bench.command("policy")(bench_policy)
 GROUPS = {
     "bench": bench,
     "curate": curate,

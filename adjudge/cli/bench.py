@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from adjudge.cli.agreement import bench_agreement
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
+from adjudge.cli.groups import Asked, with_groups
 from adjudge.cli.options import (
     DEFAULT_JUDGE,
     DEFAULT_MODEL,
@@ -21,13 +21,10 @@ from adjudge.cli.options import (
     JudgeModel,
     Language,
     Layout,
-    MinMass,
-    Mode,
     Model,
     Principles,
     Rubric,
     Scheme,
-    TokenizerName,
     Without,
     judge_options,
     usual_model,
@@ -101,9 +98,9 @@ def bench_judge(
     Under load the requests of a rate are due at random times (a Poisson process, the same in every run), and a
     latency counts from when its request was due, also where it could only be sent later.
     """
-    _check_output(output)
     from adjudge.bench.judge import bench_judge as run
 
+    _check_output(output)
     _check_example(pairs, EXAMPLE_PAIRS)
     run(
         pairs,
@@ -134,9 +131,9 @@ def bench_judges(
     dtype: Dtype = "auto",
 ) -> None:
     """Run every judge over a sample of its public data set: verdicts, abstentions, tokens, agreement with people."""
-    _check_output(output)
     from adjudge.bench.judges import bench_judges as run
 
+    _check_output(output)
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     run(data, only=names, minutes=minutes, model=model, device=device, dtype=dtype, output=output)
 
@@ -205,103 +202,6 @@ def bench_tree(
     analyse(path, trials=trials, options=options, source=source, run=run, output=output)
 
 
-@bench.command("policy")
-@with_groups
-def bench_policy(
-    checkpoints: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CHECKPOINT...", help="Output folders of `adjudge train`, PEFT folders, or models as in --base."
-        ),
-    ],
-    prompts: Annotated[
-        Path, typer.Option(help="JSONL or CSV of held-out prompts: prompt, and reference where there is a human text.")
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder for texts, verdicts, table and plot.")],
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help="What all are compared with: a model by name or folder (default: what they were trained from)."
-        ),
-    ] = None,
-    samples: Annotated[int, typer.Option(help="Texts of each policy to each prompt.", min=1)] = 4,
-    max_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)] = 256,
-    temperature: Annotated[float, typer.Option(help="How freely texts are written.", min=0.0)] = 1.0,
-    top_p: Annotated[float, typer.Option(help="Share of the likeliest tokens to draw from.", min=0.0, max=1.0)] = 1.0,
-    chat: Annotated[
-        bool | None,
-        typer.Option("--chat/--no-chat", help="Ask in the chat template (default: as in training, or yes)."),
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option(help="A system message (default: as in training, or the row's `system`, or none).")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first prompts.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Another seed draws other texts.")] = 0,
-    judge: Annotated[
-        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar"] | None,
-        typer.Option(
-            help="A judge of single texts compares the scores it gives each; pairwise both texts, in both orders"
-            f" (default: pointwise for {DEFAULT_JUDGE}, else pairwise)."
-        ),
-    ] = None,
-    judge_model: Annotated[
-        str | None, typer.Option(help=f"As in `adjudge judge --model` (default: {DEFAULT_JUDGE}).")
-    ] = None,
-    judge_adapter: Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter over the judge.")] = None,
-    url: Annotated[
-        str | None, typer.Option(help="The judge is on the server there; its key is $ADJUDGE_API_KEY.")
-    ] = None,
-    tokenizer: TokenizerName = None,
-    aspects: JudgeAspects = None,
-    rubric: Rubric = None,
-    scheme: Scheme = None,
-    principles: Principles = None,
-    mode: Mode = None,
-    language: Language = None,
-    min_mass: MinMass = None,
-    *,
-    earlier: EarlierRun,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-) -> None:
-    """Have policies write to held-out prompts, and judge how often they beat their base model and people.
-
-    Every policy writes the same number of texts to every prompt; each is compared with a text of the base model and,
-    where a row has `reference`, with that. The base's own row is the control: other texts of the same model, which
-    should win half. Intervals are of a bootstrap over prompts. Nothing is written or judged twice: with --resume a run
-    goes on, also with further checkpoints.
-    """
-    from adjudge.commands.bench_policy import evaluate_policies
-    from adjudge.engine.sampling import Sampling
-    from adjudge.rewards.kinds import usual
-    from adjudge.rewards.specification import EngineSpec
-
-    given = {"aspects": aspects, "rubric": rubric, "scheme": scheme, "principles": principles, "mode": mode}
-    options = judge_options({**given, "language": language, "min_mass": min_mass})
-    model = judge_model or (usual_model(DEFAULT_JUDGE, judge_adapter) if url is None else None)
-    adapter = None if judge_adapter is None else str(judge_adapter)
-    # With a server --device and --dtype are those of the policies alone.
-    where: dict[str, Any] = {"device": device, "dtype": dtype} if url is None else {"url": url}
-    evaluate_policies(
-        checkpoints,
-        prompts,
-        output,
-        base=base,
-        judge=judge or usual(model, options),
-        options=options,
-        spec=EngineSpec(model, adapter=adapter, tokenizer=tokenizer, **where),
-        samples=samples,
-        sampling=Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p),
-        chat=chat,
-        system=system,
-        limit=limit,
-        seed=seed,
-        earlier=earlier,
-        device=device,
-        dtype=dtype,
-    )
-
-
 @bench.command("grpo")
 def bench_grpo(
     data: Annotated[
@@ -330,13 +230,13 @@ def bench_grpo(
     with a whole step at once, and, as plain reward functions do, for a reply about one completion after the other. The
     policy stays the same, so that all judge the same texts. --device and --dtype are the judge's.
     """
-    _check_output(output)
     from adjudge.commands.train import need_extras
 
     _check_example(data, EXAMPLE_PROMPTS)
     need_extras()
     from adjudge.bench.grpo import bench_grpo as run
 
+    _check_output(output)
     run(
         data,
         model=model,
@@ -379,9 +279,9 @@ def bench_kernels(
     dtype: Dtype = "auto",
 ) -> None:
     """Check the kernels against float64, then time them beside their peers and the limits of this machine."""
-    _check_output(output)
     from adjudge.bench.kernels import bench_kernels as run
 
+    _check_output(output)
     run(
         kernels=kernels,
         sizes=sizes,
@@ -425,9 +325,9 @@ def bench_confidence(
     For stories, rationales are made up of quotations: they cost what real ones do, and mean nothing. Each way begins
     with an empty cache. Peak memory is that of tensors beyond the weights and the cache.
     """
-    _check_output(output)
     from adjudge.bench.confidence import bench_confidence as run
 
+    _check_output(output)
     run(rationales, model=model, limit=limit, device=device, dtype=dtype, output=output, keep=keep)
 
 
@@ -455,9 +355,9 @@ def bench_disturbances(
     Tree of Writing that need no model, given a verdict beside it, and replaced by texts a policy may try: praise, the
     prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
     """
-    _check_output(output)
     from adjudge.bench.disturbances import bench_disturbances as run
 
+    _check_output(output)
     run(
         stories,
         model=model or usual_model(DEFAULT_JUDGE, adapter),
