@@ -16,6 +16,7 @@ import torch
 
 from adjudge.engine import trie
 from adjudge.engine.adapters import Base, check_base
+from adjudge.engine.answering import answer
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
@@ -28,7 +29,7 @@ from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.lent import Lent
-from adjudge.engine.prompt_reading import PromptReading, SpanReader, read_tokens
+from adjudge.engine.prompt_reading import PromptReading
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
 from adjudge.engine.reward_head import RewardHead
@@ -37,17 +38,14 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
 from adjudge.engine.sources import OpenModel, open_source, resolve
-from adjudge.engine.step import Request, Step
+from adjudge.engine.step import Request
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.turns import Turns
-from adjudge.engine.writing import Writer, write, writers
+from adjudge.engine.writing import writers
 
 GPU_BATCH_TOKENS = 8192
 CPU_BATCH_TOKENS = 2048
 """Larger steps are no faster on a CPU: their temporaries leave its caches."""
-ROWS_OF_LOGITS = 64
-"""Rows whose logits over the vocabulary are in memory at once."""
-
 
 _log = logging.getLogger("adjudge")
 
@@ -277,7 +275,8 @@ class Engine(EngineFace):
             request.give_up()
         if step.size:
             with self.runner.on_device():
-                self._answer(step, self.runner.forward(step))
+                answer(step, self.runner.forward(step), self.runner, self.stats)
+            self.scheduler.complete(step)
 
     def cancel(self, call: Call) -> None:
         """Drop a call between two steps; the answers it still waits for never come."""
@@ -392,41 +391,6 @@ class Engine(EngineFace):
             self.scheduler.abort()
             raise
 
-    def _answer(self, step: Step, hidden: torch.Tensor) -> None:
-        """Read label distributions, write tokens and hand out hidden states at the step's answered rows."""
-        self.stats.steps += 1
-        self.stats.tokens_computed += step.size
-        reads: list[tuple[int, ScoreJob, int]] = []
-        writes: list[tuple[int, Writer]] = []
-        embeds: list[tuple[int, HiddenReader]] = []
-        spans: list[tuple[int, SpanReader]] = []
-        for row, (request, _) in enumerate(step.finished):
-            if isinstance(request, Reader):
-                reads += [(row, job, number) for job, number in request.reads]
-            elif isinstance(request, Writer):
-                writes.append((row, request))
-            elif isinstance(request, HiddenReader):
-                embeds.append((row, request))
-            elif isinstance(request, SpanReader):
-                spans.append((row, request))
-        if reads:
-            token_ids = [job.labels.reads[number].token_ids for _, job, number in reads]
-            readings = self.runner.require_head().logprobs(hidden[[row for row, _, _ in reads]], token_ids)
-            for (_, job, number), reading in zip(reads, readings, strict=True):
-                job.read(number, reading)
-        for few in _chunks(spans, ROWS_OF_LOGITS):
-            logits_NV = self.runner.require_head().vocabulary_logits(hidden[[row for row, _ in few]])
-            read_tokens([span for _, span in few], logits_NV)
-        for some in _chunks(writes, ROWS_OF_LOGITS):
-            logits_NV = self.runner.require_head().vocabulary_logits(hidden[[row for row, _ in some]])
-            self.stats.tokens_written += write([writer for _, writer in some], logits_NV)
-        if embeds:
-            values_ND = self.runner.normed(hidden[[row for row, _ in embeds]]).cpu().numpy()
-            head = self.reward_head
-            for (_, embedder), values_D in zip(embeds, values_ND, strict=True):
-                embedder.read(values_D.copy(), head)  # a view would hold the whole step's in memory
-        self.scheduler.complete(step)
-
 
 def _opened(model: str | Lent, device: str, dtype: str) -> tuple[OpenModel, torch.device, str, str]:
     """The model with its device, name and fingerprint."""
@@ -439,10 +403,6 @@ def _opened(model: str | Lent, device: str, dtype: str) -> tuple[OpenModel, torc
     number_type, source = choose_dtype(dtype, where), resolve(model)
     opened = open_source(source, dtype=number_type, device=str(where))
     return opened, where, model, source.fingerprint
-
-
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _ordered(readers: Sequence[Request]) -> list[Request]:

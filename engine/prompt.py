@@ -65,11 +65,6 @@ class Prompt(msgspec.Struct, frozen=True):
             raise PromptError(f"the template has no place for {', '.join(sorted(unused))}")
         return Prompt(tuple(segments))
 
-    @property
-    def tail(self) -> Segment:
-        """The last segment, in whose context labels are compiled."""
-        return self.segments[-1]
-
 
 class Message(msgspec.Struct, frozen=True):
     """One turn of a conversation."""

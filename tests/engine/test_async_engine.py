@@ -295,3 +295,27 @@ def test_a_text_is_certain_only_as_far_as_no_stop_string_may_begin(plain: Engine
         for character in text:
             writer.written.add(ord(character))
         assert writer.settled_text() == certain
+
+
+def test_what_a_step_answered_before_it_failed_comes_before_the_error(
+    plain: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = fresh()
+    step = engine.step
+
+    def answers_and_fails() -> None:
+        step()
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(engine, "step", answers_and_fails)
+
+    async def run(face: AsyncEngine) -> list[tuple[int, Any]]:
+        given = []
+        async with face:
+            with pytest.raises(RuntimeError, match="no"):
+                async for event in await face.open_score([[1, 2], [3, 4, 5, 6, 7, 8]], LABELS):
+                    given.append(event)
+        return given
+
+    engine.scheduler.max_batch_tokens = 4  # the first prompt, and a part of the second
+    assert asyncio.run(run(AsyncEngine(engine))) == [(0, plain.score([[1, 2]], LABELS)[0])]

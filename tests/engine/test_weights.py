@@ -357,7 +357,7 @@ def test_texts_without_a_seed_repeat_from_run_to_run_with_the_engines_and_not_wi
     assert texts(seed=None) != texts(seed=None)
 
 
-def test_an_adapter_over_the_embeddings_is_told_of_in_our_words(engine: Engine, tmp_path: Path) -> None:
+def test_an_adapter_over_the_embeddings_is_put_on_and_taken_off(engine: Engine, tmp_path: Path) -> None:
     save_adapter(tmp_path, target_modules=["embed_tokens", "q_proj"])
     before = full_logprobs(engine)
     engine.update_weights(adapter=tmp_path)

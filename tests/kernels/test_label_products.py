@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Event, Thread
 
 import pytest
 import torch
@@ -81,3 +82,32 @@ def test_the_probe_refuses_matmuls_whose_bits_depend_on_the_place(
         assert matmuls_are_invariant(64, 2)
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_probe_in_another_thread_changes_nobody_s_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, go_on, asked = Event(), Event(), []
+
+    def probe(width: int, threads: int) -> bool:
+        asked.append(threads)
+        if len(asked) == 1:
+            torch.set_num_threads(1)
+            inside.set()
+            go_on.wait(30)
+            torch.set_num_threads(threads)
+        return True
+
+    monkeypatch.setattr(module, "matmuls_are_invariant", probe)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first, second = (Thread(target=module._invariant, args=(64,)) for _ in range(2))
+        first.start()
+        assert inside.wait(30)
+        second.start()
+        second.join(0.2)
+        go_on.set()
+        first.join()
+        second.join()
+    finally:
+        torch.set_num_threads(before)
+    assert asked == [2, 2]  # the second waited, where it would have read the probe's 1

@@ -378,7 +378,7 @@ class LeaningEngine(EngineFace):
             texts = [segment.text for segment in prompt.segments if not segment.trusted]
             p = sigmoid(self.better[texts[1]] - self.better[texts[2]] + self.lean)
             first, second = (1 - p, 0.0, 0.0, 0.0, p), (0.0, 0.0, 1.0, 0.0, 0.0)
-            asked = first if "Story 1: <ANSWER>" in prompt.tail.text else second
+            asked = first if "Story 1: <ANSWER>" in prompt.segments[-1].text else second
             logprobs = [math.log(0.9 * share) if share else -math.inf for share in asked]
             yield place, Score.of(SCALE.labels, logprobs, SCALE.numbers, 1)
 
