@@ -79,10 +79,11 @@ def bench_kernels(
     else:
         where = choose_device(device)
         chosen: Literal["small", "full"] = ("full" if where.type == "cuda" else "small") if sizes == "auto" else sizes
-        heads = [case for case in head_cases(chosen) if kernels != "attention" and _asked(case.normalizer, case, only)]
-        attentions = [case for case in attention_cases(chosen) if kernels != "head" and _asked(case.name, case, only)]
+        heads, attentions = _cases(kernels, chosen, only)
         if not heads and not attentions:
-            raise AdjudgeError(_no_case(only or "", chosen, kernels))
+            larger = any(_cases(kernels, "full", only))
+            mend = "add --sizes full" if larger else "take words of names and shapes, or leave --only out"
+            raise AdjudgeError(f'no case has all of "{only}": {mend}')
         number_type = choose_dtype(dtype, where)
         conditions = Conditions(
             where,
@@ -111,20 +112,21 @@ def bench_kernels(
             print(f"adjudge: {error}", file=sys.stderr)
 
 
-def _asked(name: str, case: HeadCase | AttentionCase, only: str | None) -> bool:
-    """Whether a case has all the words that were asked for."""
-    return set((only or "").split()) <= {*name.replace(",", " ").split(), *case.shape.split()}
+def _cases(
+    kernels: Kernels, sizes: Literal["small", "full"], only: str | None
+) -> tuple[list[HeadCase], list[AttentionCase]]:
+    """The cases of those sizes whose names and shapes have all the words of `only`."""
+    words = set((only or "").split())
 
+    def asked(name: str, shape: str) -> bool:
+        return words <= {*name.replace(",", " ").split(), *shape.split()}
 
-def _no_case(only: str, sizes: Literal["small", "full"], kernels: Kernels) -> str:
-    """That there is none of that name, and the mend."""
-    heads = head_cases("full") if kernels != "attention" else []
-    attentions = attention_cases("full") if kernels != "head" else []
-    full = [*(_asked(case.normalizer, case, only) for case in heads), *(_asked(c.name, c, only) for c in attentions)]
-    mend = (
-        "add --sizes full" if sizes == "small" and any(full) else "take words of names and shapes, or leave --only out"
+    heads = head_cases(sizes) if kernels != "attention" else []
+    attentions = attention_cases(sizes) if kernels != "head" else []
+    return (
+        [case for case in heads if asked(case.normalizer, case.shape)],
+        [case for case in attentions if asked(case.name, case.shape)],
     )
-    return f'no case has all of "{only}": {mend}'
 
 
 def run_cases(

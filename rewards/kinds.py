@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -56,21 +57,6 @@ ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 
 Names = str | list[str]
 """Names after commas, or one by one."""
-
-TYPES: dict[str, Any] = {
-    "aspects": str | list[Any],
-    **dict.fromkeys(("without", "weights"), Names),
-    **dict.fromkeys(("k", "partners", "max_tokens", "samples", "attempts", "seed"), int),
-    **dict.fromkeys(("temperature", "min_mass", "override"), float),
-    "language": str,
-    "mode": Literal["direct", "reasoned"],
-    "orders": Literal["both", "ab"],
-    "form": Literal["fixed", "parity"],
-    "scheme": Literal["fixed", "free", "binary"],
-    "layout": Literal["shared", "paper"],
-    "cut": Literal["middle", "head", "tail", "never"],
-}
-"""What kind of value an option has; files and rubrics are looked at where they are opened."""
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -161,9 +147,28 @@ def prepare(name: str, options: Options) -> Open:
     return kind.prepare(options)
 
 
+@cache
+def _types() -> dict[str, Any]:
+    """What kind of value an option has; files and rubrics are looked at where they are opened."""
+    from adjudge.engine.prompt import Cut
+    from adjudge.rewards.asking import Mode
+    from adjudge.rewards.comparing import Orders
+    from adjudge.rewards.rubric_scoring import Form, Scheme
+    from adjudge.rewards.template import Layout
+
+    return {
+        "aspects": str | list[Any],
+        "language": str,
+        **{"mode": Mode, "orders": Orders, "form": Form, "scheme": Scheme, "layout": Layout, "cut": Cut},
+        **dict.fromkeys(("without", "weights"), Names),
+        **dict.fromkeys(("k", "partners", "max_tokens", "samples", "attempts", "seed"), int),
+        **dict.fromkeys(("temperature", "min_mass", "override"), float),
+    }
+
+
 def _check_type(option: str, value: Any) -> None:
     """Raises AdjudgeError for a value of another kind than the option has."""
-    wanted = TYPES.get(option, Any)
+    wanted = _types().get(option, Any)
     try:
         msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
