@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -151,5 +152,7 @@ def continuous(questions: Questions) -> dict[str, Any]:
     if torch.device(questions.device).type == "cpu":
         wanted = sum(-(-(len(prompt) + questions.writes) // PAGE) + 1 for prompt in questions.prompts)
         pages = min(wanted, questions.cache_tokens // PAGE)
-        config = ContinuousBatchingConfig(page_size=PAGE, num_blocks=pages, max_batch_tokens=STEP_TOKENS)
+        known = {field.name for field in fields(ContinuousBatchingConfig)}
+        page = "page_size" if "page_size" in known else "block_size"  # the latter up to transformers 5.17 at least
+        config = ContinuousBatchingConfig(**{page: PAGE}, num_blocks=pages, max_batch_tokens=STEP_TOKENS)
     return {"generation_config": greedy(questions, end_id=-1), "continuous_batching_config": config}
