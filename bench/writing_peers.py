@@ -148,11 +148,12 @@ def continuous(questions: Questions) -> dict[str, Any]:
     """Arguments of transformers' continuous batching: on CPU a cache as large as adjudge's, on a GPU its own choice."""
     from transformers import ContinuousBatchingConfig
 
-    config = ContinuousBatchingConfig()
+    settings: Any = ContinuousBatchingConfig
+    config = settings()
     if torch.device(questions.device).type == "cpu":
         wanted = sum(-(-(len(prompt) + questions.writes) // PAGE) + 1 for prompt in questions.prompts)
         pages = min(wanted, questions.cache_tokens // PAGE)
-        known = {field.name for field in fields(ContinuousBatchingConfig)}
+        known = {field.name for field in fields(settings)}
         page = "page_size" if "page_size" in known else "block_size"  # the latter up to transformers 5.17 at least
-        config = ContinuousBatchingConfig(**{page: PAGE}, num_blocks=pages, max_batch_tokens=STEP_TOKENS)
+        config = settings(**{page: PAGE}, num_blocks=pages, max_batch_tokens=STEP_TOKENS)
     return {"generation_config": greedy(questions, end_id=-1), "continuous_batching_config": config}

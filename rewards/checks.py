@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.combining import scored_by
 from adjudge.rewards.gates import TextReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
@@ -85,12 +86,11 @@ class SectionReward(Reward):
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
         found = [[section_of(response, self.tag) for response in group.responses] for group in groups]
-        scored = self.reward.score_groups(
-            [
-                msgspec.structs.replace(group, responses=[text for text in texts if text])
-                for group, texts in zip(groups, found, strict=True)
-            ]
-        )
+        there = [
+            msgspec.structs.replace(group, responses=[text for text in texts if text])
+            for group, texts in zip(groups, found, strict=True)
+        ]
+        scored = scored_by(self.name, self.reward, there)
         return [_back(group, [bool(text) for text in texts]) for group, texts in zip(scored, found, strict=True)]
 
 

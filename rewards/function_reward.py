@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ Function = Callable[..., Sequence[float | None]]
 class FunctionReward(Reward):
     """A function of one's own as a reward: `function(prompts=…, completions=…, **columns)`, a number or None for each.
 
-    It is called once for all groups, with lists of texts; `reference` is among the columns where a group has one. None
+    It is called once for all groups, with lists of texts; `reference` is among the columns where a group has one, and
+    `id` where groups have some and the function takes it. None
     abstains ("unsupported"), NaN and infinity do ("non_finite"). Raises AdjudgeError naming the function when it
     returns another number of values than there are completions, or something that is no number. It pickles if the
     function does.
@@ -37,10 +39,20 @@ class FunctionReward(Reward):
         }
         if any(group.reference is not None for group, _ in rows):
             columns["reference"] = [group.reference for group, _ in rows]
+        if any(group.id for group, _ in rows) and self._takes_id:
+            columns["id"] = [group.id for group, _ in rows]
         prompts, completions = [group.prompt for group, _ in rows], [response for _, response in rows]
         values = self.function(prompts=prompts, completions=completions, **columns)
         rewards = iter(self._checked(values, len(rows)))
         return [together([next(rewards) for _ in group.responses]) for group in groups]
+
+    @property
+    def _takes_id(self) -> bool:
+        try:
+            taken = inspect.signature(self.function).parameters
+        except (TypeError, ValueError):  # of a function in C
+            return False
+        return "id" in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
 
     def _checked(self, values: Any, count: int) -> list[ResponseReward]:
         try:

@@ -207,5 +207,11 @@ def _check_rubrics(judge: RubricJudge, groups: Sequence[Group], asked: Sequence[
                 raise AdjudgeError(
                     f'{place_of(group, number)}: the rubric has no threshold, which scale "decision" needs'
                 )
+            scales = set() if rubric is None else {(v[0], v[-1]) for v in map(rubric.values, rubric.criteria) if v}
+            if scale == "own" and len(scales) > 1:
+                raise AdjudgeError(
+                    f"{place_of(group, number)}: the criteria have scales of their own, and so no mean:"
+                    ' choose scale "unit"'
+                )
             if judge.scheme == "binary":
                 raise AdjudgeError(f'scale "{scale}" is for rubrics whose criteria have a scale: not for scheme binary')

@@ -142,7 +142,10 @@ def prepare(name: str, options: Options) -> Open:
     kind = kind_of(name)
     for option in options:
         if option not in kind.options:
-            raise AdjudgeError(f"--{option.replace('_', '-')} is for --judge {takers(option)}: leave it out")
+            mend = f"is no option of {name}: choose from {', '.join(kind.options)}"
+            if whose := takers(option):
+                mend = f"is for --judge {whose}: leave it out"
+            raise AdjudgeError(f"--{option.replace('_', '-')} {mend}")
         _check_type(option, options[option])
     return kind.prepare(options)
 

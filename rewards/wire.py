@@ -78,8 +78,9 @@ def lines_of(text: str) -> str:
 def read_rows(path: Path) -> list[Row]:
     """All rows of a `.csv`, or of a file of JSON objects, one a line.
 
-    Bytes that are not UTF-8 become U+FFFD in JSON, which programs write. Raises AdjudgeError naming the line: not JSON,
-    not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file that cannot be read.
+    Bytes that are not UTF-8, and lone surrogates, become U+FFFD in JSON, which programs write. Raises AdjudgeError
+    naming the line: not JSON, not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file
+    that cannot be read.
     """
     try:
         if path.suffix.lower() == ".csv":
@@ -273,8 +274,7 @@ def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
             continue
         place = f"line {number} of {path.name}"
         try:
-            columns = json.loads(line)
-            encodable(columns)  # as deep as the output's encoder will go
+            columns = encodable(json.loads(line))  # no lone surrogates, and no deeper than the output's encoder will go
         except (ValueError, RecursionError) as error:
             detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
             raise AdjudgeError(f"{place} is not JSON ({detail}): write one JSON object a line") from error

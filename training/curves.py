@@ -21,7 +21,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "KL to the first policy": ("kl",),
     "tokens of a completion": ("completions/mean_length",),
     "share that abstained": ("abstained",),
-    "share of groups without a difference": ("frac_reward_zero_std",),
+    "share of groups without a difference": ("zero_variance",),
 }
 """What is drawn: a title, and the metric by its name, behind that of a reward or not; parts of it have a panel too."""
 

@@ -29,6 +29,7 @@ from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.trainers.trl import TrlReward
+from adjudge.rewards.wire import Row
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding
@@ -85,6 +86,8 @@ def train_grpo(
     record = _record(recipe, prompts)
     if recipe.reward.journal:
         check_columns(prompts)
+    if not recipe.data.chat:
+        _check_begun((*prompts.train, *prompts.held_out))
     state = processes()
     paid = _during_training(recipe, folder, state) if reward is None else reward
     levelled = recipe.reward.levelled(paid)
@@ -94,14 +97,14 @@ def train_grpo(
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe)
     models = (recipe.policy.model, *(recipe.reward.models if reward is None else ()))
-    begun = begin(state, folder, record, models, resume=resume, overwrite=overwrite)
-    if begun.resumed and recipe.reward.length_free is not None:
-        remember(levelled, read_rewards(folder.rewards))
-    guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
-    if begun.checkpoint is not None:
-        for one in guarding:
-            one.go_on(begun.checkpoint, begun.step)
-    with calm():
+    adapters = recipe.reward.adapters if reward is None else ()
+    with begin(state, recipe, record, models, adapters, resume=resume, overwrite=overwrite) as begun, calm():
+        if begun.resumed and recipe.reward.length_free is not None:
+            remember(levelled, read_rewards(folder.rewards))
+        guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
+        if begun.checkpoint is not None:
+            for one in guarding:
+                one.go_on(begun.checkpoint, begun.step)
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         prompts = within(prompts, recipe.data, policy.tokenizer)
         steps = recipe.optimiser.count(len(prompts.train))
@@ -118,7 +121,7 @@ def train_grpo(
             args=_arguments(recipe, batch, steps, begun, len(prompts.held_out)),
             train_dataset=_order(recipe, prompts, steps),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
-            peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
+            peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *guarding, *callbacks],
         )
         return trained(trainer, watch, begun, recipe, metric="reward")
@@ -232,6 +235,14 @@ def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> Any:
     """The prompts of every step, written out for the whole run, so that a resumed run finds its place by counting."""
     rounds = -(-steps // recipe.optimiser.iterations)
     return dataset(shuffled(prompts.train, rounds * recipe.optimiser.prompts_per_step, recipe.seed), recipe.data)
+
+
+def _check_begun(rows: Sequence[Row]) -> None:
+    for row in rows:
+        if not row.columns["prompt"]:
+            raise AdjudgeError(
+                f"{row.place}: the prompt is empty, and the policy is to go on from it: write a beginning"
+            )
 
 
 def _check_extras(recipe: GrpoRecipe) -> None:

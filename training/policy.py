@@ -39,10 +39,19 @@ def computes_bfloat16(policy: Policy, *, gpu: bool) -> bool:
     return policy.dtype == "bfloat16" or (policy.dtype == "auto" and gpu)
 
 
-def lora_config(lora: Lora, task: str = "CAUSAL_LM") -> Any:
-    """The peft configuration of an adapter; `task` as peft calls it."""
+def lora_config(lora: Lora, model: Any, task: str = "CAUSAL_LM") -> Any:
+    """The peft configuration of an adapter over the model; `task` as peft calls it.
+
+    Raises AdjudgeError for a target that is no layer of the model.
+    """
+    import torch
     from peft import LoraConfig
 
+    layers = [name for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
+    for target in () if lora.targets == "all" else lora.targets:
+        if not any(name == target or name.endswith(f".{target}") for name in layers):
+            known = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in layers))
+            raise AdjudgeError(f'[policy.lora] targets has "{target}", which is no layer of the model: it has {known}')
     return LoraConfig(
         task_type=task,
         r=lora.rank,

@@ -41,8 +41,9 @@ class Prompts(msgspec.Struct, frozen=True):
 def read_prompts(data: Data) -> Prompts:
     """The rows that a recipe names; raises AdjudgeError naming the line and the column.
 
-    What goes together stays on one side: the rows of one `reviewer`; those on the same stories, in either order
-    (`story_a`, `story_b`); else those of one prompt. Held-out rows take theirs with them, or out of training.
+    Rows are on one side with those of their `reviewer`; with those on their stories (`story_a`, `story_b`); else with
+    those of their prompt. Held-out rows take theirs with them, or out of training; a pair of which one story is held
+    out is on neither side, and counted.
     """
     rows = _rows(data)
     if isinstance(data.held_out, str):
@@ -51,23 +52,28 @@ def read_prompts(data: Data) -> Prompts:
         raise AdjudgeError(f"[data] held_out is {data.held_out} of {len(rows)} rows: leave some to train on")
     else:
         held_out = rows[len(rows) - data.held_out :]
-    kept = set(map(_together, held_out))
-    train = tuple(row for row in rows if _together(row) not in kept)
+    kept = {one for row in held_out for one in _together(row)}
+    train = tuple(row for row in rows if kept.isdisjoint(_together(row)))
     if not train:
         raise AdjudgeError("[data] held_out leaves no prompt to train on: all rows go with those that are held out")
     if not isinstance(data.held_out, str):
-        return Prompts(train, tuple(row for row in rows if _together(row) in kept))
-    shared = len(rows) - len(train)
-    said = f"left out, as they go with held-out rows: {shared} rows of training"
-    return Prompts(train, held_out, (said,) * bool(shared))
+        held_out = tuple(row for row in rows if kept.issuperset(_together(row)))
+    left = len(rows) - len(train) - (0 if isinstance(data.held_out, str) else len(held_out))
+    said = f"left out, as they go with held-out rows: {left} rows of training"
+    return Prompts(train, held_out, (said,) * bool(left))
 
 
-def _together(row: Row) -> tuple[str, ...]:
-    """What a row has in common with those that must be on its side of a split."""
+def _together(row: Row) -> set[tuple[str, str]]:
+    """What a row has in common with those that must be on its side of a split, however it is spaced."""
     if reviewer := row.columns.get("reviewer"):
-        return "reviewer", str(reviewer)
-    stories = sorted({story for side in "ab" if isinstance(story := row.columns.get(f"story_{side}"), str)})
-    return ("stories", *stories) if stories else ("prompt", row.columns["prompt"])
+        return {("reviewer", str(reviewer))}
+    stories = {plain(story) for side in "ab" if isinstance(story := row.columns.get(f"story_{side}"), str)}
+    return {("story", story) for story in stories} or {("prompt", plain(row.columns["prompt"]))}
+
+
+def plain(text: str) -> str:
+    """A text in which only words count: its blanks are single ones, with none at the ends."""
+    return " ".join(text.split())
 
 
 def fingerprint(prompts: Prompts) -> str:
@@ -117,12 +123,16 @@ def _rows(data: Data) -> tuple[Row, ...]:
 
 
 def renamed(row: Row, columns: Mapping[str, str]) -> Row:
-    """A row under the names that a recipe gives its columns; raises AdjudgeError for a column that is not there."""
+    """A row under the names that a recipe gives its columns, without what had such a name before.
+
+    Raises AdjudgeError for a column that is not there.
+    """
     for ours, theirs in columns.items():
         if theirs not in row.columns:
             raise AdjudgeError(f'{row.place}: "{theirs}" is missing (named by [data] columns as {ours})')
     taken = {theirs: ours for ours, theirs in columns.items()}
-    return Row(row.place, {taken.get(name, name): value for name, value in row.columns.items()})
+    own = {name: value for name, value in row.columns.items() if name in taken or name not in columns}
+    return Row(row.place, {taken.get(name, name): value for name, value in own.items()})
 
 
 def _renamed(row: Row, columns: Mapping[str, str]) -> Row:

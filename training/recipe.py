@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -15,9 +16,11 @@ from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
 
 Whole = Annotated[int, Meta(ge=1)]
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-NotNegative = Annotated[float, Meta(ge=0)]
+NotNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+SEEDS = 2**31
+"""Seeds are below it: every process adds its number to one, and below 2**32 random generators take them."""
 
 INSTEAD = {"steps": "epochs", "epochs": "steps"}
 """Fields that say the same in two ways."""
@@ -31,7 +34,7 @@ class Lora(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rank: Whole = 16
     alpha: Whole = 32
     dropout: Share = 0.0
-    targets: tuple[str, ...] | Literal["all"] = "all"
+    targets: Annotated[tuple[str, ...], Meta(min_length=1)] | Literal["all"] = "all"
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +86,8 @@ class Data(Rows, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if (self.train is None) == (not self.prompts):
             raise AdjudgeError('[data] needs either train = "prompts.jsonl" or prompts = ["...", "..."]')
+        if self.system is not None and not self.chat:
+            raise AdjudgeError("[data] system is a turn of a chat, and chat is false: put it into the prompts")
 
 
 class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,7 +119,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     output: str
     preset: str | None = None
-    seed: Annotated[int, Meta(ge=0)] = 0
+    seed: Annotated[int, Meta(ge=0, lt=SEEDS)] = 0
     policy: Policy = Policy()
     logging: Logging = Logging()
 

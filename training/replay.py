@@ -23,10 +23,9 @@ from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.reward_log import Opened, Rewarded, read_engines, read_rewards, remember
 from adjudge.training.reward_recipe import RewardRecipe
-from adjudge.training.run_folder import RunFolder
+from adjudge.training.run_folder import BESIDE, RunFolder
 from adjudge.training.unanswered import UnansweredEngine
 
-BESIDE = ("prompts", "files")
 """What recipe.json has besides the recipe."""
 
 Found = tuple[float | None, Reason | None, float | None]

@@ -239,8 +239,9 @@ class StoryPart(Judged, frozen=True, tag="story", kw_only=True):
 
     @property
     def below_zero(self) -> bool:
-        """The published advantage is of whatever sign."""
-        return self.form == "parity"
+        """The published advantage is of whatever sign, and so are weights."""
+        weights = () if self.components is None else msgspec.structs.astuple(self.components)
+        return self.form == "parity" or any(weight < 0 for weight in weights)
 
     def _kind(self, engine: Engine) -> str:
         return self.judge or self.usual(engine)

@@ -90,6 +90,11 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(dict.fromkeys(name for name in here if name is not None))
 
     @property
+    def adapters(self) -> tuple[str, ...]:
+        """The adapters that are laid over them, each once."""
+        return tuple(dict.fromkeys(one.adapter for one in self.engines if one.url is None and one.adapter is not None))
+
+    @property
     def judged(self) -> tuple[Judged, ...]:
         """The parts and gates that have a judge."""
         return tuple(part for part in (*self.parts.values(), *self.gates.values()) if isinstance(part, Judged))

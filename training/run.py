@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import msgspec
 import torch
 from accelerate import PartialState
 from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from filelock import FileLock, Timeout
 from transformers import PrinterCallback
 
-from adjudge.engine.adapters import CONFIG, Base, write_base
+from adjudge.engine.adapters import CONFIG, Base, read_adapter, write_base
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.quiet import quiet
 from adjudge.engine.sources import resolve
 from adjudge.training.callbacks import Watch
@@ -38,10 +41,15 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A run that has begun, or goes on after a `checkpoint`; `answered` is the last step with held-out rows logged."""
+    """A run that has begun, or goes on after a `checkpoint`; `answered` is the last step with held-out rows logged.
+
+    `record` is what it may be resumed by, `resume` whether it was to be.
+    """
 
     folder: RunFolder
     state: PartialState
+    record: Mapping[str, Any]
+    resume: bool
     checkpoint: Path | None
     answered: int | None
 
@@ -60,6 +68,14 @@ class Begun(msgspec.Struct, frozen=True):
         """The step it goes on after."""
         return step_of(self.checkpoint)
 
+    def clear(self) -> None:
+        """Forget an earlier run where this one does not go on from its checkpoint; one to be resumed keeps verdicts."""
+        if self.checkpoint is None and self.state.is_main_process:
+            self.folder.begin(self.record, resume=self.resume)
+            self.folder.metrics.unlink(missing_ok=True)
+            self.folder.rewards.unlink(missing_ok=True)
+        self.state.wait_for_everyone()
+
     def finished(self, step: int, metric: str) -> Run:
         """What it came to, once all processes are here; `metric` is what held-out rows are measured by."""
         self.state.wait_for_everyone()
@@ -75,45 +91,97 @@ def processes() -> PartialState:
     return PartialState(cpu=not torch.cuda.is_available())
 
 
+@contextlib.contextmanager
 def begin(
     state: PartialState,
-    folder: RunFolder,
+    recipe: Recipe,
     record: Mapping[str, Any],
     models: Sequence[str],
+    adapters: Sequence[str] = (),
     *,
     resume: bool,
     overwrite: bool,
-) -> Begun:
-    """Begin in the folder, or go on in it, where all `models` can be found.
+) -> Iterator[Begun]:
+    """Within the block the recipe's folder is this run's, where all `models` and `adapters` can be found.
 
-    Raises AdjudgeError as `RunFolder.check`, `resolve` and `RunFolder.begin` do: an earlier run is forgotten last.
+    Their weights are part of the record. A run that goes on is cut to its last checkpoint; one that begins anew forgets
+    an earlier one in `trained`, when nothing else is left to go wrong. Raises AdjudgeError as `RunFolder.check`,
+    `resolve` and `read_adapter` do, and where another run is under way in the folder.
     """
+    folder = RunFolder(Path(recipe.output))
+    folder.check_inputs(record)
+    _check_trackers(recipe.logging.report_to)
+    weights = [resolve(model).fingerprint for model in models] + [read_adapter(one).fingerprint for one in adapters]
+    record = {**record, "weights": weights}
     folder.check(resume, overwrite, record)
-    for model in models:
-        resolve(model)
     checkpoint = folder.checkpoint() if resume else None
     state.wait_for_everyone()  # all have looked before the first changes anything
-    if state.is_main_process:
-        folder.begin(record, resume=resume)
-        cut(folder, checkpoint)
-    state.wait_for_everyone()
-    return Begun(folder, state, checkpoint, last_answered(folder.metrics))
+    with _alone(folder) if state.is_main_process else contextlib.nullcontext():
+        if state.is_main_process:
+            if not resume:
+                shutil.rmtree(folder.start, ignore_errors=True)
+            if checkpoint is not None:
+                folder.begin(record, resume=True)
+                cut(folder, checkpoint)
+        state.wait_for_everyone()
+        answered = None if checkpoint is None else last_answered(folder.metrics)
+        yield Begun(folder, state, record, resume, checkpoint, answered)
 
 
-def cut(folder: RunFolder, checkpoint: Path | None) -> None:
-    """Forget what was logged after the checkpoint; without one the run begins anew, held-out prompts before it too."""
-    if checkpoint is None:
-        folder.metrics.unlink(missing_ok=True)
-        folder.rewards.unlink(missing_ok=True)
-        return
+@contextlib.contextmanager
+def _alone(folder: RunFolder) -> Iterator[None]:
+    """Within the block no other run writes in the folder: each would cut away what the other has logged."""
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.path / "run.lock", blocking=False)
+        lock.acquire()
+    except Timeout as error:
+        raise AdjudgeError(f"another run is under way in {folder.path}: wait for it, or name another output") from error
+    except OSError as error:
+        raise AdjudgeError(f"cannot write {folder.path} ({error.strerror}): name another output") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_trackers(names: Sequence[str]) -> None:
+    """Raise AdjudgeError for a tracker that transformers does not know, or whose package is absent."""
+    from transformers.integrations import integration_utils
+
+    known: Mapping[str, Any] = integration_utils.INTEGRATION_TO_CALLBACK
+    installed: Any = integration_utils.get_available_reporting_integrations
+    for name in names:
+        if name not in known:
+            raise AdjudgeError(f'[logging] report_to names "{name}": choose from {", ".join(known)}')
+        if name not in installed():
+            raise AdjudgeError(f'[logging] report_to names "{name}", which is not installed: install it')
+
+
+def cut(folder: RunFolder, checkpoint: Path) -> None:
+    """Forget what was logged after the checkpoint."""
     step = step_of(checkpoint)
     cut_metrics(folder.metrics, step)
     cut_rewards(folder.rewards, step, last_answered(folder.metrics))
 
 
-def trained(trainer: Any, watch: Watch, begun: Begun, recipe: Recipe, *, metric: str) -> Run:
-    """Train to the last step, answer the held-out rows where that is due, and leave the policy in its folder."""
+def trained(
+    trainer: Any,
+    watch: Watch,
+    begun: Begun,
+    recipe: Recipe,
+    *,
+    metric: str,
+    finish: Callable[[Path, Run], None] = lambda folder, run: None,
+) -> Run:
+    """Train to the last step, answer the held-out rows where that is due, and leave the policy in its folder.
+
+    `finish` completes the folder of the policy before it takes its name. Raises AdjudgeError, with no policy left, for
+    weights that are not finite any more.
+    """
     trainer.remove_callback(PrinterCallback)
+    folder, main = begun.folder, begun.state.is_main_process
+    begun.clear()
     try:
         trainer.train(resume_from_checkpoint=begun.resumed)
         # With evaluate_every the trainer itself does so after the last step.
@@ -122,13 +190,26 @@ def trained(trainer: Any, watch: Watch, begun: Begun, recipe: Recipe, *, metric:
             trainer.evaluate()
     finally:
         watch.close()
-    trainer.save_model(str(begun.folder.policy))
-    if begun.state.is_main_process:
-        if (begun.folder.policy / CONFIG).is_file() and not begun.folder.start.exists():
+    if not all(bool(torch.isfinite(one).all()) for one in trainer.model.parameters() if one.requires_grad):
+        raise AdjudgeError(
+            f"the weights after step {trainer.state.global_step} are not finite, and no policy was written: lower"
+            " [optimiser] lr, and begin anew with --overwrite"
+        )
+    if main:
+        shutil.rmtree(folder.making, ignore_errors=True)
+    begun.state.wait_for_everyone()
+    trainer.save_model(str(folder.making))
+    run = begun.finished(trainer.state.global_step, metric)
+    if main:
+        if (folder.making / CONFIG).is_file() and not folder.start.exists():
             name = recipe.policy.model
-            write_base(begun.folder.policy, Base(name, resolve(name).fingerprint))
+            write_base(folder.making, Base(name, resolve(name).fingerprint))
+        finish(folder.making, run)
+        shutil.rmtree(folder.policy, ignore_errors=True)
+        folder.making.rename(folder.policy)
         watch.draw()
-    return begun.finished(trainer.state.global_step, metric)
+    begun.state.wait_for_everyone()
+    return run
 
 
 def step_of(checkpoint: Path | None) -> int:

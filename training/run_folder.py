@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from adjudge.engine.errors import AdjudgeError, reason
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 FREE = ("output", "logging")
 """What may be otherwise in a recipe when its run goes on: where it is, and what is written down of it."""
+COMPLETIONS = "completions"
+"""Where TRL keeps what a policy wrote."""
+BESIDE = ("kind", "prompts", "rows", "files", "start", "weights")
+"""What a run's record may have beside the fields of its recipe: what these say of files, and of weights."""
 
 
 class RunFolder(msgspec.Struct, frozen=True):
@@ -64,6 +68,11 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "policy"
 
     @property
+    def making(self) -> Path:
+        """Where that is put together before it takes its name."""
+        return self.path / "policy.making"
+
+    @property
     def start(self) -> Path:
         """The weights that a dummy policy began with."""
         return self.path / "start"
@@ -76,6 +85,20 @@ class RunFolder(msgspec.Struct, frozen=True):
             if (match := CHECKPOINT.fullmatch(path.name)) and _is_json(path / "trainer_state.json")
         }
         return found[max(found)] if found else None
+
+    def earlier(self) -> list[Path]:
+        """All that an earlier run has left here, which a new one forgets."""
+        folders = (*self.path.glob("checkpoint-*"), self.policy, self.making, self.start, self.path / COMPLETIONS)
+        written = (self.metrics, self.curves, self.recipe, self.rewards, self.engines)
+        return [path for path in (*folders, *written, *self.path.glob("rewards.journal*")) if path.exists()]
+
+    def check_inputs(self, record: Mapping[str, Any]) -> None:
+        """Raise AdjudgeError where the recipe names a file or folder among those that a new run forgets."""
+        forgotten = [Path(os.path.realpath(path)) for path in self.earlier()]
+        for text in _texts(record):
+            path = None if "\0" in text else Path(os.path.realpath(text))
+            if path is not None and any(path.is_relative_to(one) for one in forgotten):
+                raise AdjudgeError(f"{text} is in the folder of this run, which forgets it: name another output")
 
     def check(self, resume: bool, overwrite: bool, record: Mapping[str, Any]) -> None:
         """Raise AdjudgeError where an earlier run stands in the way, or is of another recipe than the one to resume."""
@@ -99,7 +122,8 @@ class RunFolder(msgspec.Struct, frozen=True):
     def begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
         """Make the folder, and forget what an earlier run left in it unless that is continued.
 
-        Raises AdjudgeError where it cannot be written.
+        But for the weights of a dummy, which this run may have written by now. Raises AdjudgeError where it cannot be
+        written.
         """
         try:
             self._begin(record, resume=resume)
@@ -111,12 +135,28 @@ class RunFolder(msgspec.Struct, frozen=True):
     def _begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         if not resume:
-            for path in (*self.path.glob("checkpoint-*"), self.policy, self.start, self.path / "completions"):
-                shutil.rmtree(path, ignore_errors=True)
-            written = (self.metrics, self.curves, self.recipe, self.rewards, self.engines)
-            for path in (*written, *self.path.glob("rewards.journal*")):
-                path.unlink(missing_ok=True)
+            for path in self.earlier():
+                if path == self.start:
+                    continue
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                    if path.name == COMPLETIONS:  # which the trainer has made by now
+                        path.mkdir()
+                else:
+                    path.unlink(missing_ok=True)
         write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
 
 
 def _is_json(path: Path) -> bool:

@@ -41,8 +41,8 @@ def train_sft(
     record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(rows)}
     state, optimiser = processes(), recipe.optimiser
     local = parts(optimiser, state.num_processes)
-    begun = begin(state, folder, record, [recipe.policy.model], resume=resume, overwrite=overwrite)
-    with calm():
+    models = [recipe.policy.model]
+    with begin(state, recipe, record, models, resume=resume, overwrite=overwrite) as begun, calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         kept = within(rows, recipe.data, policy.tokenizer)
         train, held_out = _texts(recipe, kept, policy.tokenizer)
@@ -61,7 +61,7 @@ def train_sft(
             args=_arguments(recipe, local, steps, begun, held_out=bool(held_out)),
             train_dataset=_dataset(shuffled(train, steps * optimiser.rows_per_step, recipe.seed)),
             eval_dataset=_dataset(held_out) if held_out else None,
-            peft_config=lora_config(recipe.policy.lora) if recipe.policy.method == "lora" else None,
+            peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *callbacks],
         )
         return trained(trainer, watch, begun, recipe, metric="loss")

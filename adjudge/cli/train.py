@@ -15,7 +15,7 @@ train = typer.Typer(
 )
 
 
-Seed = Annotated[int | None, typer.Option(help="In the place of the recipe's own.", min=0)]
+Seed = Annotated[int | None, typer.Option(help="In the place of the recipe's own.", min=0, max=2**31 - 1)]
 RunOutput = Annotated[
     Path | None, typer.Option("-o", "--output", help="The run's folder, in the place of the recipe's own.")
 ]

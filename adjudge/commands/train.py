@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from safetensors import SafetensorError
 
 from adjudge.commands.output import check_writable, make_folder_of
+from adjudge.commands.resumable import keeping
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import Change, changes, left_out
 from adjudge.training.curves import MEND, can_draw, draw_curves
@@ -77,13 +80,16 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def stoppable(output: str) -> Iterator[None]:
-    """Within the block Ctrl-C is an AdjudgeError that says how to go on."""
+    """Within the block Ctrl-C and a full disk end the run in one sentence that says how to go on."""
     if not can_draw():
         say(f"no curves will be drawn: {MEND}")
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise AdjudgeError(f"stopped; what there is stands in {output}: continue with --resume") from None
+    with keeping(Path(output), lambda: "what there is stands in its folder"):
+        try:
+            yield
+        except (SafetensorError, RuntimeError) as error:
+            if isinstance(error, SafetensorError) or re.search("inline_container|PytorchStreamWriter", str(error)):
+                raise OSError(0, str(error)) from error  # what their writers say of a full disk
+            raise
 
 
 def show(run: Run, measured: str) -> None:

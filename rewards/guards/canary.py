@@ -82,13 +82,20 @@ class CanaryMeasurement(msgspec.Struct, frozen=True):
     @property
     def agreement(self) -> float | None:
         """The share of pairs of a canary's texts that are in the known order, a tie counting half; None without any."""
-        points = [
-            0.5 if better == worse else float(better > worse)
+        return _mean([point for point in self._points() if point is not None])
+
+    def drift(self, first: CanaryMeasurement) -> float | None:
+        """By how much the agreement has fallen since `first`, on the pairs that both have; None without any."""
+        pairs = zip(first._points(), self._points(), strict=True)
+        return _mean([then - now for then, now in pairs if then is not None and now is not None])
+
+    def _points(self) -> list[float | None]:
+        """Of each pair of a canary's texts whether it is in the known order; None where one has no reward."""
+        return [
+            None if better is None or worse is None else 0.5 if better == worse else float(better > worse)
             for row in self.rewards
             for better, worse in combinations(row, 2)
-            if better is not None and worse is not None
         ]
-        return math.fsum(points) / len(points) if points else None
 
     @property
     def tells(self) -> bool:
@@ -109,7 +116,11 @@ class CanaryMeasurement(msgspec.Struct, frozen=True):
             for now, then in zip(row, before, strict=True)
             if now is not None and then is not None
         ]
-        return math.fsum(changes) / len(changes) if changes else None
+        return _mean(changes)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def measure_canaries(reward: Reward, canaries: Sequence[Canary]) -> CanaryMeasurement:
@@ -122,10 +133,10 @@ def measure_canaries(reward: Reward, canaries: Sequence[Canary]) -> CanaryMeasur
 class CanaryGuard(Guard):
     """Watches whether the reward still puts the canaries in their order, against the first time it was asked.
 
-    Measures: `agreement` with the known order (1 all of it, ½ chance), `drift` = the first agreement minus the last
-    (first is the first time that any two texts had different rewards),
-    `moved` = the mean size of the change of a canary's reward since the first time (0 for a judge that has not
-    changed), `abstained` = the share of texts without a reward. `drift` and `abstained` have limits.
+    Measures: `agreement` with the known order (1 all of it, ½ chance), `drift` = the first agreement minus the last, of
+    the pairs that had rewards both times (first is the first time that any two texts had different ones), `moved` = the
+    mean size of the change of a canary's reward since the first time (0 for a judge that has not changed), `abstained`
+    = the share of texts without a reward. `drift` and `abstained` have limits.
     """
 
     name = "canary"
@@ -158,10 +169,10 @@ class CanaryGuard(Guard):
         """Every measure as it stands."""
         if self.first is None or self.last is None:
             return dict.fromkeys(self.measures, UNKNOWN)
-        before, now, moved = self.first.agreement, self.last.agreement, self.last.moved(self.first)
-        return {
-            "agreement": UNKNOWN if now is None else now,
-            "drift": UNKNOWN if before is None or now is None or not self.first.tells else before - now,
-            "moved": UNKNOWN if moved is None else moved,
+        known = {
+            "agreement": self.last.agreement,
+            "drift": self.last.drift(self.first) if self.first.tells else None,
+            "moved": self.last.moved(self.first),
             "abstained": self.last.abstained,
         }
+        return {name: UNKNOWN if value is None else value for name, value in known.items()}

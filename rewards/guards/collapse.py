@@ -15,6 +15,9 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.reward import LEAST_VALID, GroupReward
 
+LOSS = 0.5
+"""The limit of `loss` beside a given reference."""
+
 
 class CollapseGuard(Guard):
     """Watches the histogram of scores over the last `window` groups: EvolvR's evaluator collapsed onto the commonest.
@@ -22,13 +25,15 @@ class CollapseGuard(Guard):
     `reference` are scores as they should be spread (people's, from the data). The histogram has `bins` of equal width
     between its ends; scores beyond fall into the outer ones. Without a reference the first `enough` scores that are not
     all equal stand for it; the bins keep that width, and there are as many as the scores of the window need from their
-    own least on: a policy that learns is paid more, which is no collapse. Scores are the rewards, or the `parts` of
-    them by these names, together: of an evaluator in training what it wrote ("score/score_a", "score/score_b").
+    own least on: a policy that learns is paid more, which is no collapse. Nor is one whose rewards come to the end of
+    their range, so that `loss` has a limit beside a given reference, or where it is given one. Scores are the rewards,
+    or the `parts` of them by these names, together: of an evaluator in training what it wrote ("score/score_a",
+    "score/score_b").
 
     Measures, from `enough` scores in the window on: `entropy` of the histogram and `reference_entropy`, in nats;
     `loss` = 1 − entropy/reference_entropy (below 0 where there is more); `commonest` = the share of the fullest bin;
     and, from an eighth as many groups with two rewards or more on, `zero_variance` = the share of those whose rewards
-    are all equal, from which nothing is learned. `loss` and `zero_variance` have limits.
+    are all equal, from which nothing is learned. It has a limit, and so may `loss`.
     """
 
     name = "collapse"
@@ -42,7 +47,7 @@ class CollapseGuard(Guard):
         bins: int = 10,
         window: int = 128,
         enough: int = 64,
-        loss: float = 0.5,
+        loss: float | None = None,
         zero_variance: float = 0.8,
     ) -> None:
         if isinstance(parts, str):
@@ -55,11 +60,10 @@ class CollapseGuard(Guard):
         self.parts = tuple(parts)
         self.bins = bins
         self.enough = enough
-        self.limits = {
-            "loss": checked_limit("the collapse guard's loss", loss),
-            "zero_variance": checked_limit("the collapse guard's zero_variance", zero_variance),
-        }
         self.given = reference is not None
+        self.limits = {"zero_variance": checked_limit("the collapse guard's zero_variance", zero_variance)}
+        if loss is not None or self.given:
+            self.limits["loss"] = checked_limit("the collapse guard's loss", LOSS if loss is None else loss)
         self.reference = [] if reference is None else [float(score) for score in reference]
         if reference is not None and not (all(map(math.isfinite, self.reference)) and len(set(self.reference)) > 1):
             raise AdjudgeError("the collapse guard's reference has no two different finite scores: give the data's")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.call import overdue
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
@@ -26,6 +28,9 @@ from adjudge.rewards.reward import GroupReward, Reward
 log = logging.getLogger("adjudge")
 
 Metrics = dict[str, float]
+
+TRIES = 3
+"""How often a guard that has no time left to probe is asked to again."""
 
 
 STANDARD: dict[str, Callable[..., Guard]] = {
@@ -64,9 +69,9 @@ class Guarded(Layer):
     Every call is a step, the first is 1, also where a trainer's adapter has to ask the reward inside several times; at
     the first and at every `every`-th after it the guards probe the reward with texts of their own, which costs as much
     as scoring them (the standard guards: 336 texts on 12 prompts). The call returns after that, or at a trainer's
-    deadline: the rewards, which are there first, are kept then, and the guards go on with what they knew, while the
-    next step waits for what is still being asked: leave room for it. A step without time for it is not probed; the next
-    one is.
+    deadline: the rewards, which are there first, are kept then. A guard that has no time left goes on with what it
+    knew and probes after the next step, as the first; one that has not had enough `TRIES` times is left out until the
+    next time, with a warning. (What no engine of ours answers is not cut short: the next step waits for it.)
     `guards` are the standard ones by default. After each call `metrics` has the same names, and `on_metrics` is
     called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
     are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
@@ -134,6 +139,8 @@ class Guarded(Layer):
         self.tripped: GuardTripped | None = None
         self._metrics: Metrics = {}
         self._due = 0
+        self._probed: set[str] = set()
+        self._short: Counter[str] = Counter()
         self._probing = 0.0
         self._lock = Lock()
 
@@ -183,9 +190,22 @@ class Guarded(Layer):
         with self._lock:
             if not self.has_probes:
                 return
-            began, self._due = time.monotonic(), (self.step // self.every + 1) * self.every
+            began, due, self._due = time.monotonic(), self._due, (self.step // self.every + 1) * self.every
         for guard in self.guards:
-            self._attempt(guard, "probe", partial(guard.probe, _probed(self.reward, self.form)))
+            if guard.name in self._probed:
+                continue
+            try:
+                self._attempt(guard, "probe", partial(guard.probe, _probed(self.reward, self.form)))
+            except _OutOfTime:
+                self._short[guard.name] += 1
+                if self._short[guard.name] < TRIES:
+                    self._due = due  # the others are not asked again
+                    break
+                log.warning("the guard %s has not had time to probe: raise the deadline, or every", guard.name)
+            self._probed.add(guard.name)
+        else:
+            self._probed.clear()
+            self._short.clear()
         self._probing = time.monotonic() - began
 
     def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
@@ -232,6 +252,8 @@ class Guarded(Layer):
     def _attempt(self, guard: Guard, doing: str, act: Callable[[], object]) -> None:
         try:
             act()
+        except _OutOfTime:
+            raise
         except Exception as error:
             self.failed += 1
             log.warning(
@@ -283,7 +305,24 @@ def _probed(reward: Reward, form: str | None) -> Reward:
     """What probes are put to: the reward before its history comes in, which they must not add to."""
     while isinstance(reward, LengthFree):
         reward = reward.reward
-    return reward if form is None else _Formed(reward, form)
+    return _InTime(reward if form is None else _Formed(reward, form))
+
+
+class _OutOfTime(Exception):
+    """A probe was cut short: its abstentions say nothing about the judge."""
+
+
+class _InTime(Reward):
+    """A reward whose answers are there in time, or not at all."""
+
+    def __init__(self, reward: Reward) -> None:
+        self.reward, self.name = reward, reward.name
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        scored = self.reward.score_groups(groups)
+        if overdue() >= 0 and any("timeout" in one.abstained for one in scored):
+            raise _OutOfTime
+        return scored
 
 
 class _Formed(Reward):

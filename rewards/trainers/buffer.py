@@ -54,6 +54,9 @@ class Buffer:
     that is a mistake, and raised to it.
 
     A sample that is alone and abstains gets `fill`; without that number LoneAbstention is raised to it: see `filled`.
+
+    `most` is how many samples the trainer has waiting at a time. When as many wait for others of their groups, these
+    cannot come any more, and all that wait are told so by an AdjudgeError.
     """
 
     def __init__(
@@ -63,20 +66,23 @@ class Buffer:
         patience: float = 300.0,
         reference: str = "reference",
         fill: float | None = None,
+        most: int | None = None,
     ) -> None:
         if size < 1:
             raise AdjudgeError(f"num_generations is {size}: give the trainer's own, at least 1")
         if not 0 <= patience < float("inf"):
             raise AdjudgeError(f"patience is {patience}: give the seconds that a group waits for its members")
         self.scorer, self.size, self.patience, self.reference = scorer, size, patience, reference
-        self.fill = checked_fill(fill)
+        if most is not None and most < 1:
+            raise AdjudgeError(f"{most} samples wait at a time: give at least 1")
+        self.fill, self.most = checked_fill(fill), most
         self._changed = Condition()
         self._waiting: dict[Hashable, _Waiting] = {}
         self._done: OrderedDict[tuple[Hashable, Hashable], tuple[str, Future[Member], _Waiting]] = OrderedDict()
         self._thread: Thread | None = None
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.scorer, self.size, self.patience, self.reference, self.fill
+        return self.scorer, self.size, self.patience, self.reference, self.fill, self.most
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
@@ -113,6 +119,7 @@ class Buffer:
                 waiting.until = 0.0
             if identity is not None:
                 self._remember((group, identity), sample.response, future, waiting)
+            self._check_room()
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="adjudge-buffer", daemon=True)
                 self._thread.start()
@@ -136,6 +143,19 @@ class Buffer:
         if response != sample.response or time.monotonic() > its_group.ended + self.patience:
             return None
         return None if known.done() and known.exception() is not None else known
+
+    def _check_room(self) -> None:
+        """Fail all groups that wait for members where these find no room to come in."""
+        if self.most is None:
+            return
+        wanting = [key for key, waiting in self._waiting.items() if waiting.until]
+        if sum(len(self._waiting[key].samples) for key in wanting) >= self.most:
+            error = AdjudgeError(
+                f"{self.most} samples wait for others of their groups, which is as many as the trainer has waiting at a"
+                " time: the others cannot come; train on fewer prompts at a time, or raise what it lets in and say so"
+            )
+            for key in wanting:
+                self._waiting.pop(key).fail(error)
 
     def _remember(
         self, key: tuple[Hashable, Hashable], response: str, future: Future[Member], waiting: _Waiting

@@ -20,9 +20,9 @@ def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict
 
     `abstained` is the share of completions without a reward to train on, `abstained/<reason>` the shares by reason,
     `abstained/too_few` of those whose reward was left out because nobody else in their group had one. `zero_variance`
-    is the share of groups whose rewards are all equal, of those that have any. `length_slope` is by how much the reward
-    rises with every hundred words, within groups. `mean/<part>` and `mean/<measure>` are means of what the reward says
-    of itself (label mass, position bias).
+    is the share of groups from which nothing is learned: their rewards are all equal, or there are none. `length_slope`
+    is by how much the reward rises with every hundred words, within groups. `mean/<part>` and `mean/<measure>` are
+    means of what the reward says of itself (label mass, position bias).
     """
     settled = [reward.settled for reward in rewards]
     why = [reason for reward in rewards for reason in reward.abstained]
@@ -34,8 +34,7 @@ def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict
     measures = {"abstained": _share(value is None for group in settled for value in group)}
     measures |= {f"abstained/{reason}": _share(given == reason for given in why) for reason in REASONS}
     measures["abstained/too_few"] = _share(dropped)
-    valid = [known for group in settled if (known := [value for value in group if value is not None])]
-    measures["zero_variance"] = _share(min(group) == max(group) for group in valid)
+    measures["zero_variance"] = _share(len(set(group) - {None}) < 2 for group in settled)
     slope = length_slope(groups, settled)
     if slope is not None:
         measures["length_slope"] = slope

@@ -117,11 +117,11 @@ def collected(keys: Sequence[Hashable], size: int | None = None) -> list[list[in
     return [places[start : start + size] for places in found.values() for start in range(0, len(places), size)]
 
 
-def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
+def group_of(samples: Sequence[Sample], reference: str = "reference", wanted: Sequence[str] = ()) -> Group:
     """Completions of one prompt as a group; the column `reference` holds the text they are held against.
 
-    A column in which they differ says nothing about their prompt and is left out. Raises AdjudgeError where it is the
-    reference in which they differ, or that is no text.
+    A column in which they differ says nothing about their prompt and is left out. Raises AdjudgeError where it is one
+    of the `wanted` ones or the reference in which they differ, or the reference is no text.
     """
     first = samples[0]
     shared = {
@@ -134,7 +134,14 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
             f'completions of the prompt "{first.prompt[:40]}" have different texts in the column "{reference}", so that'
             " they are no group: check num_generations, or name the right column"
         )
-    held_against, name = shared.pop(reference, None), shared.pop("id", None)
+    if differing := [name for name in wanted if name in first.columns and name not in shared]:
+        raise AdjudgeError(
+            f'completions of the prompt "{first.prompt[:40]}" differ in the column "{differing[0]}", of which a'
+            " group has one value: do not ask for it"
+        )
+    held_against, name = shared.get(reference), shared.pop("id", None)
+    if reference == "reference":
+        shared.pop(reference, None)  # the group's own; by another name functions look for it among the columns
     if held_against is not None and not isinstance(held_against, str):
         raise AdjudgeError(
             f'column "{reference}" holds {type(held_against).__name__}: make it texts, or name another column'

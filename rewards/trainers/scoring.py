@@ -67,7 +67,7 @@ class Scorer:
     with "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
     around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too late
     does not reach them. What they ask for themselves comes after a step's rewards, in the time that is left; where it
-    takes longer, those rewards are kept, and the next call waits for it as for any other.
+    takes longer (which engines do not), those rewards are kept, and the next call waits for it as for any other.
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
@@ -86,18 +86,21 @@ class Scorer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _turn=Lock(), _busy=Lock(), _layering=Lock())
 
-    def score(self, groups: Sequence[Group]) -> Scored:
-        """The rewards of each group, in order; raises what ends the run, wherever it is."""
-        return self.layered(groups, self.score_inside(groups))
+    def score(self, groups: Sequence[Group], asked: float | None = None) -> Scored:
+        """The rewards of each group, in order; raises what ends the run, wherever it is.
 
-    def score_inside(self, groups: Sequence[Group], probe: bool = True) -> Scored:
+        `asked` is when they were asked for, in time.monotonic's seconds: now, where nobody says.
+        """
+        return self.layered(groups, self.score_inside(groups, asked=asked))
+
+    def score_inside(self, groups: Sequence[Group], probe: bool = True, asked: float | None = None) -> Scored:
         """The same without what layers make of them: of a part of a step's groups, where several processes share them.
 
         One of the processes should `probe`: have the layers ask what they want to know for themselves.
         """
         began = time.monotonic()
         before = _tokens(self.reward)
-        rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), probe))
+        rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), probe, asked))
         after = _tokens(self.reward)
         computed, asked, written = (now - then for now, then in zip(after, before, strict=True))
         saved = max(0, asked - max(0, computed - written))
@@ -112,9 +115,11 @@ class Scorer:
         """As `score`, of groups that only happen to be asked for together: an error is that of its own group."""
         return self._layered(groups, self._within(groups, lambda: self._inside(groups, apart=True))) if groups else []
 
-    def _within(self, groups: Sequence[Group], ask: Callable[[], list[Answer]], probe: bool = True) -> Sequence[Answer]:
+    def _within(
+        self, groups: Sequence[Group], ask: Callable[[], list[Answer]], probe: bool = True, asked: float | None = None
+    ) -> Sequence[Answer]:
         """The answers, or abstentions where there is a deadline and it passes; what is left of it is for probes."""
-        asked = time.monotonic()
+        asked = time.monotonic() if asked is None else asked
         with self._turn:
             begins = asked if self._busy.locked() else time.monotonic()  # who has had a turn and is still busy is late
             ends = None if self.deadline is None else begins + self.deadline
@@ -127,7 +132,9 @@ class Scorer:
             if ends is not None and (late := _late(answers)):
                 _log.warning('reward "%s": %d completions abstain after %g s', self.name, late, self.deadline)
             for layer in layers_of(self.reward)[1] if probe else ():
-                if layer.has_probes and self._by(ends, partial(_probed, layer)) is None:
+                with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
+                    done = not layer.has_probes or self._by(ends, partial(_probed, layer)) is not None
+                if not done:
                     _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
             return answers
 

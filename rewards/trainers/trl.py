@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -209,7 +210,7 @@ class TrlReward(_Trl):
 
     def _groups(self, slices: Sequence[list[Sample]], size: int | None) -> list[Group]:
         samples = [sample for slice_ in slices for sample in slice_]
-        return [group_of(one, self.reference) for one in cut(samples, size, self.reference)]
+        return [group_of(one, self.reference, self.columns or ()) for one in cut(samples, size, self.reference)]
 
 
 class AsyncTrlReward(_Trl):
@@ -234,12 +235,13 @@ class AsyncTrlReward(_Trl):
         **columns: Any,
     ) -> list[float | None]:
         """The rewards of the completions, None for an abstention."""
+        asked = time.monotonic()
         samples = self._samples(prompts, completions, columns)
         rank, _ = place_among_processes()
         cuts = pieces(samples, self._size(log_metric), rank * len(samples), self.reference)
-        groups = [group_of(one, self.reference) for one in cuts]
+        groups = [group_of(one, self.reference, self.columns or ()) for one in cuts]
         with learning(_trainers_size(log_metric)[0]):
-            scored = await asyncio.to_thread(self.scorer.score, groups)
+            scored = await asyncio.to_thread(self.scorer.score, groups, asked)
         return self._report(groups, scored, slice(None), log_metric, log_extra)
 
 

@@ -35,6 +35,9 @@ Score = dict[str, float]
 INDEX = "index"
 """The key of `extra_info` under which verl's own data sets number their rows: one prompt may be in several."""
 
+RAY = 1000
+"""How many calls of a coroutine Ray has under way in an actor, where nobody says otherwise; verl does not."""
+
 RAW = "raw_prompt"
 """The key under which verl's naive reward manager passes the prompt's messages, since the agent loop adds them."""
 
@@ -49,6 +52,7 @@ def for_verl(
     deadline: float | None = None,
     on_failure: OnFailure = "stop",
     fill: float | None = None,
+    concurrency: int = RAY,
 ) -> Callable[..., Coroutine[Any, Any, Score]]:
     """`compute_score` for single samples, which waits until the group of the sample's prompt is whole: see `Buffer`.
 
@@ -62,13 +66,16 @@ def for_verl(
     `extra_info["split"]`, {"train": 8, "test": 1}. Beside "train" every other split is held out: guards and length
     trends see nothing of it. To them each call of the reward is a step, for whatever groups were ready, and without
     such sizes a validation's are too. A group comes together in one process: set `reward.num_workers=1` (8 by default),
-    as verl sends each sample to any of its workers.
+    as verl sends each sample to any of its workers. Ray lets `concurrency` samples into that process at a time, and
+    those beyond it wait outside: where so many wait for others of their groups that these cannot come in, it is an
+    error. What never reaches it: prompts in a batch × (num_generations − 1) < 1000.
 
     verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1. One that
     is alone has no such mean: it is an error (LoneAbstention), or gets `fill`.
     """
     sizes = num_generations if isinstance(num_generations, Mapping) else {}
-    buffer = Buffer(Scorer(reward, deadline, on_failure), _largest(num_generations), patience, fill=fill)
+    scorer = Scorer(reward, deadline, on_failure)
+    buffer = Buffer(scorer, _largest(num_generations), patience, fill=fill, most=concurrency)
 
     async def compute_score(
         data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **further: Any
@@ -107,8 +114,10 @@ def for_verl_batch(
         extra_infos: Sequence[Any],
         **further: Any,
     ) -> list[Score]:
-        columns = zip(data_sources, solution_strs, ground_truths, extra_infos, strict=True)
-        samples = [_sample(*column, prompt) for column in columns]
+        columns = data_sources, solution_strs, ground_truths, extra_infos
+        if len(lengths := {len(column) for column in columns}) > 1:
+            raise AdjudgeError(f"the lists of a batch have {min(lengths)} to {max(lengths)} entries: give one for each")
+        samples = [_sample(*column, prompt) for column in zip(*columns, strict=True)]
         places = collected([_group(sample) for sample in samples], num_generations)
         rewards = scorer.score([group_of([samples[place] for place in group]) for group in places]).rewards
         scores: dict[int, Score] = {}

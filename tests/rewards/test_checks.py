@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.checks import Check, CheckReward, SectionReward, count_sentences, section_of
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.reward import GroupReward, Reward
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,18 @@ def test_a_response_without_the_section_is_worth_nothing_and_not_judged() -> Non
     assert one.rewards == (1.0, 0.0, 0.0) and one.abstained == (None, None, None)
     assert one.measures["words"] == (1.0, None, 1.0)
     assert empty.rewards == (0.0,) and reward.name == "check" and reward.engines == ()
+
+
+def test_a_reward_of_a_section_that_miscounts_is_a_mistake() -> None:
+    class Miscounting(Reward):
+        name = "miscounting"
+        more = 1
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            counts = [max(0, len(group.responses) + self.more) for group in groups]
+            return [GroupReward((1.0,) * count, (None,) * count) for count in counts]
+
+    reward = Miscounting()
+    for reward.more in (1, -1):
+        with pytest.raises(AdjudgeError, match=r'part "miscounting" gave \d rewards for 1 responses'):
+            SectionReward(reward).score_groups([Group("p", ["<answer>Yes.</answer>", "No."])])

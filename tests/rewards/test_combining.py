@@ -218,3 +218,17 @@ def test_what_looks_at_whole_steps_is_the_outermost() -> None:
     for made in within:
         with pytest.raises(AdjudgeError, match=r"is (LengthFree|Guarded), which looks at whole steps: put \1 around"):
             made()
+
+
+def test_a_function_may_take_the_id_of_its_groups() -> None:
+    seen: list[Any] = []
+
+    def named(prompts: Any, completions: Any, id: Any) -> list[float]:
+        seen.extend(id)
+        return [1.0] * len(prompts)
+
+    groups = [Group("p", ("a", "b"), id="7"), Group("p", ("c",))]
+    assert FunctionReward(named).score_groups(groups)[1].rewards == (1.0,) and seen == ["7", "7", ""]
+    plain = FunctionReward(lambda prompts, completions: [2.0] * len(prompts))
+    assert plain.score_groups(groups)[0].rewards == (2.0, 2.0)  # as before
+    assert FunctionReward(named)(["p"] * 2, ["a", "b"], id=["1", "2"]) == [1.0, 1.0] and seen[3:] == ["1", "2"]

@@ -20,6 +20,7 @@ from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.principle import PrincipleJudge
 from adjudge.rewards.published_rubrics import IGNITING, SIX
 from adjudge.rewards.references import StaticReference
+from adjudge.rewards.rubric import Criterion, Rubric
 from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
@@ -114,6 +115,10 @@ def test_the_scales_of_the_judges_of_the_papers(tiny: Engine) -> None:
     assert JudgeReward(igniting, scale="decision").score_groups(group)[0].rewards == (float(verdict.acceptable),)
     with pytest.raises(AdjudgeError, match='group 1, prompt "Tell one.": the rubric has no threshold'):
         JudgeReward(RubricJudge(tiny, SIX), scale="decision").score_groups(group)
+    apart = Rubric((Criterion("a", "?", points=4), Criterion("b", "?", points=6)))
+    assert JudgeReward(RubricJudge(tiny, apart, min_mass=0)).score_groups(group)[0].abstained == (None,)
+    with pytest.raises(AdjudgeError, match='prompt "Tell one.": the criteria have scales of their own, and so no mean'):
+        JudgeReward(RubricJudge(tiny, apart), scale="own").score_groups(group)
 
     tree = TreeJudge(tiny)
     assert JudgeReward(tree).score_groups(group)[0].rewards[0] == pytest.approx(

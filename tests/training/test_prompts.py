@@ -37,6 +37,35 @@ def test_what_goes_together_stays_on_one_side(tmp_path: Path) -> None:
     assert [row.columns["prompt"] for row in prompts.train] == ["2"]
 
 
+def test_no_story_is_on_both_sides_and_pairs_across_are_counted(tmp_path: Path) -> None:
+    pairs = [("a", "b"), ("c", "a"), ("c", "d"), ("b", "a"), ("e", "f"), (" e ", "c"), ("e", "f")]
+    rows = [{"prompt": f"{x} or {y}", "story_a": x, "story_b": y} for x, y in pairs]
+    prompts = read_prompts(Data(train=file_of(tmp_path, *rows), held_out=1))
+    assert [row.columns["prompt"] for row in prompts.held_out] == ["e or f", "e or f"]
+    assert [row.columns["prompt"] for row in prompts.train] == ["a or b", "c or a", "c or d", "b or a"]
+    assert prompts.left_out == ("left out, as they go with held-out rows: 1 rows of training",)
+
+
+def test_a_prompt_with_other_blanks_is_the_same(tmp_path: Path) -> None:
+    prompts = read_prompts(Data(prompts=("a  b ", "c", "a b"), held_out=1))
+    assert [row.columns["prompt"] for row in prompts.train] == ["c"] and len(prompts.held_out) == 2
+
+
+def test_a_column_that_is_renamed_takes_the_place_of_one_of_that_name(tmp_path: Path) -> None:
+    for names in (("query", "prompt"), ("prompt", "query")):
+        train = file_of(tmp_path, dict(zip(names, names, strict=True)))
+        [row] = read_prompts(Data(train=train, columns={"prompt": "query"})).train
+        assert row.columns == {"prompt": "query"}
+    swapped = Data(train=file_of(tmp_path, {"a": "1", "prompt": "2"}), columns={"prompt": "a", "a": "prompt"})
+    assert read_prompts(swapped).train[0].columns == {"prompt": "1", "a": "2"}
+
+
+def test_texts_that_no_encoder_takes_are_mended_where_they_are_read(tmp_path: Path) -> None:
+    [row] = read_prompts(Data(train=file_of(tmp_path, {"prompt": "a\ud800b", "\udc00": ["\ud800"]}))).train
+    assert row.columns == {"prompt": "a\ufffdb", "\ufffd": ["\ufffd"]}
+    assert dataset([row], Data(prompts=("x",), chat=False))[0]["prompt"] == "a\ufffdb"
+
+
 def test_prompts_of_a_held_out_file_are_taken_out_of_training_and_counted(tmp_path: Path) -> None:
     train = file_of(tmp_path, {"prompt": "a"}, {"prompt": "b"}, {"prompt": "a"})
     held_out = tmp_path / "held_out.jsonl"

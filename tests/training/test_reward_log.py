@@ -19,7 +19,7 @@ from adjudge.training import reward_log
 from adjudge.training.metrics import append_metrics, read_metrics
 from adjudge.training.prompts import Prompts
 from adjudge.training.reward_log import Recorded, Rewarded, check_columns, cut_rewards, kept, read_rewards
-from adjudge.training.run import cut
+from adjudge.training.run import Begun, cut, processes
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import Trainer, Vowels
 
@@ -83,9 +83,11 @@ def test_a_run_that_begins_anew_without_a_checkpoint_forgets_all(tmp_path: Path)
     folder = RunFolder(tmp_path)
     record(tmp_path, training=False)
     log(folder, 0)
-    cut(folder, None)
-    assert not folder.rewards.exists() and not folder.metrics.exists()
-    cut(folder, None)
+    folder.journal.write_text("verdicts")
+    for resume in (True, True, False):
+        Begun(folder, processes(), {"seed": 1}, resume, None, None).clear()
+        assert not folder.rewards.exists() and not folder.metrics.exists() and folder.recipe.exists()
+        assert folder.journal.exists() == resume  # to be resumed, it has its verdicts
 
 
 def test_arrays_are_kept_as_lists_and_come_again_so(tmp_path: Path) -> None:

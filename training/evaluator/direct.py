@@ -141,7 +141,7 @@ class SlotTask(Task[Example]):
 
         `label_ids` [S, K, M] are the tokens that each label may be written as, -1 where there are fewer; `compared`
         [P, 2] the slots whose gap counts, each with its share; `sentences` [T, 3] the sentences whose place is known:
-        row, last token, and whether it is its own.
+        row, last token, and whether it is its own, each with its share in `told`.
         """
         packs = [pack for example in examples for pack in example.packs]
         slots = [slot for example in examples for slot in example.slots]
@@ -153,6 +153,8 @@ class SlotTask(Task[Example]):
         widest = max(len(ids) for slot in slots for ids in slot.labels)
         labels = [[[*ids, *[-1] * (widest - len(ids))] for ids in slot.labels] for slot in slots]
         weights = [1 / len(example.slots) / len(examples) for example in examples for _ in example.slots]
+        sentences = _sentences(examples, starts)
+        told = [1 / len(own) / len(examples) for own in sentences for _ in own]
         compared: list[tuple[int, int]] = []
         portions: list[float] = []
         first = 0
@@ -172,7 +174,8 @@ class SlotTask(Task[Example]):
             "counts": torch.tensor([len(example.slots) for example in examples]),
             "compared": torch.tensor(compared, dtype=torch.int64).view(-1, 2),
             "portions": torch.tensor(portions),
-            "sentences": torch.tensor(_sentences(examples, starts), dtype=torch.int64).view(-1, 3),
+            "sentences": torch.tensor([one for own in sentences for one in own], dtype=torch.int64).view(-1, 3),
+            "told": torch.tensor(told),
         }
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
@@ -190,7 +193,8 @@ class SlotTask(Task[Example]):
         layer = round(2 / 3 * (len(out.hidden_states) - 1))
         hidden_TD = out.hidden_states[layer][sentences_T3[:, 0], sentences_T3[:, 1]]
         odds_T = self._best_over_worst(hidden_TD, batch["label_ids"][0, :, 0])
-        return loss + self.places * binary_cross_entropy_with_logits(odds_T, sentences_T3[:, 2].float())
+        kept_T = sentences_T3[:, 2].float()
+        return loss + self.places * binary_cross_entropy_with_logits(odds_T, kept_T, batch["told"], reduction="sum")
 
     def answers(self, model: Any, batch: Batch) -> list[list[Answer]]:
         """The distributions at each example's slots."""
@@ -286,16 +290,20 @@ def _example(slots: Sequence[Slot], together: bool) -> Example:
     return Example(tuple(slots), tuple(packs))
 
 
-def _sentences(examples: Sequence[Example], starts: Sequence[tuple[int, int]]) -> list[tuple[int, int, bool]]:
-    """Of sentences whose place is known: the row, the last token, and whether it is in its place; each once.
+def _sentences(examples: Sequence[Example], starts: Sequence[tuple[int, int]]) -> list[list[tuple[int, int, bool]]]:
+    """Of each example's sentences whose place is known: row, last token, whether it is in its place; each once.
 
     `starts` are each pack's row and first place there.
     """
+    of_packs = iter(starts)
+    return [_sentences_of(example, [next(of_packs) for _ in example.packs]) for example in examples]
+
+
+def _sentences_of(example: Example, starts: Sequence[tuple[int, int]]) -> list[tuple[int, int, bool]]:
     found: dict[tuple[int, int], bool] = {}
-    slots = (slot for example in examples for slot in example.slots)
-    packs = (pack for example in examples for pack in example.packs)
-    ends = ((row, start, pack, end) for pack, (row, start) in zip(packs, starts, strict=True) for end in pack.ends)
-    for slot, (row, start, pack, end) in zip(slots, ends, strict=True):
+    packs = zip(example.packs, starts, strict=True)
+    ends = ((row, start, pack, end) for pack, (row, start) in packs for end in pack.ends)
+    for slot, (row, start, pack, end) in zip(example.slots, ends, strict=True):
         way = pack.way(end) if slot.sentences else []
         found |= {(row, start + way[token]): kept for token, kept in slot.sentences}
     return [(row, place, kept) for (row, place), kept in found.items()]

@@ -10,7 +10,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.evaluator.split import Split, read_split
-from adjudge.training.run_folder import RunFolder
+from adjudge.training.run_folder import BESIDE, RunFolder
 
 KINDS: dict[str, type[DirectRecipe] | type[PreferenceRecipe]] = {"direct": DirectRecipe, "preference": PreferenceRecipe}
 
@@ -38,13 +38,15 @@ def finished_run(path: Path) -> Finished:
         record = json.loads(folder.recipe.read_bytes())
     except (OSError, ValueError) as error:
         raise AdjudgeError(f"cannot read {folder.recipe} ({reason(error)}): name the output folder of a run") from error
-    kind, rows = (record.pop(name, None) for name in ("kind", "rows")) if isinstance(record, dict) else (None, None)
-    if kind not in KINDS:
+    told = record if isinstance(record, dict) else {}
+    if (kind := told.get("kind")) not in KINDS:
         raise AdjudgeError(f"{path} is no run of train direct or train reward: name the output folder of one")
     if not folder.policy.is_dir():
         raise AdjudgeError(f"{path} has no trained judge yet: let the run come to its end, with --resume")
-    recipe = msgspec.convert(record, KINDS[kind])
+    recipe = msgspec.convert({name: value for name, value in told.items() if name not in BESIDE}, KINDS[kind])
     split = read_split(recipe.data, recipe.seed)
-    if split.fingerprint != rows:
+    if not split.held_out:
+        raise AdjudgeError(f"the run in {path} held no rows out to measure it on: train with [data] held_out")
+    if split.fingerprint != told.get("rows"):
         raise AdjudgeError(f"{recipe.data.train} is not what the run in {path} began with: put it back")
     return Finished(folder, recipe, split)

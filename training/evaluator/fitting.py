@@ -82,10 +82,11 @@ def fit(
     overwrite: bool,
     status: Callable[[str], None],
     callbacks: Sequence[TrainerCallback],
+    finish: Callable[[Path, Run], None] = lambda folder, run: None,
 ) -> Run:
     """Train the model of a recipe on a task; folder, processes and resuming are those of `train_sft`.
 
-    `rows` is the rows' fingerprint, `measure` what the run is summed up by.
+    `rows` is the rows' fingerprint, `measure` what the run is summed up by; `finish` completes the policy's folder.
     """
     folder, optimiser = RunFolder(Path(recipe.output)), recipe.optimiser
     kind = type(recipe).__name__.removesuffix("Recipe").lower()
@@ -95,8 +96,12 @@ def fit(
     start = _start(recipe.policy)
     if start is not None:
         record["start"] = start.fingerprint
-    begun = begin(state, folder, record, [recipe.policy.model], resume=resume, overwrite=overwrite)
-    with calm(), _unplanned_attention():
+    models = [recipe.policy.model]
+    with (
+        begin(state, recipe, record, models, resume=resume, overwrite=overwrite) as begun,
+        calm(),
+        _unplanned_attention(),
+    ):
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         policy.tokenizer.padding_side = "right"
         task = open_task(policy)
@@ -120,10 +125,12 @@ def fit(
             data_collator=task.batch,
             callbacks=[watch, *callbacks],
         )
-        run = trained(trainer, watch, begun, recipe, metric=measure)
-        if state.is_main_process:
-            policy.tokenizer.save_pretrained(folder.policy)
-    return run
+
+        def complete(made: Path, run: Run) -> None:
+            policy.tokenizer.save_pretrained(made)
+            finish(made, run)
+
+        return trained(trainer, watch, begun, recipe, metric=measure, finish=complete)
 
 
 def room(recipe: JudgeRecipe, model: Any) -> int:
@@ -201,7 +208,7 @@ def _adapted(recipe: JudgeRecipe, task: Task[Any], start: Adapter | None) -> Any
     from peft import get_peft_model
 
     set_seed(recipe.seed)  # the adapter's first weights, whatever was drawn before
-    return get_peft_model(task.model, lora_config(recipe.policy.lora, task.adapter_task))
+    return get_peft_model(task.model, lora_config(recipe.policy.lora, task.model, task.adapter_task))
 
 
 @contextlib.contextmanager

@@ -99,10 +99,16 @@ class WordingEngine(AbsentEngine):
 def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]:
     """People's scores of every row, on the labels' scale.
 
-    Raises AdjudgeError naming the row: for one without any score, for a score that is none or outside the scale, for a
-    value of "anchored" that is neither true nor false, and for "places" that are none.
+    Raises AdjudgeError for [scores] of an aspect that is not asked about; and naming the row: for one without any
+    score, for a score that is none or outside the scale, for a value of "anchored" that is neither true nor false, and
+    for "places" that are none.
     """
     judge, sides = _judge(asked, AbsentEngine()), _sides(asked)
+    names = [aspect.name for aspect in judge.aspects]
+    if idle := [name for name in scores.columns if name not in names]:
+        raise AdjudgeError(
+            f'[scores] columns has "{idle[0]}", which is not asked about: choose from {", ".join(names)}'
+        )
     rated = []
     for row in rows:
         targets = {}
@@ -113,9 +119,8 @@ def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]
                     shares = soft_target(ratings, NUMBERS, scores.scale, place)
                     targets[aspect.name, side] = tuple(shares)
         if not targets:
-            names = ", ".join(aspect.name for aspect in judge.aspects)
             raise AdjudgeError(
-                f"{row.place} has no score of {names}: name its column in [scores], or leave the row out"
+                f"{row.place} has no score of {', '.join(names)}: name its column in [scores], or leave the row out"
             )
         rated.append(Rated(row, targets, _anchored(row), _places(row)))
     return rated

@@ -14,7 +14,7 @@ from adjudge.engine.fingerprints import digest
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.wire import Row, read_rows
 from adjudge.training.evaluator.recipe import JudgedRows
-from adjudge.training.prompts import renamed
+from adjudge.training.prompts import plain, renamed
 
 PROMPTS = ("prompt", "prompt_a", "prompt_b")
 
@@ -73,7 +73,7 @@ def read_split(data: JudgedRows, seed: int) -> Split:
 
 def prompts_of(row: Row) -> tuple[str, ...]:
     """The prompts of a row, of a pair both, however they are spaced; raises AdjudgeError for a row without."""
-    own = tuple(dict.fromkeys(" ".join(str(row.columns.get(name) or "").split()) for name in PROMPTS))
+    own = tuple(dict.fromkeys(plain(str(row.columns.get(name) or "")) for name in PROMPTS))
     own = tuple(prompt for prompt in own if prompt)
     if not own:
         raise AdjudgeError(f'{row.place}: "prompt" is missing (rows are split by it)')

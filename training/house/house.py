@@ -43,8 +43,6 @@ def train_house(
     card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the model
     is loaded.
     """
-    if recipe.kept is not None and recipe.kept.resolve().is_relative_to(Path(recipe.output).resolve()):
-        raise AdjudgeError(f"{recipe.kept} is in the folder of this run, which forgets it: name another output")
     if recipe.kept is not None and recipe.policy.adapter is not None:
         check_base(recipe.kept, Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint))
         check_alike(Path(recipe.policy.adapter), recipe.kept)
@@ -73,15 +71,17 @@ def train_house(
 
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
     kept = () if recipe.kept is None else (read_adapter(recipe.kept).fingerprint,)
-    run = fit(recipe, digest(train.fingerprint, held_out.fingerprint, *kept), open_task, measure="spearman", **how)
-    if run.main:
+    rows = digest(train.fingerprint, held_out.fingerprint, *kept)
+
+    def finish(made: Path, run: Run) -> None:
         if recipe.policy.method == "lora":
-            half_precision(folder.policy)
+            half_precision(made)
             if recipe.kept is not None:
-                average(folder.policy, recipe.kept, recipe.keep)
+                average(made, recipe.kept, recipe.keep)
         text = card(recipe, [len(side) for side in sides], train.done, run)
-        write_whole(folder.policy / "README.md", text.encode())
-    return run
+        write_whole(made / "README.md", text.encode())
+
+    return fit(recipe, rows, open_task, measure="spearman", finish=finish, **how)
 
 
 def _rated(rows: Rows, asked: Asked) -> list[Rated]:

@@ -22,6 +22,7 @@ from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import Excerpts
 from adjudge.training.house.texts import Corpus, Story, joined
 from adjudge.training.house.typesetting import typeset
+from adjudge.training.prompts import plain
 
 BEST = 4.7
 """The score of a text as its author left it; 1 is the lowest."""
@@ -124,7 +125,7 @@ def split(stories: Sequence[Story], share: float) -> tuple[list[Story], list[Sto
     """
     sides: tuple[list[Story], list[Story]] = ([], [])
     for story in stories:
-        sides[place_of(story.prompt or story.sentences[0], 0) < share].append(story)
+        sides[place_of(plain(story.prompt or story.sentences[0]), 0) < share].append(story)
     return sides
 
 

@@ -179,6 +179,6 @@ def _sides(reviews: Sequence[PlotReview] | Sequence[PlotChoice], rules: Rules) -
     if all(given.values()):
         return {reader: str(split) for reader, split in given.items()}
     readers = sorted(given)
-    count = max(1, round(rules.test * len(readers))) if rules.test and len(readers) > 1 else 0
+    count = min(max(1, round(rules.test * len(readers))), len(readers) - 1) if rules.test else 0
     unseen = set(random.Random(f"{rules.seed} unseen").sample(readers, count))
     return {reader: "test" if reader in unseen else "train" for reader in readers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import msgspec
@@ -15,6 +15,8 @@ from adjudge.training.stages import Unusable
 
 MOST_CHARACTERS = 60
 """Of a new name."""
+MOST_RUNS = 500
+"""Words with a capital that are looked at for names: few plots have as many."""
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS}
 SCHEMA: dict[str, Any] = {
@@ -76,7 +78,10 @@ def read_names(text: str, plot: str) -> dict[str, str]:
 
 
 def likely_names(plot: str) -> list[str]:
-    """What may be names, for the model to choose from: runs of words with a capital that are no ordinary ones."""
+    """What may be names, for the model to choose from: runs of words with a capital that are no ordinary ones.
+
+    Of the first `MOST_RUNS` different ones: each is looked for in the whole plot.
+    """
     runs: list[str] = []
     end = -1
     for word in re.finditer(r"\w+", plot):
@@ -87,7 +92,7 @@ def likely_names(plot: str) -> list[str]:
         else:
             runs.append(word.group())
         end = word.end()
-    different = (name for name in dict.fromkeys(runs) if len(name) > 1)
+    different = islice((name for name in dict.fromkeys(runs) if len(name) > 1), MOST_RUNS)
     return [name for name in different if find(name, plot) and not is_ordinary(name, plot)]
 
 

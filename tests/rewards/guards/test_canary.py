@@ -99,3 +99,14 @@ def test_files_of_canaries_name_the_line_that_is_wrong(tmp_path: Path) -> None:
         read_canaries(path)
     with pytest.raises(AdjudgeError, match=r"nowhere.jsonl cannot be read"):
         read_canaries(tmp_path / "nowhere.jsonl")
+
+
+def test_drift_is_of_the_texts_that_were_rewarded_both_times() -> None:
+    guard = CanaryGuard(CANARIES, abstained=1.0)
+    wrong = {CANARIES[0].good: 0.0}  # so that the pairs are not all alike
+    rows = [set(), {CANARIES[1].good}, {CANARIES[0].good}, {CANARIES[0].bad, CANARIES[2].mediocre}]
+    for absent in rows:
+        guard.probe(Made(lambda group, text, a=absent: None if text in a else wrong.get(text, rank(group, text))))
+        assert guard.readings()["drift"] == 0.0 == guard.readings()["moved"]
+    agreements = {guard.last.agreement, guard.first.agreement} if guard.first and guard.last else set()
+    assert len(agreements) == 2  # which itself moves with what is absent

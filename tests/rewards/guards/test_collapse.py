@@ -163,3 +163,12 @@ def test_entropy_of_one_bin_is_zero_and_its_state_pickles() -> None:
 def test_options_that_say_nothing_are_mistakes(how: dict[str, Any], said: str) -> None:
     with pytest.raises(AdjudgeError, match=said):
         CollapseGuard(**how)
+
+
+def test_a_reward_that_comes_to_the_end_of_its_range_is_no_collapse() -> None:
+    guard = CollapseGuard(window=32)
+    seen(guard, *[[1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]] * 16)
+    risen = seen(guard, *[[1.0] * 7 + [0.0]] * 16, *[[1.0] * 8] * 16)
+    assert risen["loss"] > 0.5 and risen["zero_variance"] == 0.5
+    assert not any(risen[name] > limit for name, limit in guard.limits.items())
+    assert "loss" in CollapseGuard(loss=0.5).limits and "loss" in CollapseGuard([1.0, 2.0]).limits

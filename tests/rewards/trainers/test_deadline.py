@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -176,3 +178,27 @@ def test_an_error_in_time_is_raised_and_not_logged_as_late(caplog: pytest.LogCap
     with pytest.raises(AdjudgeError, match="no such rubric"):
         Scorer(Told(fails_on_second), 60).score(GROUPS)
     assert "after its deadline" not in caplog.text
+
+
+ENDING = """
+import torch
+from adjudge.rewards.group import Group
+from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.trainers.scoring import Scorer
+
+class Computing(Reward):
+    name = "computing"
+    def score_groups(self, groups):
+        for _ in range(3):
+            torch.randn(3000, 3000) @ torch.randn(3000, 3000)
+        return [GroupReward((1.0,), (None,))]
+
+[one] = Scorer(Computing(), deadline=0.02).score([Group("p", ["a"])]).rewards
+assert one.abstained == ("timeout",)
+print("the end")
+"""
+
+
+def test_a_process_that_ends_while_a_late_call_computes_ends_well() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "the end\n"), done.stderr

@@ -101,3 +101,12 @@ def test_a_group_has_what_its_members_share() -> None:
     with pytest.raises(AdjudgeError, match='prompt "a" have different texts in the column "env"'):
         group_of(members, reference="env")
     assert group_of([Sample("a", "b", {"reference": ""})]).reference is None
+
+
+def test_a_column_that_is_asked_for_is_one_of_the_whole_group_or_a_mistake() -> None:
+    told = [Sample("p", text, {"calls": [text], "solution": "42", "id": 7}) for text in "ab"]
+    assert group_of(told).columns == {"solution": "42"}
+    with pytest.raises(AdjudgeError, match='"p" differ in the column "calls", of which a group has one value'):
+        group_of(told, wanted=("calls",))
+    group = group_of(told, "solution")
+    assert (group.reference, group.columns, group.id) == ("42", {"solution": "42"}, "7")

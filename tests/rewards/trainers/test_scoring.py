@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from adjudge.engine.call import overdue
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, RemoteError
 from adjudge.engine.face import Stats
 from adjudge.rewards.colocated import Colocated
@@ -282,3 +284,58 @@ def test_the_tokens_of_the_rewards_engine_are_counted_from_its_first_call_on() -
     assert again.tokens_computed < first.tokens_computed and again.rewards == first.rewards
     copy = pickle.loads(pickle.dumps(scorer))
     assert copy.score(GROUPS).rewards == first.rewards
+
+
+class Cut(Told):
+    """Answers the probes named `slow` as an engine does whose call ends: with abstentions."""
+
+    def __init__(self, *slow: str) -> None:
+        super().__init__(float)
+        self.slow, self.asked = set(slow), list[str]()
+
+    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+        self.asked.append(groups[0].prompt)
+        if groups[0].prompt not in self.slow:
+            return Relative().score_groups(groups)
+        while overdue() < 0:
+            time.sleep(0.005)
+        return [GroupReward((None,) * len(one.responses), ("timeout",) * len(one.responses)) for one in groups]
+
+
+class Named(Probing):
+    """Asks the reward about a prompt of its own."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def probe(self, reward: Reward) -> None:
+        reward.score_groups([Group(self.name, ["A"])])
+        self.probed.append(len(self.steps) + 1)
+
+
+def test_a_probe_that_is_cut_short_says_nothing_and_is_tried_again_first(caplog: pytest.LogCaptureFixture) -> None:
+    guards = [Named(name) for name in ("one", "two", "three")]
+    reward = Cut("two")
+    scorer = Scorer(Guarded(reward, guards, every=10), 0.3)
+    for step in range(1, 6):
+        assert scorer.score(GROUPS).rewards == Relative().score_groups(GROUPS)  # no step pays for it
+        if step == 2:
+            assert [guard.probed for guard in guards] == [[1], [], []]
+    assert [name for name in reward.asked if name != "Tell one."] == ["one", "two", "two", "two", "three"]
+    assert [guard.probed for guard in guards] == [[1], [], [3]]
+    assert caplog.text.count("the guard two has not had time to probe: raise the deadline") == 1
+    reward.slow.clear()
+    for _ in range(6):
+        scorer.score(GROUPS)
+    assert [guard.probed for guard in guards] == [[1, 11], [11], [3, 11]]
+
+
+def test_the_time_that_a_call_has_waited_for_its_turn_is_part_of_its_deadline() -> None:
+    reward = Waiting()
+    scorer = Scorer(reward, 0.2)
+    assert scorer.score(GROUPS).rewards == [LATE, LATE]
+    began = time.monotonic()
+    assert scorer.score(GROUPS, began - 10).rewards == [LATE, LATE]  # it is still busy with the first
+    assert time.monotonic() - began < 0.2
+    reward.go.set()

@@ -192,7 +192,7 @@ def test_the_reference_and_other_columns_reach_the_reward() -> None:
         ["Tell."] * 2, ["A", "B"], [[1], [2]],
         story=["Once."] * 2, rubric=["r"] * 2, environments=environments, trainer_state=object(),
     )  # fmt: skip
-    assert reward.asked == [Group("Tell.", ["A", "B"], "Once.", columns={"rubric": "r"})]
+    assert reward.asked == [Group("Tell.", ["A", "B"], "Once.", columns={"story": "Once.", "rubric": "r"})]
 
 
 def test_the_columns_named_are_given_besides_the_reference_and_the_id() -> None:
@@ -202,7 +202,7 @@ def test_the_columns_named_are_given_besides_the_reference_and_the_id() -> None:
     for_trl(reward, columns=("rubric", "id"))(["p"] * 2, ["a", "b"], **columns)
     for_trl(reward, columns=())(["p"] * 2, ["a", "b"], reference=None)
     assert reward.asked == [
-        Group("p", ["a", "b"], "Once.", "x", {"rubric": "short"}),
+        Group("p", ["a", "b"], "Once.", "x", {"rubric": "short", "story": "Once."}),
         Group("p", ["a", "b"], None, "x", {"rubric": "short"}),
         Group("p", ["a", "b"]),
     ]

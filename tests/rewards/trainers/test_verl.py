@@ -199,3 +199,26 @@ def test_a_sample_that_abstains_alone_is_an_error_or_gets_the_number_given() -> 
     for make in (for_verl, for_verl_batch):
         with pytest.raises(AdjudgeError, match="fill is inf"):
             make(silent, 1, fill=float("inf"))
+
+
+def test_samples_that_fill_the_worker_while_all_wait_for_others_are_told_so() -> None:
+    async def all_at_once(samples: int, concurrency: int) -> list[Any]:
+        compute = for_verl(Relative(), 2, patience=60, concurrency=concurrency)
+        room = asyncio.Semaphore(concurrency)
+
+        async def one(number: int) -> Any:
+            async with room:
+                return await compute("s", "a" * (number + 1), None, info(f"p{number % (samples // 2)}"))
+
+        return await asyncio.gather(*map(one, range(samples)), return_exceptions=True)
+
+    assert all(isinstance(found, dict) for found in asyncio.run(all_at_once(10, 6)))
+    found = asyncio.run(all_at_once(10, 5))
+    assert {type(one) for one in found} == {AdjudgeError} and "5 samples wait for others of their groups" in str(
+        found[0]
+    )
+
+
+def test_lists_of_a_batch_that_do_not_fit_are_named() -> None:
+    with pytest.raises(AdjudgeError, match="the lists of a batch have 1 to 2 entries: give one for each"):
+        for_verl_batch(Relative(), 2)(["s"] * 2, ["a"], [None] * 2, [info("p")] * 2)

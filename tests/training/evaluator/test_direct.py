@@ -218,7 +218,10 @@ def test_where_sentences_stand_counts_as_much_as_the_recipe_says(tmp_path: Path)
         logit = float(opened.model.model.norm(kept[0][row, place]) @ (best - worst))
         odds.append(logit if in_place else -logit)
     assert len(odds) > 4
-    assert losses[1] - losses[0] == pytest.approx(0.7 * fmean(math.log1p(math.exp(-one)) for one in odds), abs=1e-5)
+    taken = batch["sentences"][:, 0].tolist()  # a row is an example here, and counts as much as any other
+    shares = [1 / taken.count(row) / len(task.train) for row in taken]
+    missed = math.fsum(share * math.log1p(math.exp(-one)) for share, one in zip(shares, odds, strict=True))
+    assert losses[1] - losses[0] == pytest.approx(0.7 * missed, abs=1e-5)
     for slot in (slot for example in task.train for slot in example.slots):
         for (end, in_place), (token, kept) in zip(places, slot.sentences, strict=False):
             assert opened.tokenizer.decode(slot.tokens[: token + 1]).endswith(text[:end]) and kept == in_place

@@ -88,3 +88,11 @@ def test_personas_are_chosen_by_name() -> None:
     for text in ("bard", "artist,artist", ","):
         with pytest.raises(AdjudgeError, match="choose from academic"):
             parse_personas(text)
+
+
+def test_no_example_is_about_the_stories_that_are_asked_about(tiny: Engine) -> None:
+    own = questions()
+    told = [msgspec.structs.replace(one, response=line(*one.scores)) for one in own]
+    engine = KnownEngine(tiny, lambda shown, before: line(2, 5), lambda shown: "")
+    synthesize(own, Texts(engine, SAMPLING), ["artist"], examples=told, shots=2)
+    assert all(shown.count("Xylophones.") == 1 for shown in engine.asked) and len(engine.asked) == 2

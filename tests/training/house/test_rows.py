@@ -189,6 +189,8 @@ def test_no_prompt_is_on_both_sides() -> None:
     assert train and held_out and not {one.prompt for one in train} & {one.prompt for one in held_out}
     assert len(train) + len(held_out) == len(STORIES)
     assert {one.prompt for one in split(STORIES, 0.1)[1]} <= {one.prompt for one in held_out}
+    spaced = [msgspec.structs.replace(one, prompt=f" {one.prompt}  ") for one in STORIES]
+    assert [one.prompt.strip() for one in split(spaced, 0.2)[1]] == [one.prompt for one in held_out]
 
 
 def test_the_share_of_long_excerpts_is_of_texts_that_are_long_enough() -> None:

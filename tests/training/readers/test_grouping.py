@@ -186,3 +186,11 @@ def test_bad_choices_are_refused_by_line(tmp_path: Path, row: dict[str, Any], re
 def test_a_reviewer_on_both_sides_of_a_split_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match='line 2 .*"ann" is in test, but in train at line 1'):
         read(tmp_path / "r.jsonl", {**REVIEW, "split": "train"}, {**REVIEW, "split": "test"})
+
+
+def test_however_many_readers_are_unseen_one_is_learnt_from() -> None:
+    reviews = [
+        PlotReview(f"{n}", reader, f"Plot {n}.", "Good.", 5) for reader in ("ann", "bob", "cy") for n in range(6)
+    ]
+    assert group_reviews(reviews, Rules.ratings(test=0.9)).readers == {"train": 1, "test": 2}
+    assert group_reviews(reviews[:6], Rules.ratings(test=0.9)).readers == {"train": 1}

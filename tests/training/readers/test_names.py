@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adjudge.training.readers.names import is_ordinary, likely_names, read_names, rename
+from adjudge.training.readers.names import MOST_RUNS, is_ordinary, likely_names, read_names, rename
 from adjudge.training.stages import Unusable
 
 PLOT = (
@@ -91,3 +91,7 @@ def test_what_is_a_name_is_told_by_its_capitals_inside_sentences(name: str, plot
 def test_words_with_a_capital_that_are_no_ordinary_ones_are_likely_names() -> None:
     assert likely_names(PLOT) == ["Glenn Holland", "Port Ann", "Ann", "Annabel", "Rose", "Will", "Holland"]
     assert likely_names("nobody waits.") == [] == likely_names("李明回家了。")
+
+
+def test_a_plot_of_nothing_but_names_takes_no_time() -> None:
+    assert len(likely_names(" and ".join(f"Anna{number}" for number in range(50_000)))) == MOST_RUNS

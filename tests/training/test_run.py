@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra train")
+
+import torch
+from transformers import TrainerCallback
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sources import open_source, resolve
+from adjudge.training.evaluator.direct import train_direct
+from adjudge.training.grpo import train_grpo
+from adjudge.training.metrics import read_metrics
+from adjudge.training.run_folder import RunFolder
+from adjudge.training.sft import train_sft
+from tests.training.evaluator.rated import direct_recipe
+from tests.training.runs import KillAfter, Killed, Vowels, tiny_recipe
+from tests.training.test_sft import recipe_in
+
+LORA: dict[str, Any] = {"method": "lora", "lora": {"rank": 4}}
+
+
+def saved_model(folder: Path, seed: int = 0) -> str:
+    """A tiny model in a folder, its weights drawn by the seed."""
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    torch.manual_seed(seed)
+    for weights in opened.model.parameters():
+        weights.data.normal_(std=0.02)
+    opened.model.save_pretrained(folder)
+    opened.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+MISTAKES = [
+    (
+        {"policy": {"method": "lora", "lora": {"targets": ["q_proj", "v_prj"]}}},
+        r'targets has "v_prj", .* it has q_proj',
+    ),
+    ({"data": {"max_prompt_tokens": 1}}, "no prompt has 1 tokens or fewer"),
+    ({"logging": {"report_to": ["wandbb"]}}, r'report_to names "wandbb": choose from .*wandb'),
+    ({"logging": {"report_to": ["neptune"]}}, r'report_to names "neptune", which is not installed'),
+    ({"data": {"prompts": ["a", ""], "chat": False}}, "prompt 2: the prompt is empty"),
+]
+
+
+@pytest.mark.parametrize(("tables", "message"), MISTAKES, ids=[message[:20] for _, message in MISTAKES])
+def test_a_mistake_forgets_no_earlier_run_and_leaves_none_of_its_own(
+    tmp_path: Path, tables: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        train_grpo(tiny_recipe(tmp_path, **tables), reward=Vowels())
+    right = tiny_recipe(tmp_path, optimiser={"steps": 1})
+    folder = train_grpo(right, reward=Vowels()).folder  # the mended recipe meets no earlier run
+    before = folder.metrics.read_bytes()
+    with pytest.raises(AdjudgeError, match=message):
+        train_grpo(tiny_recipe(tmp_path, **tables), reward=Vowels(), overwrite=True)
+    assert folder.metrics.read_bytes() == before and (folder.policy / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"output": "o", "seed": 2**31},
+        {"output": "o", "optimiser": {"lr": float("inf")}},
+        {"output": "o", "optimiser": {"epochs": float("inf")}},
+        {"output": "o", "policy": {"method": "lora", "lora": {"targets": []}}},
+        {"output": "o", "data": {"system": "Use tags.", "chat": False}},
+    ],
+)
+def test_numbers_that_no_trainer_takes_and_tables_without_effect_are_refused(
+    tmp_path: Path, tables: dict[str, Any]
+) -> None:
+    with pytest.raises(AdjudgeError, match=r"seed|lr|epochs|targets|system"):
+        tiny_recipe(tmp_path, **tables)
+
+
+def test_what_a_run_is_to_start_from_is_not_forgotten_by_it(tmp_path: Path) -> None:
+    folder = train_grpo(tiny_recipe(tmp_path, policy=LORA, optimiser={"steps": 1}), reward=Vowels()).folder
+    for model in ("./out/policy", "./out/checkpoint-1"):
+        with pytest.raises(AdjudgeError, match=r"is in the folder of this run, which forgets it: name another output"):
+            train_grpo(tiny_recipe(tmp_path, policy={"model": model}), reward=Vowels(), overwrite=True)
+    judge = {"parts": {"judge": {"kind": "judge", "judge": "pointwise"}}, "engine": {"adapter": str(folder.policy)}}
+    with pytest.raises(AdjudgeError, match="is in the folder of this run"):
+        train_grpo(tiny_recipe(tmp_path, reward=judge), overwrite=True)
+    assert (folder.policy / "adapter_model.safetensors").is_file()
+
+
+def test_a_run_goes_on_over_the_weights_that_it_began_with_alone(tmp_path: Path) -> None:
+    model = saved_model(tmp_path / "model")
+    recipe = tiny_recipe(tmp_path, policy={"model": model, **LORA})
+    with pytest.raises(Killed):
+        train_grpo(recipe, reward=Vowels(), callbacks=[KillAfter(3)])
+    saved_model(tmp_path / "model", seed=1)
+    with pytest.raises(AdjudgeError, match="weights is not what the run in .* began with"):
+        train_grpo(recipe, reward=Vowels(), resume=True)
+    saved_model(tmp_path / "model")
+    assert train_grpo(recipe, reward=Vowels(), resume=True).step == 4
+
+
+def test_one_run_at_a_time_writes_in_a_folder(tmp_path: Path) -> None:
+    recipe = tiny_recipe(tmp_path, optimiser={"steps": 3}, logging={"save_every": 1})
+    seen: list[str] = []
+
+    class Second(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == 1:
+                with pytest.raises(AdjudgeError, match="another run is under way in") as refused:
+                    train_grpo(recipe, reward=Vowels(), resume=True)
+                seen.append(str(refused.value))
+
+    run = train_grpo(recipe, reward=Vowels(), callbacks=[Second()])
+    assert len(seen) == 1 and [line["step"] for line in read_metrics(run.folder.metrics)] == [1, 2, 3]
+
+
+def test_weights_that_are_not_finite_are_no_policy(tmp_path: Path) -> None:
+    class Spoilt(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            next(model.parameters()).data.fill_(float("nan"))
+
+    with pytest.raises(
+        AdjudgeError, match=r"the weights after step 2 are not finite, and no policy was written: lower"
+    ):
+        train_sft(recipe_in(tmp_path, optimiser={"steps": 2}), callbacks=[Spoilt()])
+    assert not (tmp_path / "out" / "policy").exists() and not (tmp_path / "out" / "policy.making").exists()
+
+
+def test_a_policy_that_is_half_written_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = direct_recipe(tmp_path, optimiser={"steps": 1})
+
+    def full(*args: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", full)
+        with pytest.raises(OSError, match="No space left"):
+            train_direct(recipe)
+    assert not RunFolder(tmp_path / "out").policy.exists()
+    run = train_direct(recipe, resume=True)
+    assert (run.folder.policy / "adapter_model.safetensors").is_file() and not run.folder.making.exists()
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe_in(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        'output = "out"\npolicy.model = "dummy:tiny-llama"\ndata.train = "rows.jsonl"\n'
+        "optimiser = {rows_per_step = 2, steps = 1, micro_batch = 1}\nlogging.save_every = 1\n"
+    )
+
+    def full(*args: Any, **options: Any) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 662")
+
+    monkeypatch.setattr("torch.save", full)
+    result = CliRunner().invoke(app, ["train", "sft", str(recipe)])
+    assert result.exit_code == 1 and "Traceback" not in result.output
+    assert "cannot write" in result.output and "run again with --resume to go on" in result.output
+
+
+def test_the_record_tells_the_weights_of_judges_too(tmp_path: Path) -> None:
+    judge = {"parts": {"j": {"kind": "judge", "judge": "pointwise", "options": {"aspects": "wit=Funny?"}}}}
+    engine = {"engine": {"model": "dummy:tiny-qwen3", "device": "cpu"}}
+    run = train_grpo(tiny_recipe(tmp_path, reward=judge | engine, optimiser={"steps": 1}))
+    record = json.loads(run.folder.recipe.read_bytes())
+    names = ("dummy:tiny-llama", "dummy:tiny-qwen3")
+    assert record["weights"] == [resolve(name).fingerprint for name in names]
