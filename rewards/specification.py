@@ -29,9 +29,9 @@ class EngineSpec(msgspec.Struct, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
     For a server `model` may be None: the one it serves; `tokenizer` names whose tokenizer that has, where it is not
-    found under the model's own name; its key is read from the variable ADJUDGE_API_KEY. The model "policy" is the one
-    in training, its base weights without the adapter and no copy of them: see `Reward.during_training`. Raises
-    AdjudgeError for what does not go together.
+    found under the model's own name, `max_context` how many tokens it takes, where it does not say; its key is read
+    from the variable ADJUDGE_API_KEY. The model "policy" is the one in training, its base weights without the adapter
+    and no copy of them: see `Reward.during_training`. Raises AdjudgeError for what does not go together.
     """
 
     model: str | None = "smollm2-135m"
@@ -42,6 +42,7 @@ class EngineSpec(msgspec.Struct, frozen=True):
     kv_cache_gb: float | None = None
     url: str | None = None
     tokenizer: str | None = None
+    max_context: int | None = None
 
     def __post_init__(self) -> None:
         if self.url is None and self.model is None:
@@ -57,6 +58,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
                 f'tokenizer "{self.tokenizer}" is for a server at a url: a model that is opened here has its own, leave'
                 " it out"
             )
+        if self.url is None and self.max_context is not None:
+            raise AdjudgeError("max_context is for a server at a url: a model that is opened here knows its own")
         if self.of_policy and (self.adapter, self.device, self.dtype) != (None, "auto", "auto"):
             raise AdjudgeError('the model "policy" is where the policy is, bare: leave out adapter, device and dtype')
 
@@ -95,7 +98,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
             from adjudge.engine.remote.remote_engine import RemoteEngine
 
             key = os.environ.get("ADJUDGE_API_KEY")
-            return RemoteEngine(self.url, self.model, tokenizer=self.tokenizer, api_key=key)
+            how: dict[str, Any] = {"tokenizer": self.tokenizer, "max_context": self.max_context}
+            return RemoteEngine(self.url, self.model, api_key=key, **how)
         from adjudge.engine.engine import Engine
 
         assert self.model is not None

@@ -34,7 +34,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The judge's model: as in `adjudge models`, or behind the server at `url`; see `EngineSpec`.
 
     `model` "policy" is the policy's own first weights, where it trains an adapter: they are in memory once.
-    `tokenizer` is a server's, where it is not found under the name of its model.
+    `tokenizer` is a server's, where it is not found under the name of its model, and `max_context` its context, where
+    it does not say.
     """
 
     model: str | None = None
@@ -45,6 +46,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_cache_gb: Annotated[float, Meta(gt=0)] | None = None
     url: str | None = None
     tokenizer: str | None = None
+    max_context: Annotated[int, Meta(ge=2)] | None = None
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""

@@ -47,6 +47,12 @@ TokenizerName = Annotated[
         help="Whose tokenizer the server at --url has, as in --model (default: that of its model's name).",
     ),
 ]
+MaxContext = Annotated[
+    int | None,
+    typer.Option(
+        help="The tokens of a prompt and its answer that the server at --url takes, if it does not say.", min=2
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[str, typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16, float16.")]

@@ -80,7 +80,7 @@ def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
     if earlier == "refuse" and (written or len(book)):
         found = output if written else book.path
         raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, -o names another")
-    if earlier == "resume" and written and not len(book):
+    if earlier == "resume" and written and not len(book) and not book.runs():
         raise AdjudgeError(
             f"{output} was written but {book.path} is empty:"
             " name its journal with --journal, or start again with --overwrite"

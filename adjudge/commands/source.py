@@ -29,7 +29,8 @@ def check_fit(model: str | None, adapter: object, judge: str, options: Options) 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Where answers come from; `model` may be None only of a server (`url`), for the one it has.
 
-    `tokenizer` names a server's. Raises AdjudgeError for what is a server's own matter, or a server's alone.
+    `tokenizer` names a server's, `max_context` is its context where it does not say. Raises AdjudgeError for what is a
+    server's own matter, or a server's alone.
     """
 
     model: str | None
@@ -39,11 +40,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     dtype: str
     tokenizer: str | None = None
+    max_context: int | None = None
 
     def __post_init__(self) -> None:
         if self.url is None:
             if self.tokenizer is not None:
                 raise AdjudgeError("--tokenizer is for a server (--url): a model here has its own, leave it out")
+            if self.max_context is not None:
+                raise AdjudgeError("--max-context is for a server (--url): a model here knows its own, leave it out")
         elif (self.adapter, self.replicas, self.device, self.dtype) != (None, 1, "auto", "auto"):
             raise AdjudgeError(
                 "--url asks a server: --adapter, --replicas, --device and --dtype are its own matter, leave them out"
@@ -56,7 +60,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             from adjudge.engine.remote.remote_engine import RemoteEngine
 
             key = os.environ.get("ADJUDGE_API_KEY")
-            with RemoteEngine(self.url, self.model, tokenizer=self.tokenizer, api_key=key) as remote:
+            with RemoteEngine(
+                self.url, self.model, tokenizer=self.tokenizer, api_key=key, max_context=self.max_context
+            ) as remote:
                 yield remote
             return
         assert self.model is not None

@@ -18,7 +18,7 @@ from adjudge.engine.cluster.fleet import HANGS_SECONDS, Fleet
 from adjudge.engine.cluster.order import Lengths, Order, Query
 from adjudge.engine.cluster.replica import Done, NotOpen, Opened
 from adjudge.engine.cluster.routing import Lane
-from adjudge.engine.errors import AdjudgeError, NotServing, first_of
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, first_of
 from adjudge.engine.face import Stats
 from adjudge.engine.worker import Event, Piece
 
@@ -26,6 +26,8 @@ Result = TypeVar("Result")
 
 TRIES = 3
 """Replicas that may be lost with a request before it is given up; before the last one it is sent by itself."""
+FULL_SECONDS = 0.2
+"""Between two looks whether the queue of a replica has places again."""
 GRACE_SECONDS = 2.0
 """What a replica, which keeps deadlines itself, may be late."""
 
@@ -41,6 +43,7 @@ class Dispatcher:
         self._counters: dict[Lane, dict[str, float]] = {}
         self._orders: set[asyncio.Task[Any]] = set()
         self._others: set[asyncio.Task[Any]] = set()
+        self._drops: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._alone = asyncio.Lock()
         self._closed = self._cut = False
@@ -100,14 +103,14 @@ class Dispatcher:
         if self._cut:  # before what was begun just then was known
             self._cancel()
         try:
-            await asyncio.gather(*self._orders, *self._others, return_exceptions=True)
+            await asyncio.gather(*self._orders, *self._others, *self._drops, return_exceptions=True)
             await self._fleet.close()
         finally:
             self._loop.stop()
 
     def _cancel(self) -> None:
         self._cut = True
-        for task in (*self._orders, *self._others):
+        for task in (*self._orders, *self._others, *self._drops):
             task.cancel()
 
     async def _until_closed(self, what: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
@@ -127,7 +130,7 @@ class Dispatcher:
         if not all(task.cancelling() for task in orders):
             raise AdjudgeError(f"{what} while a call is under way would change it half-way: let it end first")
         async with self._changing:  # which later orders wait for
-            await asyncio.gather(*orders, return_exceptions=True)
+            await asyncio.gather(*orders, *self._drops, return_exceptions=True)
             return await self._fleet.change(**changes)
 
     async def _run(self, order: Order) -> None:
@@ -148,8 +151,8 @@ class Dispatcher:
         finally:
             self._orders.discard(task)
 
-    async def _serve(self, order: Order, queries: Sequence[Query], last: bool = False) -> None:
-        """Send queries to whom they belong, and wait for their answers."""
+    async def _serve(self, order: Order, queries: Sequence[Query], last: bool = False, moved: bool = False) -> None:
+        """Send queries to whom they belong, and wait for their answers; `moved` ones may stay open: see `_send`."""
         try:
             async with asyncio.timeout_at(order.deadline):
                 await self._fleet.wait()
@@ -163,28 +166,36 @@ class Dispatcher:
             batches.setdefault(query.route.lane, []).append(query)
         async with asyncio.TaskGroup() as group:
             for lane, batch in batches.items():
-                group.create_task(self._send(order, lane, batch, last))
+                group.create_task(self._send(order, lane, batch, last, moved))
 
-    async def _send(self, order: Order, lane: Lane, queries: list[Query], last: bool) -> None:
-        """Read a replica's answers; what it leaves open goes elsewhere, unless this was the `last` try of it."""
+    async def _send(self, order: Order, lane: Lane, queries: list[Query], last: bool, moved: bool) -> None:
+        """Read a replica's answers; what it leaves open goes elsewhere, unless this was the `last` try of it.
+
+        What was admitted elsewhere and `moved` here is left open where the queue is full. A replica whose engine fails,
+        and not the call, counts as lost, though its process lives: nobody else would get an answer from it.
+        """
         stream = self._stream(order, self._fleet.actors[lane.replica], queries)
         texts: dict[int, Lengths] = {}
+        full = False
         try:
             async with asyncio.timeout_at(order.deadline and order.deadline + GRACE_SECONDS):
                 async for message in stream:
                     self._take(order, lane, queries, await message, texts)
         except RayTaskError as error:
-            if not isinstance(error.cause, NotOpen):
+            full = moved and isinstance(error.cause, QueueFull | CallTooLarge)
+            if isinstance(error.cause, AdjudgeError) and not full:
                 raise error.cause from error
-            self._fleet.lose(lane, error)
+            if isinstance(error.cause, NotOpen):
+                self._fleet.lose(lane, error)
+            elif not full:
+                self._lost(lane, queries, error.cause, kill=True)
         except RayError as error:
-            self._fleet.lose(lane, error)
-            for query in queries:
-                query.losses += bool(query.open)
+            self._lost(lane, queries, error)
         except TimeoutError:
             for query in queries:
                 order.give_up(query, "timeout")
-            await self._drop(lane, stream)
+            self._drops.add(drop := asyncio.ensure_future(self._drop(lane, stream)))
+            drop.add_done_callback(self._drops.discard)
         except asyncio.CancelledError:
             await self._drop(lane, stream)
             raise
@@ -193,8 +204,13 @@ class Dispatcher:
                 assert query.route is not None
                 query.route.leave()
         lost = [query for query in queries if query.open]
-        if lost and not last:
+        if lost and not last and not full:
             await self._again(order, lost)
+
+    def _lost(self, lane: Lane, queries: Sequence[Query], error: BaseException, *, kill: bool = False) -> None:
+        self._fleet.lose(lane, error, kill=kill)
+        for query in queries:
+            query.losses += bool(query.open)
 
     async def _drop(self, lane: Lane, stream: AsyncIterator[Any]) -> None:
         """Have a replica drop a call, and wait until it has; one that does not react hangs, and counts as lost."""
@@ -212,14 +228,24 @@ class Dispatcher:
 
         A text can be made to crash an engine: it may neither take its neighbours with it nor the cluster.
         """
-        if clear := [query for query in queries if query.losses < TRIES - 1]:
-            await self._serve(order, clear)
+        clear = [query for query in queries if query.losses < TRIES - 1]
+        portion = len(clear)
+        while clear:
+            await self._serve(order, clear[:portion], moved=True)
+            full = [query for query in clear[:portion] if query.open]
+            clear = full + clear[portion:]
+            if full:  # they wait for places, fewer at a time
+                portion = max(1, portion // 2)
+                clear = await self._paused(order, clear)
         for query in (query for query in queries if query.losses >= TRIES - 1):
             if not await self._acquired(self._alone, order, [query]):
                 continue
             try:
                 while query.open and query.losses < TRIES:
-                    await self._serve(order, [query], last=True)
+                    losses = query.losses
+                    await self._serve(order, [query], last=True, moved=True)
+                    if query.open and query.losses == losses:
+                        await self._paused(order, [query])
             finally:
                 self._alone.release()
             if query.open:
@@ -230,6 +256,15 @@ class Dispatcher:
                     query.losses,
                 )
                 order.give_up(query, "cancelled")
+
+    async def _paused(self, order: Order, queries: list[Query]) -> list[Query]:
+        """The queries, after a moment; given up, and none, where the order has no time left."""
+        if order.deadline is None or self._loop.time() < order.deadline:
+            await asyncio.sleep(FULL_SECONDS)
+            return queries
+        for query in queries:
+            order.give_up(query, "timeout")
+        return []
 
     async def _acquired(self, lock: asyncio.Lock, order: Order, queries: Sequence[Query]) -> bool:
         """Wait for a lock while the order has time; False, and the queries are given up, where that is too short."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ ASKED_EVERY_SECONDS, BUSY_SECONDS = 10.0, 60.0
 """How often replicas are asked whether they are there, and how long each has for its answer: while nobody waits for it,
 it may be busy with itself (with a large schema, say)."""
 
+OFTEN, WITHIN_SECONDS, MOST_PAUSE_SECONDS = 5, 600.0, 60.0
+"""A replica that is lost more often in such a time is brought back after a pause, twice as long each time."""
+
 log = logging.getLogger("adjudge")
 
 
@@ -40,6 +44,7 @@ class Fleet:
         self._gone = 0
         self._some = asyncio.Event()  # a lane is open, or none will ever be
         self._tasks: set[asyncio.Task[None]] = set()
+        self._losses: dict[int, list[float]] = {}  # when each replica was lost
 
     @property
     def serving(self) -> bool:
@@ -156,7 +161,9 @@ class Fleet:
                 return opened
 
     async def _revive(self, replica: int) -> None:
+        """Open a lost replica again, when Ray has started its process; one that Ray starts no more is gone."""
         while True:
+            await asyncio.sleep(self._pause(replica))
             try:
                 await self._open(replica)
                 return
@@ -168,6 +175,13 @@ class Fleet:
                 if self._gone == len(self.actors):
                     self._some.set()
                 return
+
+    def _pause(self, replica: int) -> float:
+        """Seconds to wait before it is brought back once more."""
+        now = time.monotonic()
+        lost = self._losses[replica] = [when for when in self._losses.get(replica, ()) if now - when < WITHIN_SECONDS]
+        lost.append(now)
+        return min(MOST_PAUSE_SECONDS, 2.0 ** (len(lost) - OFTEN)) if len(lost) > OFTEN else 0.0
 
 
 def _refusal(result: Any) -> BaseException | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Coroutine, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from adjudge.engine.call import Call
 from adjudge.engine.errors import AdjudgeError, RemoteError
@@ -20,13 +21,22 @@ from adjudge.engine.score import Reason
 T = TypeVar("T")
 
 
+class _Halved(NamedTuple):
+    """What is asked in the place of a question."""
+
+    halves: tuple[Question, ...]
+
+
 class Asker:
-    """Asks over a transport, in an event loop of its own; any thread may call. What it costs is counted in `stats`."""
+    """Asks over a transport, in an event loop of its own; any thread may call. What it costs is counted in `stats`.
+
+    For one process: after a fork the loop's thread is in the other one, and a call is an AdjudgeError.
+    """
 
     def __init__(self, transport: Transport, stats: Stats) -> None:
         self._transport, self._stats = transport, stats
         self._loop = LoopThread("adjudge-remote")
-        self._closed, self._beginning = False, Lock()
+        self._closed, self._beginning, self._process = False, Lock(), os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something else that uses the transport."""
@@ -35,7 +45,7 @@ class Asker:
     def close(self) -> None:
         """End what is under way, which is cancelled, and close the connections."""
         with self._beginning:  # whatever has begun is cancelled, nothing begins afterwards
-            if self._closed:
+            if self._closed or os.getpid() != self._process:
                 return
             self._closed = True
         self._loop.cancel_all()
@@ -45,6 +55,8 @@ class Asker:
     def answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
         """Ask, and yield the call's answers as they come in."""
         outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
+        if os.getpid() != self._process:
+            raise AdjudgeError("this engine was opened before the process was forked: open another RemoteEngine here")
         with self._beginning:
             if self._closed:
                 raise AdjudgeError("the engine is closed: open another RemoteEngine")
@@ -53,7 +65,7 @@ class Asker:
         self._stats.prompts += call.prompts
         self._stats.prompt_tokens += call.prompt_tokens
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
-        waiting = set(questions)
+        waiting, asked = set(questions), len(questions)
         refused: list[tuple[Question, Refused]] = []
         error: Exception | None = None
         try:
@@ -64,7 +76,10 @@ class Asker:
                 if question is None:
                     break
                 waiting.discard(question)
-                if isinstance(outcome, Refused):
+                if isinstance(outcome, _Halved):
+                    waiting.update(outcome.halves)
+                    asked += len(outcome.halves) - 1
+                elif isinstance(outcome, Refused):
                     refused.append((question, outcome))
                 elif isinstance(outcome, NoAnswer):
                     question.give_up(outcome.reason)
@@ -75,7 +90,7 @@ class Asker:
                     reply, computed = outcome
                     question.take(reply)
                     self._stats.tokens_computed += computed
-            if refused and len(refused) == len(questions):
+            if refused and len(refused) == asked:
                 error = RemoteError(str(refused[0][1]))
             if error is not None:
                 raise error
@@ -97,7 +112,9 @@ class Asker:
             try:
                 outcomes.put((question, await self._transport.post(question.path, question.body(), question.decode)))
             except Exception as error:
-                outcomes.put((question, error))
+                halves = question.halves() if isinstance(error, NoAnswer) and error.reason == "too_long" else ()
+                outcomes.put((question, _Halved(halves) if halves else error))
+                await asyncio.gather(*map(ask, halves))  # perhaps the request was too long, and no prompt of it
 
         asking = [asyncio.create_task(ask(question)) for question in questions]
 

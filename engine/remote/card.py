@@ -13,11 +13,15 @@ Kind = Literal["adjudge", "vllm", "sglang", "openai"]
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """What a server says of a model. `max_model_len` is its context; the last four only our own server tells."""
+    """What a server says of a model. `max_model_len` is its context; the last four only our own server tells.
+
+    `parent` is what vLLM lays an adapter over, whose context its own card does not have.
+    """
 
     id: str
     owned_by: str = ""
     max_model_len: int | None = None
+    parent: str | None = None
     fingerprint: str | None = None
     adapter: str | None = None
     dtype: str | None = None
@@ -51,4 +55,7 @@ async def read_card(transport: Transport, model: str | None) -> ModelCard:
         raise RemoteError(f"{where} serves {names or 'no model'}: pass model= with the one that is meant")
     if model is not None and model not in cards:
         raise RemoteError(f"{where} has no model {model!r}, only {names or 'none at all'}: pass one of these as model=")
-    return cards[model] if model is not None else listed.data[0]
+    card = cards[model] if model is not None else listed.data[0]
+    if card.max_model_len is None and card.parent in cards:
+        return msgspec.structs.replace(card, max_model_len=cards[card.parent].max_model_len)
+    return card

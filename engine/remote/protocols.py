@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -24,6 +24,8 @@ LEAST_LOGPROB = -9999.0
 """What vLLM writes for a log-probability of −∞, which JSON has no number for."""
 ROUNDING = 1e-3
 """How far above 0 a log-probability may come by rounding; one further up is none."""
+EXCESS = 0.01
+"""How far above 1 a sum of probabilities may come by rounding, of logits in bfloat16 as well."""
 
 
 class Ask(NamedTuple):
@@ -41,8 +43,9 @@ class Reading(NamedTuple):
 
     @staticmethod
     def exact(values: Sequence[float | None]) -> Reading:
-        """A reading with every value reported; raises BadReply for what is no log-probability."""
+        """Every value was reported, of different tokens; raises BadReply for what are no log-probabilities."""
         checked = tuple(map(logprob, values))
+        check_sum(checked)
         return Reading(checked, checked)
 
 
@@ -165,12 +168,19 @@ def logprob(value: float | None) -> float:
     return value
 
 
+def check_sum(values: Iterable[float]) -> None:
+    """Raise BadReply for log-probabilities of different tokens whose probabilities sum to more than 1."""
+    if (total := math.fsum(map(math.exp, values))) > 1 + EXCESS:
+        raise BadReply(f"probabilities that sum to {total:.3g}")
+
+
 def bounded(listed: Mapping[int | None, float], wanted: Tokens, chosen: int | None) -> Reading:
     """A reading from the most probable tokens of a place, as a server lists them (None: a token it does not name).
 
     A token that is not on the list is at most as probable as the last on it, or the unnamed one itself; how little that
     is decides whether the score can stand. `chosen`, the token that was drawn, is on the list however improbable.
     """
+    check_sum(value for token, value in listed.items() if token is not None)
     others = [value for token, value in listed.items() if token != chosen]
     most = 0.0 if None in listed or not others else min(others)
     logprobs = tuple(listed.get(token, -math.inf) for token in wanted)

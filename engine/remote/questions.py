@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,9 @@ from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.tokenizer import Tokens
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 NEGLIGIBLE = 1e-3
 """By how much a label's log-probability may be unknown."""
@@ -93,6 +96,10 @@ class Question(ABC):
     def give_up(self, reason: Reason) -> None:
         """Answer that there is none."""
 
+    def halves(self) -> tuple[Question, ...]:
+        """Two requests for the same, each for half of it; () where it cannot be halved."""
+        return ()
+
 
 @dataclass(eq=False)
 class ReadQuestion(Question):
@@ -122,6 +129,10 @@ class ReadQuestion(Question):
     def give_up(self, reason: Reason) -> None:
         """All that wait abstain."""
         self.take([reason] * len(self.asks))
+
+    def halves(self) -> tuple[Question, ...]:
+        """Half of the readings each."""
+        return tuple(replace(self, asks=part) for part in _halves(self.asks))
 
 
 @dataclass(eq=False)
@@ -191,3 +202,12 @@ class PoolQuestion(Question):
     def give_up(self, reason: Reason) -> None:
         """All that wait abstain."""
         self.take([self.pooling.abstained(reason, tokens) for tokens in self.prompts])
+
+    def halves(self) -> tuple[Question, ...]:
+        """Half of the prompts each."""
+        return tuple(replace(self, prompts=part) for part in _halves(self.prompts))
+
+
+def _halves(together: dict[Key, Value]) -> tuple[dict[Key, Value], ...]:
+    entries, middle = list(together.items()), len(together) // 2
+    return (dict(entries[:middle]), dict(entries[middle:])) if middle else ()

@@ -98,7 +98,9 @@ class RemoteEngine(EngineFace):
             self.stats = stats
             context = max_context or card.max_model_len
             if context is None:
-                raise RemoteError(f"{self.transport.base_url} does not say how long prompts may be: pass max_context=")
+                raise RemoteError(
+                    f"{self.transport.base_url} does not say how long prompts may be: pass max_context= (--max-context)"
+                )
         except BaseException:
             self.close()
             raise

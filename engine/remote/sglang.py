@@ -98,6 +98,8 @@ class SglangProtocol(Protocol):
         values = {token: value for value, token, *_ in meta.output_token_ids_logprobs[0]}
         if missing := [token for token in asks[0].token_ids if token not in values]:
             raise BadReply(f"no log-probability of token {missing[0]}")
+        if all(values[token] is None for token in asks[0].token_ids):  # NaN has no other form in JSON
+            return ["non_finite"], computed
         return [Reading.exact([logprob(values[token]) for token in asks[0].token_ids])], computed
 
     def text_body(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -31,6 +34,10 @@ T = TypeVar("T")
 
 MAX_REPLY = 64 << 20
 """Bytes of a reply, unpacked, beyond which it is not read on."""
+CONNECT_SECONDS = 10.0
+"""For a connection: whoever is there takes it at once, however long the answer takes."""
+SLOW_TRIES = 8
+"""Attempts in a row that may run out of time while the server answers others, before that counts as a failure."""
 MAX_WAIT = 60.0
 """Seconds between two attempts at most, whatever the server asks for."""
 LEAST_FAILURES = 5
@@ -75,6 +82,10 @@ class Trouble(NoAnswer):
         self.alive = alive
 
 
+class Slow(Trouble):
+    """An attempt that ran out of time: perhaps the server has too many at once."""
+
+
 class BadReply(Exception):
     """A reply that is not what the server's interface promises."""
 
@@ -88,32 +99,35 @@ class Transport:
 
     An attempt may take `timeout` seconds; one that fails by the connection, a broken reply or a status of 408, 429 or
     5xx is made again up to `retries` times, after an exponential backoff with full jitter and never before the server's
-    Retry-After. At most `max_concurrency` attempts are under way at once. After twice as many failures in a row (at
-    least 5) the server counts as gone: one attempt is made every 15 seconds, and all others only wait for its outcome,
-    until there is an answer or they have been put off `retries` times. `sleep` and `clock` are asyncio.sleep and
-    time.monotonic unless a test sets others. For one event loop.
+    Retry-After (of a minute at most). At most `max_concurrency` attempts are under way at once, and half as many after
+    one that ran out of time (see `Slots`), which is no failure while others are answered. After twice as many failures
+    in a row (at least 5) the server counts as gone: one attempt is made every 15 seconds, and all others only wait for
+    its outcome, until there is an answer or they have been put off `retries` times. `sleep` and `clock` are
+    asyncio.sleep and time.monotonic unless a test sets others. For one event loop.
     """
 
     def __init__(
         self, base_url: str, *, api_key: str | None, timeout: float, max_concurrency: int, retries: int
     ) -> None:
-        self.base_url = base_url
+        self.base_url = _shown(base_url)
         self.timeout = timeout
         self.retries = retries
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
         self.clock: Callable[[], float] = time.monotonic
         self.circuit = Circuit(max(LEAST_FAILURES, 2 * max_concurrency), LOOK_EVERY, lambda: self.clock())
         self._weights: str | None = None
-        self._slots = asyncio.Semaphore(max_concurrency)
+        self._slots = Slots(max_concurrency)
+        self._answered_at = -math.inf
         headers = {"content-type": "application/json"}
         if api_key is not None:
-            headers["authorization"] = f"Bearer {api_key}"
+            headers["authorization"] = f"Bearer {_key(api_key)}"
         limits = httpx2.Limits(max_connections=max_concurrency, max_keepalive_connections=max_concurrency)
         try:
             # An attempt's time is limited as a whole, not byte by byte.
-            self._client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=None, limits=limits)
+            waits = httpx2.Timeout(None, connect=min(CONNECT_SECONDS, timeout))
+            self._client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=waits, limits=limits)
         except (httpx2.InvalidURL, ValueError) as error:
-            raise RemoteError(f"{base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
+            raise RemoteError(f"{self.base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
 
     async def get(self, path: str, decode: Callable[[bytes], T]) -> T:
         """What stands at `path`; see `post`."""
@@ -142,30 +156,39 @@ class Transport:
         return await retrying(self._attempt, method, path, body, decode)
 
     async def _attempt(self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
-        async with self._slots:
-            if not self.circuit.admits():
-                raise Trouble(f"{self.base_url} has stopped answering", wait=self.circuit.left)
-            try:
-                answer = await self._exchange(method, path, body, decode)
-            except (NoAnswer, Refused, RemoteError) as error:
-                if isinstance(error, Trouble) and not error.alive:
-                    self.circuit.failed()
-                else:
-                    self.circuit.succeeded()
-                raise
-            self.circuit.succeeded()
-            return answer
+        for slow in range(SLOW_TRIES):
+            async with self._slots:
+                if not self.circuit.admits():
+                    raise Trouble(f"{self.base_url} has stopped answering", wait=self.circuit.left)
+                begun = self.clock()
+                try:
+                    answer = await self._exchange(method, path, body, decode)
+                except (NoAnswer, Refused, RemoteError) as error:
+                    if isinstance(error, Slow):
+                        self._slots.narrow(begun, self.clock())
+                        if self._answered_at > begun and slow + 1 < SLOW_TRIES:
+                            continue
+                    if isinstance(error, Trouble) and not error.alive:
+                        self.circuit.failed()
+                    else:
+                        self.circuit.succeeded()
+                    raise
+                self.circuit.succeeded()
+                self._slots.widen()
+                self._answered_at = self.clock()
+                return answer
+        raise AssertionError("the last of several tries ends them")
 
     async def _exchange(self, method: str, path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
         try:
             async with asyncio.timeout(self.timeout), self._client.stream(method, path, content=body) as response:
                 raw = await _read(response)
         except TimeoutError as error:
-            raise Trouble(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
+            raise Slow(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise Trouble(f"{self.base_url} cannot be reached ({reason(error)})") from error
         except BadReply as error:
-            raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
+            raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})") from error
         if not response.is_success:
             raise self._failure(response, path, raw)
         weights = response.headers.get(WEIGHTS_HEADER)
@@ -176,7 +199,8 @@ class Transport:
             return decode(raw)
         except (BadReply, *UNREADABLE) as error:
             message = f"{self.base_url}{path} answers what cannot be read ({reason(error)})"
-            raise Trouble(message, "unsupported") from error
+            whole = isinstance(error, BadReply) or (raw.strip()[:1], raw.strip()[-1:]) in ((b"{", b"}"), (b"[", b"]"))
+            raise Trouble(message, "unsupported" if whole else "timeout") from error  # cut off, or a gateway's page
 
     def _failure(self, response: httpx2.Response, path: str, raw: bytes) -> Exception:
         """What a status other than 200 means."""
@@ -198,6 +222,45 @@ class Transport:
             where = response.headers.get("location", "elsewhere")
             return RemoteError(f"{self.base_url} sends its callers to {where}: pass that address")
         return Refused(f"{self.base_url} refuses {path} ({what}): {MENDS.get(path, 'change what it names')}")
+
+
+class Slots:
+    """How many attempts may be under way: `most`, or fewer where the server takes too long for so many.
+
+    For one event loop.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.limit = self._most = most
+        self._free = asyncio.Semaphore(most)
+        self._owed = self._answers = 0  # places to be taken away once they are free; answers since the last change
+        self._narrowed = -math.inf
+
+    async def __aenter__(self) -> None:
+        await self._free.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._owed:
+            self._owed -= 1
+        else:
+            self._free.release()
+
+    def narrow(self, begun: float, now: float) -> None:
+        """Half as many, unless that has happened since the attempt had `begun` which took too long."""
+        if begun > self._narrowed:
+            self._narrowed, self._answers = now, 0
+            half = max(1, self.limit // 2)
+            self._owed, self.limit = self._owed + self.limit - half, half
+
+    def widen(self) -> None:
+        """Note an answer: after as many as there are places there is one more."""
+        self._answers += 1
+        if self.limit < self._most and self._answers >= self.limit:
+            self._answers, self.limit = 0, self.limit + 1
+            if self._owed:
+                self._owed -= 1
+            else:
+                self._free.release()
 
 
 def mend(path: str) -> str:
@@ -230,7 +293,28 @@ def _message(raw: bytes) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    return float(retry_after) if re.fullmatch(r"\d{1,9}(\.\d+)?", retry_after) else 0.0
+    """From now on, as a number or as a date; 0 for neither."""
+    if re.fullmatch(r"\d{1,9}(\.\d+)?", retry_after):
+        return float(retry_after)
+    try:
+        return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+
+
+def _shown(url: str) -> str:
+    """An address without the name and password in it, which are nobody's to read in a message."""
+    scheme, mark, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _key(api_key: str) -> str:
+    """A key as it goes into a header; what a file of secrets has at its ends is none of it."""
+    key = api_key.strip()
+    if not key or not re.fullmatch(r"[\x21-\x7e]+", key):
+        raise RemoteError("the key of the server is empty, or has blanks or other signs that no header takes: mend it")
+    return key
 
 
 def _pause(state: RetryCallState) -> float:

@@ -21,7 +21,7 @@ from adjudge.engine.cluster.fleet import Fleet
 from adjudge.engine.cluster.order import Order
 from adjudge.engine.cluster.replica import Done, Heads, Opened, Replica, State
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.errors import AdjudgeError, NotServing
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull
 
 
 class Weights:
@@ -50,6 +50,7 @@ class Process(Replica):
     def __init__(self, loading: float, changing: float) -> None:
         super().__init__("", {})
         self.loading, self.changing, self.loads, self.hangs = loading, changing, 0, False
+        self.fails: list[Exception] = []  # what the next calls of its engine raise
 
     async def open(self, state: State) -> Opened:
         async with self._changing:
@@ -107,7 +108,10 @@ class Stream:
         if not self.messages:
             raise StopAsyncIteration
         coming = asyncio.get_running_loop().create_future()
-        coming.set_result(self.messages.pop(0))
+        if self.process.fails:
+            coming.set_exception(RayTaskError("embed", "", self.process.fails.pop(0)))
+        else:
+            coming.set_result(self.messages.pop(0))
         return coming
 
 
@@ -130,6 +134,7 @@ class Actor:
     def __init__(self, loading: float = 0.05, changing: float = 0.01, hangs: bool = False) -> None:
         self.times, self.kills = (loading, changing), 0
         self.process = Process(*self.times)
+        self.made: Callable[[Process], object] = lambda process: None  # what happens to each new process
         self.process.hangs = hangs
         self.embed = Streaming(self)
         self.open, self.become = Method(self._open), Method(self._become)
@@ -139,6 +144,7 @@ class Actor:
         loads = self.process.loads
         self.process = Process(*self.times)
         self.process.loads = loads
+        self.made(self.process)
 
     async def _open(self, state: State) -> Opened:
         return await self.process.open(state)
@@ -280,10 +286,62 @@ def test_a_call_that_hangs_ends_at_its_deadline_and_its_replica_is_started_again
     found.open()
     events: list[Any] = []
     found.start(Order([dispatch.Query(0, (1,), None, {0})], deadline=time.monotonic() + 0.1), events.append).result(20)
-    assert [events[0][1].reason, *events[1:]] == ["timeout", None] and actor.kills == 1
+    assert [events[0][1].reason, *events[1:]] == ["timeout", None] and actor.kills == 0  # nobody waits for that
     found.change("sleep", asleep=True)  # by the replica that is back
-    assert actor.process.loads == 2
+    assert (actor.kills, actor.process.loads) == (1, 2)
     found.close(drain=True)
+
+
+def asked(found: Dispatcher, **how: Any) -> list[Any]:
+    """What comes of one prompt."""
+    events: list[Any] = []
+    found.start(Order([dispatch.Query(0, (1,), None, {0})], **how), events.append).result(20)
+    return events
+
+
+def test_a_replica_whose_engine_fails_is_lost_though_its_process_lives(impatient: None) -> None:
+    found = Dispatcher([first := Actor(), second := Actor()])
+    found.open()
+    first.process.fails = [RuntimeError("device-side assert triggered")] * 99
+    for _ in range(4):
+        assert asked(found)[0][1].values.tolist() == [1.0]
+    assert (first.kills, second.kills) == (1, 0) and not first.process.fails
+    found.close(drain=True)
+
+
+def test_a_prompt_that_every_engine_fails_on_is_given_up(impatient: None, caplog: pytest.LogCaptureFixture) -> None:
+    found = Dispatcher(actors := [Actor(), Actor()])
+    found.open()
+    for actor in actors:
+        actor.made = lambda process: process.fails.extend([RuntimeError("no such kernel")] * 99)
+        actor.made(actor.process)
+    assert asked(found)[0][1].reason == "cancelled" and "given up" in caplog.text
+    assert sum(actor.kills for actor in actors) == dispatch.TRIES
+    with pytest.raises(AdjudgeError, match="no such label"):
+        for actor in actors:
+            actor.process.fails = [AdjudgeError("no such label")]
+        raise asked(found)[0]  # what the caller did wrong costs no replica
+    assert sum(actor.kills for actor in actors) == dispatch.TRIES
+    found.close(drain=True)
+
+
+def test_what_moves_to_a_full_queue_waits_for_places(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "FULL_SECONDS", 0.01)
+    found = Dispatcher([first := Actor(loading=0.01), second := Actor()])
+    found.open()
+    first.times = (1.0, 0.01)  # it comes back late
+    full = [QueueFull("14 requests wait"), CallTooLarge("this call needs 40 places")]
+    first.process.fails, second.process.fails = [RuntimeError("gone")], full * 2
+    assert asked(found)[0][1].values.tolist() == [1.0] and not second.process.fails
+    second.process.fails = full[:1]
+    assert isinstance(asked(found)[0], QueueFull)  # a call that was not admitted yet is told so
+    found.close(drain=False)
+
+
+def test_a_replica_that_is_lost_again_and_again_comes_back_later_each_time() -> None:
+    some = Fleet([])
+    assert [some._pause(0) for _ in range(13)] == [0.0] * 5 + [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert some._pause(1) == 0.0
 
 
 def test_a_call_without_a_deadline_does_not_wait_for_a_replica_that_hangs(

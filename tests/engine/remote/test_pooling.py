@@ -142,7 +142,8 @@ def test_embeddings_that_cannot_be_read_are_asked_for_again_and_then_abstain(ope
         [again] = remote.embed(PROMPTS[:1])
         assert sound.values is not None and np.array_equal(sound.values, again.values), reply[:80]
         server.script.extend([says(200, reply)] * 3)
-        assert [embedding.reason for embedding in remote.embed(PROMPTS[:1])] == ["unsupported"], reply[:80]
+        [given_up] = remote.embed(PROMPTS[:1])
+        assert given_up.reason == ("unsupported" if reply[-1:] in (b"}", b"]") else "timeout"), reply[:80]
 
 
 def test_rewards_that_cannot_be_read_are_no_rewards(open_remote: Open, judging: Engine) -> None:

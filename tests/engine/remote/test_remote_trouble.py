@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import math
+import os
 import socket
+import threading
+import time
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -13,7 +20,7 @@ import pytest
 from adjudge import RemoteEngine
 from adjudge.engine.completion import TokenLogprob
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import RemoteError
+from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.remote import transport
 from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
 from tests.engine.remote.peer import KINDS, Answer, Peer, breaks_off, cut_short, hangs, proper, says, send
@@ -380,3 +387,145 @@ def test_something_else_at_the_address_is_one_sentence(engine: Engine, at_once: 
     with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address"):
         RemoteEngine(server.url)
     server.close()
+
+
+def test_what_is_cut_off_or_another_page_may_come_another_time_and_what_lacks_the_numbers_may_not(
+    open_remote: Open,
+) -> None:
+    passing, lasting = ("no JSON", "nothing", "packed"), ("no UTF-8", "no choice", "another type", "NaN")
+    for name, reason in (*((one, "timeout") for one in passing), *((one, "unsupported") for one in lasting)):
+        remote, _ = open_remote("vllm", *[TROUBLE[name]] * 2, retries=1)
+        assert [score.reason for score in remote.score(["a"], DIGITS)] == [reason], name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_probabilities_that_sum_to_more_than_one_are_no_score(open_remote: Open, kind: str) -> None:
+    near = {value: {"adjudge": {"results": [{"full_logprobs": [value] * 5}]},
+                    "vllm": {"choices": [{"text": "", "logprobs": {"top_logprobs": [
+                        {f"token_id:{ord(label)}": value for label in DIGITS.labels}]}}]},
+                    "openai": {"choices": [{"text": "", "logprobs": {"top_logprobs": [
+                        dict.fromkeys(DIGITS.labels, value)]}}]},
+                    "sglang": {"text": "", "meta_info": {"output_token_ids_logprobs": [
+                        [[value, ord(label), None] for label in DIGITS.labels]]}}}[kind]
+            for value in (0.0, -0.5, math.log(0.2005))}  # fmt: skip
+    for value, reason in ((0.0, "unsupported"), (-0.5, "unsupported"), (math.log(0.2005), None)):
+        remote, _ = open_remote(kind, *[says(200, near[value])] * 2, retries=1)
+        assert [score.reason for score in remote.score(["a"], DIGITS)] == [reason]
+
+
+def test_sglangs_null_for_all_labels_is_no_number(open_remote: Open) -> None:
+    values = [[None, ord(label), None] for label in DIGITS.labels]
+    remote, _ = open_remote("sglang", says(200, {"text": "", "meta_info": {"output_token_ids_logprobs": [values]}}))
+    assert [score.reason for score in remote.score(["a"], DIGITS)] == ["non_finite"]
+
+
+def test_a_request_that_is_too_long_as_a_whole_is_asked_for_in_parts(open_remote: Open, engine: Engine) -> None:
+    asked: list[int] = []
+
+    def limited(handler: Any, peer: Peer) -> bool:
+        asked.append(count := len(peer.bodies[-1]["items"]))
+        return count > 2 and says(413, b"body too large")(handler, peer)
+
+    remote, server = open_remote("adjudge", *[limited] * 9)
+    own = engine.score(PROMPTS, DIGITS)
+    for score, expected in zip(remote.score(PROMPTS, DIGITS), own, strict=True):
+        assert score.full_logprobs == pytest.approx(expected.full_logprobs, abs=1e-5)
+    assert sorted(asked) == [1, 1, 2, 2, 3, 3, 6]
+    server.script.clear()
+    server.script.extend([says(413)] * 99)
+    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"too_long"}
+    server.script.clear()
+    server.script.extend([says(400, b"no such field")] * 99)
+    with pytest.raises(RemoteError, match="no such field"):
+        remote.score(PROMPTS, DIGITS)
+
+
+def test_a_server_that_is_slow_for_many_at_once_is_asked_less_and_loses_nothing(open_remote: Open) -> None:
+    """Each answer takes 0.1 s, one after another, and an attempt 0.45: of sixteen at once twelve would be too late."""
+    turn = threading.Lock()
+
+    def one_by_one(handler: Any, peer: Peer) -> bool:
+        with turn:
+            time.sleep(0.1)
+        return False
+
+    remote, server = open_remote("vllm", *[one_by_one] * 999, timeout=0.45, retries=1, max_concurrency=16)
+    assert {score.reason for score in remote.score([f"Number {n}." for n in range(40)], DIGITS)} == {None}
+    assert server.most_under_way > 4
+
+
+def test_attempts_that_run_out_of_time_halve_what_is_asked_at_once_and_answers_bring_it_back() -> None:
+    async def run() -> None:
+        slots = transport.Slots(8)
+        await asyncio.gather(*(slots.__aenter__() for _ in range(8)))
+        slots.narrow(begun=1.0, now=2.0)
+        slots.narrow(begun=1.0, now=2.1)  # of the same eight
+        assert slots.limit == 4
+        slots.narrow(begun=2.5, now=3.0)
+        assert slots.limit == 2
+        for _ in range(6):
+            await slots.__aexit__()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(slots.__aenter__(), 0.01)
+        slots.widen()
+        slots.widen()
+        assert slots.limit == 3
+        await asyncio.wait_for(slots.__aenter__(), 5)
+        for _ in range(99):
+            slots.widen()
+        assert slots.limit == 8
+        await asyncio.gather(*(asyncio.wait_for(slots.__aenter__(), 5) for _ in range(5)))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("key", ["sk-secret\n", " sk-secret\r\n"])
+def test_a_key_from_a_file_is_what_it_says(open_remote: Open, key: str) -> None:
+    remote, _ = open_remote("vllm", key="sk-secret", api_key=key)
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
+
+
+@pytest.mark.parametrize("key", ["", "  ", "sk secret", "sk-sécret", "sk-\nsecret"])
+def test_a_key_that_no_header_takes_is_refused_and_not_told(key: str) -> None:
+    with pytest.raises(RemoteError, match="the key of the server is empty, or has blanks") as refused:
+        RemoteEngine("http://127.0.0.1:9", api_key=key)
+    assert "cret" not in str(refused.value)
+
+
+def test_a_password_in_an_address_is_in_no_message() -> None:
+    with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9 cannot be reached") as refused:
+        RemoteEngine("http://me:pass@127.0.0.1:9", retries=0)
+    assert "pass" not in str(refused.value).partition("correct")[0]
+
+
+def test_retry_after_may_be_a_date(open_remote: Open, waits: list[float]) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    remote, _ = open_remote("vllm", says(503, retry_after=later), says(503, retry_after="Soon, perhaps"))
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
+    assert 25 < waits[0] <= 60 and waits[1] < 25
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork_an_engine_says_that_it_is_anothers(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm")
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            remote.score(PROMPTS[:1], DIGITS)
+        except AdjudgeError as error:
+            os.write(write, str(error).encode())
+        finally:
+            remote.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert b"opened before the process was forked" in os.read(read, 200)
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None  # here all is as it was
+
+
+def test_an_adapters_context_is_that_of_the_model_it_lies_over(open_remote: Open) -> None:
+    base = {"id": "base", "max_model_len": 77}
+    card = {"id": "lora", "owned_by": "vllm", "parent": "base", "max_model_len": None}
+    listed = says(200, {"data": [base, card]})
+    remote, _ = open_remote("vllm", peer={"opening": deque([listed])}, model="lora", tokenizer="dummy:tiny-llama")
+    assert remote.max_prompt_tokens == 76
