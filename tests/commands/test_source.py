@@ -31,11 +31,11 @@ COMMANDS = {
 
 @pytest.fixture(autouse=True)
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The tokenizers that servers were asked with; none is there."""
+    """The tokenizers and contexts that servers were asked with; none is there."""
     asked: list[Any] = []
 
-    def refuse(*server: Any, tokenizer: Any, **_: Any) -> None:
-        asked.append(tokenizer)
+    def refuse(*server: Any, tokenizer: Any, max_context: Any, **_: Any) -> None:
+        asked.append((tokenizer, max_context))
         raise AdjudgeError("no server")
 
     monkeypatch.setattr(remote_engine, "RemoteEngine", refuse)
@@ -53,8 +53,9 @@ def message(command: str, *words: str) -> str:
 
 @pytest.mark.parametrize("command", ["judge", "rank"])
 def test_a_server_is_asked_with_the_tokenizer_that_was_named(command: str, opened: list[Any]) -> None:
-    assert message(command, "--url", "http://localhost:1", "--tokenizer", "dummy:tiny-llama") == "no server"
-    assert opened == ["dummy:tiny-llama"]
+    words = ("--tokenizer", "dummy:tiny-llama", "--max-context", "4096")
+    assert message(command, "--url", "http://localhost:1", *words) == "no server"
+    assert opened == [("dummy:tiny-llama", 4096)]
 
 
 @pytest.mark.parametrize("command", ["judge", "rank"])
@@ -68,7 +69,9 @@ def test_what_is_a_servers_own_matter_is_refused(command: str, own: tuple[str, s
 def test_a_tokenizer_without_a_server_is_refused() -> None:
     for command in ("judge", "rank"):
         assert "--tokenizer is for a server (--url)" in message(command, "--tokenizer", "dummy:tiny-llama")
+        assert "--max-context is for a server (--url)" in message(command, "--max-context", "4096")
     assert 'tokenizer "dummy:tiny-llama" is for a server' in message("policy", "--tokenizer", "dummy:tiny-llama")
+    assert "max_context is for a server at a url" in message("policy", "--max-context", "4096")
 
 
 def test_device_and_dtype_of_an_evaluation_are_of_its_policies(
