@@ -252,7 +252,7 @@ class EngineFace(ABC):
                 f"{len(label_sets)} label sets for {len(prompts)} prompts: give one set, or one for each prompt"
             )
         return [
-            (self.tokenizer.prompt(prompt), self._compile(prompt, label_set))
+            (self.tokenizer.prompt(prompt, self.max_prompt_tokens), self._compile(prompt, label_set))
             for prompt, label_set in zip(prompts, label_sets, strict=True)
         ]
 
@@ -267,14 +267,14 @@ class EngineFace(ABC):
         if seeds is not None and len(seeds) != len(prompts):
             raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
         sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
-        return [self.tokenizer.prompt(prompt) for prompt in prompts], sampling
+        return [self.tokenizer.prompt(prompt, self.max_prompt_tokens) for prompt in prompts], sampling
 
     def read_for_rewards(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
         """Of every prompt the tokens that the reward head reads; raises AdjudgeError and PromptError."""
         self.require_rewards()
         head = self.reward_head
         assert head is not None
-        return head.read_parts([self.tokenizer.prompt(prompt) for prompt in prompts])
+        return head.read_parts([self.tokenizer.prompt(prompt, self.max_prompt_tokens) for prompt in prompts])
 
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""

@@ -22,6 +22,9 @@ log = logging.getLogger("adjudge")
 SPACE = r"\n? {0,16}"
 """What may stand between two pieces of JSON: enough to indent it. Small models given more lose themselves in it."""
 
+MOST_SAID = 300
+"""Characters of what the library says of a form."""
+
 WAIT = 60.0
 """Seconds after which a compilation has taken too much on the busiest machine."""
 
@@ -30,29 +33,37 @@ THREADS = ThreadPoolExecutor(2, thread_name_prefix="adjudge-forms")
 
 
 class Form:
-    """What may come next in one text."""
+    """What may come next in one text; `first` [V] are the tokens with which it may begin, where they are known."""
 
-    def __init__(self, matcher: Any, size: int) -> None:
-        self._matcher, self._size = matcher, size
+    def __init__(self, matcher: Any, size: int, first: torch.Tensor | None = None) -> None:
+        self._matcher, self._size, self._first = matcher, size, first
 
     def copy(self) -> Form:
         """The same for another text."""
-        return Form(self._matcher.deep_copy(), self._size)
+        return Form(self._matcher.deep_copy(), self._size, self._first)
 
     def allowed(self) -> torch.Tensor:
         """[V] bool: the tokens with which the text can still come to its form."""
+        if self._first is not None:
+            return self._first
         return torch.frombuffer(bytearray(self._matcher.compute_logit_bias()), dtype=torch.uint8)[: self._size] > 0
 
     def take(self, token: int) -> bool:
         """Go on by a token; whether nothing may follow."""
+        self._first = None
         self._matcher.consume_token(token)
         return bool(self._matcher.is_stopped())
 
     @property
+    def error(self) -> str:
+        """Why no text can come to the form, "" where one can."""
+        return str(self._matcher.get_error()) if self._matcher.is_error() else ""
+
+    @property
     def complete(self) -> bool:
         """Whether the text has its form; one that cannot come to it any more has not."""
-        if self._matcher.is_error():
-            log.warning("a text ends before it has its form: %s", self._matcher.get_error().strip().splitlines()[0])
+        if error := self.error:
+            log.warning("a text ends before it has its form: %s", error.strip().splitlines()[0])
             return False
         return bool(self._matcher.is_accepting())
 
@@ -69,10 +80,10 @@ class Grammars:
         if (grammar := _grammar(sampling)) is None:
             return None
         field = next(name for name in FORMS if getattr(sampling, name) is not None)
-        matcher = self._compiled(grammar, field)
-        if matcher.is_error():
-            raise PromptError(f"{field} cannot be followed: {matcher.get_error().splitlines()[0]}")
-        return Form(matcher.deep_copy(), self._size)
+        form, problem = self._compiled(grammar, field)
+        if problem:
+            raise PromptError(f"{field} cannot be followed: {problem}")
+        return form.copy()
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -80,7 +91,8 @@ class Grammars:
 
         return from_tokenizer(self._inner, n_vocab=self._size, eos_token=sorted(self._end_ids) or None)
 
-    def _compile(self, grammar: str, field: str) -> Any:
+    def _compile(self, grammar: str, field: str) -> tuple[Form, str]:
+        """The form, and what keeps any text from it; how its texts may begin is worked out here, outside the steps."""
         from llguidance import LLMatcher
 
         if field != "choices" and _takes_too_much(grammar):  # choices are no longer than what they come to
@@ -88,7 +100,21 @@ class Grammars:
                 f"{field} takes more than {grammar_trial.SECONDS} s or {grammar_trial.BYTES >> 30} GiB to compile: ask"
                 " for less, patterns that must all hold and multiples above all"
             )
-        return LLMatcher(self._tokenizer, grammar, log_level=0)
+        form = Form(LLMatcher(self._tokenizer, grammar, log_level=0), self._size)
+        if form.error:
+            return form, _said(form.error)
+        tried = form.copy()
+        begun = Form(form._matcher, self._size, tried.allowed())
+        if not tried.error and (begins := begun.allowed().nonzero()).numel():
+            tried.take(int(begins[0]))  # a large object fails, and takes its time, at what follows its bracket
+            tried.allowed()
+        return begun, _said(tried.error)
+
+
+def _said(error: str) -> str:
+    """What the library says of a form that cannot be, in one line; "" where it says nothing."""
+    told = " ".join(error.partition("<state>")[0].split())[:MOST_SAID]
+    return "no text has it" if told == "NoExtensionBias" else told
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 from tokenizers import Tokenizer as BackendTokenizer
@@ -21,8 +22,11 @@ ELLIPSIS = "\n[...]\n"
 
 KEPT = 16_384
 """Characters of the longest text of which many are kept as tokens; of longer ones, which hold memory, the last few."""
-KEPT_AT_ALL = 1_000_000
-"""Characters of the longest text that is kept."""
+LONG = 1 << 18
+"""Characters beyond which a text is read in pieces, as far as there is use for it: the library takes 400 times the
+memory of a text, and half a minute for ten megabytes of some. Tokens do not reach from one piece into the next."""
+PIECE = 1 << 16
+"""Characters of a piece."""
 
 
 class Tokenizer:
@@ -51,14 +55,41 @@ class Tokenizer:
         self._powerful = frozenset(token["id"] for token in added if token["special"] or token["content"].strip(BLANKS))
         self._bos = _leading_ids(tokenizer)
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
+        self._reading = Lock()  # one long text at a time
         self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
         self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
 
-    def encode(self, text: str, trusted: bool) -> Tokens:
-        """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`."""
-        size = len(text)
-        encode = self._kept if size <= KEPT else self._kept_few if size <= KEPT_AT_ALL else self._encode
+    def encode(self, text: str, trusted: bool, most: int | None = None) -> Tokens:
+        """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`.
+
+        Of a long text that has more than `most` tokens those that it begins with, more than so many.
+        """
+        if len(text) > LONG and not trusted:
+            return self._beginning(text, most)
+        encode = self._kept if len(text) <= KEPT else self._kept_few
         return encode(text, trusted)
+
+    def _beginning(self, text: str, most: int | None) -> Tokens:
+        """The tokens of a long text from its first on, all of them or more than `most`."""
+        text, ids = well_formed(text), list[int]()
+        with self._reading:
+            for start in range(0, len(text), PIECE):
+                if most is not None and len(ids) > most:
+                    break
+                ids += self._encode(text[start : start + PIECE], False)
+        return tuple(ids)
+
+    def _ending(self, text: str, most: int) -> Tokens:
+        """The tokens of a text up to its last, all of them or more than `most`."""
+        if len(text) <= LONG:
+            return self.encode(text, False)
+        text, ids = well_formed(text), Tokens()
+        with self._reading:
+            for start in reversed(range(0, len(text), PIECE)):
+                if len(ids) > most:
+                    break
+                ids = self._encode(text[start : start + PIECE], False) + ids
+        return ids
 
     def _encode(self, text: str, trusted: bool) -> Tokens:
         """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""
@@ -71,29 +102,33 @@ class Tokenizer:
         pieces = (self._plain.encode(character, add_special_tokens=False).ids for character in text)
         return tuple(token for piece in pieces for token in piece if token not in self._powerful)
 
-    def segment(self, segment: Segment) -> Tokens:
-        """Token ids of a segment, shortened to its limit if it has one."""
-        ids = self.encode(segment.text, segment.trusted)
-        if segment.trusted or segment.limit is None or len(ids) <= segment.limit:
-            return ids
+    def segment(self, segment: Segment, most: int | None = None) -> Tokens:
+        """Token ids of a segment, shortened to its limit if it has one; see `encode` for `most`."""
         limit = segment.limit
-        if segment.cut == "head":
-            return ids[len(ids) - limit :]
+        if segment.trusted or limit is None:
+            return self.encode(segment.text, segment.trusted, most)
+        ids = self.encode(segment.text, False, limit)
+        if len(ids) <= limit:
+            return ids
         if segment.cut == "tail":
             return ids[:limit]
+        ending = self._ending(segment.text, limit)
+        if segment.cut == "head":
+            return ending[len(ending) - limit :]
         gap = self.encode(ELLIPSIS, True)
         kept = max(0, limit - len(gap))
-        return ids[: kept - kept // 2] + gap[:limit] + ids[len(ids) - kept // 2 :]
+        return ids[: kept - kept // 2] + gap[:limit] + ending[len(ending) - kept // 2 :]
 
-    def prompt(self, prompt: Prompt | str | Sequence[int]) -> Tokens:
+    def prompt(self, prompt: Prompt | str | Sequence[int], most: int | None = None) -> Tokens:
         """Token ids of a prompt; a plain string is one untrusted segment after the model's own leading tokens.
 
-        Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
+        Of a prompt that has more than `most` there may be fewer than all, but more than so many: what is too long is
+        not read to its end. Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
         """
         if isinstance(prompt, str):
-            ids = self._bos + self.encode(prompt, False)
+            ids = self._bos + self.encode(prompt, False, most)
         elif isinstance(prompt, Prompt):
-            ids = tuple(token for segment in prompt.segments for token in self.segment(segment))
+            ids = tuple(token for segment in prompt.segments for token in self.segment(segment, most))
         else:
             ids = tuple(int(token) for token in prompt)
         if not ids:

@@ -124,7 +124,9 @@ def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     counts = Counter(aspect.name for aspect in aspects)
     if double := next((name for name, count in counts.items() if count > 1), None):
         raise AdjudgeError(f'aspect "{double}" is given twice: leave one out')
-    if any(not 0 <= aspect.weight < math.inf for aspect in aspects) or not sum(aspect.weight for aspect in aspects) > 0:
+    if any(not aspect.weight >= 0 for aspect in aspects) or not 0 < sum(aspect.weight for aspect in aspects) < math.inf:
         weights = ", ".join(f"{aspect.name}*{aspect.weight:g}" for aspect in aspects)
-        raise AdjudgeError(f"the aspects weigh {weights}: give finite weights of zero or more, and not all zero")
+        raise AdjudgeError(
+            f"the aspects weigh {weights}: give weights of zero or more, not all zero, whose sum is finite"
+        )
     return tuple(aspects)

@@ -39,7 +39,7 @@ def serve(
     cuda_graphs: bool,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; mistakes in the options are found before the model is loaded."""
-    chosen = parse_aspects(aspects)
+    chosen, key = parse_aspects(aspects), _key(api_key)
     try:
         from adjudge.engine.http.app import create_app
         from adjudge.engine.http.limits import Limits
@@ -48,7 +48,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise AdjudgeError(f"{error.name} is not installed: pip install 'adjudge[serve]'") from error
     limits = Limits(
-        api_key=api_key or os.environ.get(KEY) or None,
+        api_key=key,
         max_body=int(max_body_mb * 1e6),
         max_concurrency=max_concurrency,
         max_answers=max_queue,
@@ -74,6 +74,18 @@ def serve(
             Server(gate, listener, lambda: print(greeting(model, adapter, url), flush=True)).run()
         finally:
             asyncio.run(engine.close(drain=False))
+
+
+def _key(given: str | None) -> str | None:
+    """The key that clients must have, None where none is set; what a file of secrets has at its ends is no part of it.
+
+    Raises AdjudgeError for an empty one, which would shut nobody out.
+    """
+    key = os.environ.get(KEY) if given is None else given
+    if key is not None and not key.strip():
+        where = "--api-key" if given is not None else f"the variable {KEY}"
+        raise AdjudgeError(f"{where} is empty, and without a key anybody is answered: give one, or leave it out")
+    return None if key is None else key.strip()
 
 
 def greeting(model: str, adapter: str | None, url: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import post
@@ -54,7 +54,7 @@ class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     refusal: None = None
     audio: None = None
     function_call: None = None
-    tool_calls: None = None
+    tool_calls: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
 
     def message(self) -> Message:
         """The turn as the engine's template takes it."""

@@ -39,12 +39,12 @@ class InputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         alone = isinstance(self.input, str) or isinstance(self.input[0], int)
         return "input" if alone else f"input[{place}]"
 
-    def tokens(self, tokenizer: Tokenizer) -> list[Tokens]:
-        """Every input as token ids; raises a 400 that names the one at fault."""
+    def tokens(self, tokenizer: Tokenizer, most: int) -> list[Tokens]:
+        """Every input as token ids, of which the model takes at `most` so many; raises a 400 that names the mistake."""
         tokens = []
         for place, prompt in enumerate(prompts_of(self.input, "input")):
             with blame(self.name(place)):
-                tokens.append(tokenizer.prompt(prompt))
+                tokens.append(tokenizer.prompt(prompt, most))
         return tokens
 
     def check_answered(self, answers: Sequence[Embedding | ModelReward], longest: int) -> None:
@@ -67,7 +67,7 @@ async def embedded(
     face = service.engine.face
 
     async def answers() -> tuple[list[Any], int]:
-        prompts = await asyncio.to_thread(lambda: read(body.tokens(face.tokenizer)))
+        prompts = await asyncio.to_thread(lambda: read(body.tokens(face.tokenizer, face.max_prompt_tokens)))
         found: dict[int, Any] = {}
         with blame("input"):
             under_way = await service.engine.open_embed(prompts, priority=body.priority or 0, timeout=timeout)

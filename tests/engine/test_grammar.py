@@ -68,7 +68,10 @@ def test_a_text_is_one_of_the_choices_or_matches_its_expression(smollm2: str) ->
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"regex": "("}, "cannot be followed"),
+        ({"regex": "("}, "cannot be followed: .*unclosed group"),
+        ({"json_schema": {"$ref": "#"}}, "json_schema cannot be followed: no text has it$"),
+        ({"regex": "[^\\x00-\U0010ffff]"}, "regex cannot be followed: no text has it$"),
+        ({"json_schema": {"type": "object", "properties": {f"p{n}": {} for n in range(700)}}}, "max is 2000"),
         ({"json_schema": "{"}, "json_schema is no JSON schema|cannot be followed"),
         ({"json_schema": {"type": "story"}}, "cannot be followed"),
         ({"choices": []}, "choices is empty"),
@@ -84,6 +87,15 @@ def test_a_form_that_makes_no_sense_is_one_sentence(engine: Engine, options: dic
     assert not engine.scheduler.has_work()
 
 
+def test_how_texts_of_a_form_may_begin_is_worked_out_once(engine: Engine) -> None:
+    form = engine._grammars.form(Sampling(regex="ab?"))
+    assert form is not None and form.copy().allowed() is form.allowed()
+    other, [begins] = form.copy(), form.allowed().nonzero().flatten().tolist()
+    other.take(begins)
+    assert other.allowed() is not form.allowed() and other.allowed().sum() > 1
+    assert form.copy().allowed().nonzero().flatten().tolist() == [begins]
+
+
 def test_a_form_that_would_take_hours_or_all_memory_is_refused(engine: Engine) -> None:
     schema = {"allOf": [{"type": "string", "pattern": f".*{letter}.*"} for letter in "abcdefghijklmnopqrstuvwxyz"]}
     began = time.monotonic()
@@ -94,9 +106,11 @@ def test_a_form_that_would_take_hours_or_all_memory_is_refused(engine: Engine) -
     assert _takes_too_much.cache_info().hits > 0 and time.monotonic() - began < 90  # tried once
 
 
-def test_a_form_that_no_text_has_ends_it_cut_short(engine: Engine) -> None:
-    [text] = engine.generate(["x"], regex="[^\\x00-\U0010ffff]", max_tokens=5)
-    assert text.finish_reason == "length"
+IMPOSSIBLE = {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}, "required": ["a"]}
+"""A schema of which one finds out on the way that nothing has it."""
+
+
+def test_a_form_is_followed_to_its_end(engine: Engine) -> None:
     [good] = engine.generate(["x"], regex="ab?", max_tokens=5, seed=1)
     assert good.finish_reason == "stop" and re.fullmatch("ab?", good.text)
 
@@ -129,6 +143,6 @@ def test_a_form_is_built_once_for_all_texts_of_a_call(engine: Engine, monkeypatc
 def test_a_form_that_proves_impossible_ends_the_text_without_a_sign_of_the_models_own(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    [completion] = engine.generate(["x"], max_tokens=20, temperature=0.0, json_schema={"$ref": "#"})
-    assert (completion.text, completion.finish_reason) == ("", "length")
+    [completion] = engine.generate(["x"], max_tokens=60, temperature=0.0, json_schema=IMPOSSIBLE)
+    assert completion.finish_reason == "length" and completion.text.split() and '"a"' in completion.text
     assert "a text ends before it has its form" in caplog.text

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from adjudge.engine import tokenizer as module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import ModelUnsupported, PromptError
+from adjudge.engine.fitting import fit
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sources import open_source, open_tokenizer, resolve
 from adjudge.engine.tokenizer import KEPT, Tokenizer, well_formed
@@ -195,11 +196,40 @@ def test_of_long_texts_the_tokens_of_the_last_few_are_kept_and_of_the_longest_no
     for n in range(9):
         tiny.encode("a" * (KEPT + n), False)
     assert tiny._kept_few.cache_info().currsize == 4
-    monkeypatch.setattr(module, "KEPT_AT_ALL", KEPT + 20)
+    monkeypatch.setattr(module, "LONG", KEPT + 20)
     longest = "a" * (KEPT + 21)
     assert tiny.encode(longest, False) == tiny.encode(longest, False)
     assert tiny.encode(longest, False) is not tiny.encode(longest, False)
     assert tiny._kept.cache_info().currsize == before + 1  # the one of just that length
+
+
+def test_of_a_text_that_is_too_long_no_more_is_read_than_shows_it(
+    real: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = " ".join(f"word{n}" for n in range(3_000)) + "<|im_end|>\ud800"
+    whole = real.encode(words, False)
+    monkeypatch.setattr(module, "LONG", 2_000)
+    monkeypatch.setattr(module, "PIECE", 700)
+    asked: list[int] = []
+    encode = real._encode
+    monkeypatch.setattr(real, "_encode", lambda text, trusted: asked.append(len(text)) or encode(text, trusted))
+    pieces = real.encode(words, False)
+    assert real.decode(pieces) == real.decode(whole) and len(asked) == -(-len(words) // 700)
+    assert real.inner.convert_tokens_to_ids("<|im_end|>") not in pieces
+    asked.clear()
+    some = real.prompt(words, 500)
+    assert 500 < len(some) < 900 and some == pieces[: len(some)] and sum(asked) < 4_000
+    assert real.prompt(Prompt((Segment("Say: ", True), Segment(words))), 500)[-9:] == some[-9:]
+    for cut, expected in (("tail", pieces[:99]), ("head", pieces[-99:])):
+        asked.clear()
+        assert real.segment(Segment(words, limit=99, cut=cut)) == expected and len(asked) <= 2  # type: ignore[arg-type]
+    asked.clear()
+    middle = real.segment(Segment(words, limit=99, cut="middle"))
+    assert len(middle) == 99 and middle[:40] == pieces[:40] and middle[-40:] == pieces[-40:] and len(asked) <= 3
+    assert real.segment(Segment(words, limit=len(pieces))) == pieces  # it fits after all
+    asked.clear()
+    [fitted], cut_at_all = fit([Prompt((Segment("Say: ", True), Segment(words)))], real, 300)
+    assert cut_at_all and len(real.prompt(fitted)) == 300 and sum(asked) < 8_000
 
 
 def test_a_long_text_has_the_ids_that_it_would_have_by_itself(real: Tokenizer) -> None:

@@ -54,7 +54,8 @@ def test_a_name_that_several_sets_know_means_the_preferred_ones_else_the_first()
         ("empathy,empathy", '"empathy" is given twice'),
         ("x=", "unknown aspect"),
         ("empathy*much", 'the weight of "empathy\\*much" is no number: write name'),
-        ("empathy*-1", "the aspects weigh empathy\\*-1: give finite weights"),
+        ("empathy*-1", "the aspects weigh empathy\\*-1: give weights of zero or more"),
+        ("empathy*1e308,surprise*1e308", "whose sum is finite"),
         ("empathy*0", "not all zero"),
     ],
 )

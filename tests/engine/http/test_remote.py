@@ -27,6 +27,7 @@ from adjudge.rewards.verdict import Example, Item, Pair
 from adjudge.rewards.wire import Row
 from tests.engine.http.serving import MODEL, Served, served, wait_until_idle
 from tests.engine.test_generate import random_prompts
+from tests.engine.test_grammar import IMPOSSIBLE
 
 LABEL_SETS = (["1", "2", "3"], Labels(("1", "10", "2"), terminator=" </ANSWER>"), ["yes", "no", "perhaps"])
 
@@ -83,7 +84,7 @@ def test_texts_of_any_form_cut_by_any_stop_string_are_the_engines_own(site: Serv
 
 
 def test_a_text_that_ends_without_its_form_is_the_engines_own(site: Served, remote: RemoteEngine) -> None:
-    form = {"json_schema": {"$ref": "#"}, "seed": 0, "max_tokens": 5}
+    form = {"json_schema": IMPOSSIBLE, "seed": 0, "max_tokens": 60}
     assert remote.generate(["x"], **form) == site.engine.face.generate(["x"], **form)
 
 
