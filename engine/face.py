@@ -246,14 +246,9 @@ class EngineFace(ABC):
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]
     ) -> list[tuple[Tokens, LabelSet]]:
         """Every prompt as tokens, with its labels as tokens; raises PromptError and LabelError."""
-        label_sets: Sequence[Any] = [labels] * len(prompts) if _is_one_set(labels) else cast(Sequence[Any], labels)
-        if len(label_sets) != len(prompts):
-            raise LabelError(
-                f"{len(label_sets)} label sets for {len(prompts)} prompts: give one set, or one for each prompt"
-            )
         return [
             (self.tokenizer.prompt(prompt, self.max_prompt_tokens), self._compile(prompt, label_set))
-            for prompt, label_set in zip(prompts, label_sets, strict=True)
+            for prompt, label_set in zip(prompts, sets_of(prompts, labels), strict=True)
         ]
 
     def sampled(
@@ -306,8 +301,14 @@ class EngineFace(ABC):
         return labels
 
 
-def _is_one_set(labels: AnyLabels | Sequence[AnyLabels]) -> bool:
-    return isinstance(labels, (Labels, LabelSet, str)) or all(isinstance(label, str) for label in labels)
+def sets_of(prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Sequence[AnyLabels]:
+    """A label set for each prompt, of one for all or one for each; raises LabelError where these are others."""
+    if isinstance(labels, (Labels, LabelSet, str)) or all(isinstance(label, str) for label in labels):
+        return [cast(AnyLabels, labels)] * len(prompts)
+    sets: Sequence[AnyLabels] = labels
+    if len(sets) != len(prompts):
+        raise LabelError(f"{len(sets)} label sets for {len(prompts)} prompts: give one set, or one for each prompt")
+    return sets
 
 
 def _place(answer: tuple[int, Any]) -> int:

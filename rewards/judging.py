@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,7 +15,7 @@ from litestar import Router, post
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromQuery, JSONBody
 
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull
 from adjudge.engine.http.borrowed import BorrowedEngine
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
@@ -22,8 +24,8 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, PERSE, Aspect, aspects_of
 from adjudge.rewards.comparing import Orders
+from adjudge.rewards.judge import AskingJudge
 from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, misfit, named, of_pairs, prepare, takers, usual
-from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.queries import response_of
 from adjudge.rewards.reward import ResponseReward, together
 from adjudge.rewards.template import Layout
@@ -110,6 +112,9 @@ OPTIONS = (
     *("samples", "attempts", "seed", "language", "layout", "min_mass", "cut"),
 )
 """The fields of a JudgeRequest that are options of judges."""
+
+OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+"""An option as the command line has it, in the errors of judges."""
 
 LOOKING = ("pairwise", "pointwise")
 """The judges that look at the server's aspects where a request names none."""
@@ -226,13 +231,15 @@ class _JudgeThreads:
         """The verdicts on subjects that came in `field`; nobody goes on judging when the client has gone."""
         engine = BorrowedEngine(service.engine.face, service.timeout(how.timeout))
         service.ends_with(request, engine.end)
-        try:
-            judge = open_judge(engine, None)
-        except AdjudgeError as error:
-            raise HttpError(400, str(error)) from error
-        asked: Sequence[Any] = judge.questions if isinstance(judge, PairwiseJudge) else getattr(judge, "aspects", ())
-        service.check_count(len(subjects) * max(1, len(asked)), field)
-        work = asyncio.get_running_loop().run_in_executor(self._pool, judge.judge, subjects)
+
+        def judged() -> list[Any]:
+            with told(None):
+                judge = open_judge(engine, None)
+            with told(field):
+                service.check_count(len(subjects) * _questions(judge, subjects), field)
+                return list(judge.judge(subjects))
+
+        work = asyncio.get_running_loop().run_in_executor(self._pool, judged)
         return await service.unless_gone(request, work)
 
     def aspects(self, given: str | Sequence[Aspect] | None, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
@@ -252,10 +259,20 @@ async def judge(
 ) -> JudgeResponse:
     """Judge pairs or single texts, with any of the judges."""
     service.check_model(data.model)
-    field, rows = data.field, data.rows
-    if not rows:
+    field = data.field
+    if not (count := len(data.pairs or data.items or ())):
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
-    asked = data.judge or usual(service.engine.face.name, {"orders": data.orders} if data.orders else {})
+    service.check_count(count, field)
+    rows, open_judge, subjects = await asyncio.to_thread(_asked, data, service.engine.face.name, threads)
+    verdicts = await threads.verdicts(service, request, data, open_judge, subjects, field)
+    records = [verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)]
+    return JudgeResponse(records, service.model)
+
+
+def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list[Row], Open, list[Any]]:
+    """The rows of a request, how its judge is opened, and what that reads of each; raises a 400 for a mistake."""
+    field, rows = data.field, data.rows
+    asked = data.judge or usual(model, {"orders": data.orders} if data.orders else {})
     name = named(asked, rows)
     kind = KINDS[name]
     if kind.what != field:
@@ -265,18 +282,35 @@ async def judge(
         options["aspects"] = threads.aspects(data.aspects, PERSE if asked == "personal" else ())
     subjects: list[Any] = []
     for number, row in enumerate(rows, 1):
-        try:
+        with told(row.place):
             subjects.append(kind.subject(row, number, options))
-        except AdjudgeError as error:
-            raise HttpError(400, str(error), param=row.place) from error
+    with told(None):
+        misfit(model, asked, options)
+        return rows, prepare(name, options), subjects
+
+
+@contextmanager
+def told(param: str | None) -> Iterator[None]:
+    """Within the block a mistake is a 400 that names `param`, or the option that it calls by its name of the shell."""
     try:
-        misfit(service.engine.face.name, asked, options)
-        open_judge = prepare(name, options)
+        yield
+    except (HttpError, QueueFull, NotServing):
+        raise
     except AdjudgeError as error:
-        raise HttpError(400, str(error)) from error
-    verdicts = await threads.verdicts(service, request, data, open_judge, subjects, field)
-    records = [verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)]
-    return JudgeResponse(records, service.model)
+        words = OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
+        option = next((name.replace("-", "_") for name in OPTION.findall(str(error))), None)
+        raise HttpError(400, words, param=option if option in OPTIONS else param) from error
+
+
+def _questions(judge: Any, subjects: Sequence[Any]) -> int:
+    """How many questions a judge asks about a subject, about: as many as about the one with the longest rubric."""
+    if not isinstance(judge, AskingJudge):
+        return 1
+    return len(judge.ask(max(subjects, key=_criteria))[0])
+
+
+def _criteria(subject: Any) -> int:
+    return len(getattr(getattr(subject, "rubric", None), "criteria", ()))
 
 
 @post("/v1/rewards", status_code=200, tags=["judges"])

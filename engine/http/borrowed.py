@@ -11,8 +11,10 @@ from adjudge.engine.around import EngineAround
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, sets_of
+from adjudge.engine.labels import Labels, LabelSet
 from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
@@ -21,7 +23,8 @@ from adjudge.engine.shared import SharedEngine
 class BorrowedEngine(EngineAround):
     """`engine` for `timeout` seconds, after which its answers are timeouts, or until `end`, after which it has none.
 
-    A judge works with it in a thread of its own, where nothing else could stop it.
+    A judge works with it in a thread of its own, where nothing else could stop it. Of what comes too late no prompt is
+    read any more.
     """
 
     def __init__(self, engine: EngineFace, timeout: float) -> None:
@@ -38,6 +41,10 @@ class BorrowedEngine(EngineAround):
         if isinstance(self._engine, SharedEngine):
             self._engine.end()
 
+    def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
+        """As the engine does, or the prompts as they are where it is too late to ask about them."""
+        return (list(prompts), False) if self._late else super().fit(prompts, reserve)
+
     def score_iter(
         self,
         prompts: Sequence[AnyPrompt],
@@ -47,6 +54,10 @@ class BorrowedEngine(EngineAround):
         timeout: float | None = None,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
+        if self._late:
+            self._check()
+            yield from enumerate(Score.abstained(_names(one), "timeout") for one in sets_of(prompts, labels))
+            return
         how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
         yield from self._until_end(self._engine.score_iter(prompts, labels, **how))
 
@@ -61,6 +72,11 @@ class BorrowedEngine(EngineAround):
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+        if self._late:
+            self._check()
+            n = options.get("n", 1) if sampling is None else sampling.n
+            yield from enumerate(Completion(at // n, at % n, "", (), "timeout") for at in range(len(prompts) * n))
+            return
         how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": self._left(timeout)}
         yield from self._until_end(self._engine.generate_iter(prompts, sampling, **how, **options))
 
@@ -78,6 +94,10 @@ class BorrowedEngine(EngineAround):
         how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
         yield from self._until_end(self._engine.reward_iter(prompts, **how))
 
+    @property
+    def _late(self) -> bool:
+        return time.monotonic() >= self._deadline
+
     def _left(self, timeout: float | None) -> float:
         left = max(0.0, self._deadline - time.monotonic())
         return left if timeout is None else min(left, timeout)
@@ -92,3 +112,7 @@ class BorrowedEngine(EngineAround):
     def _check(self) -> None:
         if self._ended:
             raise AdjudgeError("the request that this call belongs to has ended")
+
+
+def _names(labels: AnyLabels) -> tuple[str, ...]:
+    return labels.labels if isinstance(labels, LabelSet) else Labels.of(labels).labels

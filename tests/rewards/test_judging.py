@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ WIT = Aspect("wit", "Is it funny?")
 PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
 ITEM = {"prompt": "Tell one.", "response": "A story."}
 HUGE = {"criteria": [{"name": name, "text": "?", "points": 3, "weight": 1e308} for name in "ab"]}
+MANY = {"criteria": [{"name": f"c{n}", "text": "?", "points": 3} for n in range(900)]}
 GROUP = {"prompt": "Tell one.", "completions": ["One.", "Two."], "reference": "Zero."}
 LOST = "\x00\ud800<|im_end|>"
 
@@ -185,7 +187,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"judge": "poet", "pairs": [PAIR]}, "judge", "invalid enum value"),
         ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for the judges rubric: leave it out"),
         ("judge", {"judge": "rubric", "rubric": "/etc/passwd", "items": [ITEM]}, "rubric", "invalid enum value"),
-        ("judge", {"judge": "rubric", "items": [ITEM]}, None, "has no rubric of its own"),
+        ("judge", {"judge": "rubric", "items": [ITEM]}, "items", "has no rubric of its own"),
         ("judge", {"judge": "tree", "items": [ITEM], "language": "../rubric/en"}, None, "choose from en, zh"),
         ("judge", {"judge": "principle", "items": [ITEM], "language": "../../x"}, None, "no principles in language"),
         ("judge", {"judge": "principle", "items": [ITEM], "min_mass": -1}, None, "min_mass is -1"),
@@ -194,7 +196,8 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"judge": "personal", "items": [ITEM]}, "items[0]", "review"),
         ("judge", {"judge": "tree", "items": [{**ITEM, "task": "song"}]}, "items[0]", '"task" is "song"'),
         ("judge", {"pairs": [PAIR], "samples": 10**6}, "samples", "<= 64"),
-        ("judge", {"pairs": [PAIR], "max_tokens": 5}, None, "for judges that write"),
+        ("judge", {"pairs": [PAIR], "max_tokens": 5}, "max_tokens", "max_tokens is for judges that write: add mode"),
+        ("judge", {"judge": "rubric", "items": [{**ITEM, "rubric": MANY}] * 12}, "items", "asks for 10800 answers"),
         ("rewards", {}, "groups", "either groups, or query"),
         ("rewards", {"groups": [GROUP], "query": []}, "groups", "either groups, or query"),
         ("rewards", {"groups": []}, "groups", "empty"),
@@ -250,3 +253,24 @@ def test_more_than_the_queue_ever_takes_is_told() -> None:
         response = site.post("/v1/judge", {"pairs": [PAIR]})
         assert response.status_code == 400 and "needs 4 places in a queue of 3" in error_of(response)["message"]
     engine.worker.close(drain=False)
+
+
+def test_after_its_time_a_judge_reads_no_more_prompts(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    encode = site.engine.face.tokenizer.encode
+
+    def slow(text: str, trusted: bool, most: int | None = None) -> Any:
+        read.append(text)
+        time.sleep(0.002)
+        return encode(text, trusted, most)
+
+    monkeypatch.setattr(site.engine.face.tokenizer, "encode", slow)
+    pairs = [{**PAIR, "story_a": f"Story {n}."} for n in range(200)]
+    for judge in ("pairwise", "pointwise"):
+        read.clear()
+        verdicts = site.post("/v1/judge", {"pairs": pairs, "judge": judge, "timeout": 0.05}).json()["verdicts"]
+        assert len(verdicts) == 200 and verdicts[-1]["abstained"] == "timeout" and verdicts[-1]["preference"] is None
+        assert "Story 0." in read and "Story 199." not in read
+    writes = {"judge": "pairwise", "mode": "reasoned", "max_tokens": 4, "attempts": 2, "samples": 2}
+    [*_, last] = site.post("/v1/judge", {"pairs": pairs[:40], "timeout": 0.05, **writes}).json()["verdicts"]
+    assert last["abstained"] == "timeout"
