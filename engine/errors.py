@@ -24,7 +24,9 @@ class LabelError(AdjudgeError, ValueError):
 
 
 class PromptError(AdjudgeError, ValueError):
-    """A prompt without tokens, or one whose trusted part alone does not fit."""
+    """A prompt without tokens, or one whose trusted part alone does not fit; `place` is its own among several."""
+
+    place: int | None = None
 
 
 class QueueFull(AdjudgeError):

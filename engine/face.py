@@ -246,10 +246,19 @@ class EngineFace(ABC):
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]
     ) -> list[tuple[Tokens, LabelSet]]:
         """Every prompt as tokens, with its labels as tokens; raises PromptError and LabelError."""
-        return [
-            (self.tokenizer.prompt(prompt, self.max_prompt_tokens), self._compile(prompt, label_set))
-            for prompt, label_set in zip(prompts, sets_of(prompts, labels), strict=True)
-        ]
+        tokens, sets = self.read(prompts), sets_of(prompts, labels)
+        return [(ids, self._compile(prompt, one)) for ids, prompt, one in zip(tokens, prompts, sets, strict=True)]
+
+    def read(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
+        """Every prompt as tokens, as far as shows that it is too long; raises PromptError with its place."""
+        tokens = []
+        for place, prompt in enumerate(prompts):
+            try:
+                tokens.append(self.tokenizer.prompt(prompt, self.max_prompt_tokens))
+            except PromptError as error:
+                error.place = place if len(prompts) > 1 else None
+                raise
+        return tokens
 
     def sampled(
         self,
@@ -262,14 +271,14 @@ class EngineFace(ABC):
         if seeds is not None and len(seeds) != len(prompts):
             raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
         sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
-        return [self.tokenizer.prompt(prompt, self.max_prompt_tokens) for prompt in prompts], sampling
+        return self.read(prompts), sampling
 
     def read_for_rewards(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
         """Of every prompt the tokens that the reward head reads; raises AdjudgeError and PromptError."""
         self.require_rewards()
         head = self.reward_head
         assert head is not None
-        return head.read_parts([self.tokenizer.prompt(prompt, self.max_prompt_tokens) for prompt in prompts])
+        return head.read_parts(self.read(prompts))
 
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""

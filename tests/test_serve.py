@@ -13,11 +13,13 @@ from typing import Any
 
 import httpx2
 import openai
+import pytest
 
-from adjudge.commands.serve import greeting
+from adjudge.commands.serve import greeting, key_of
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.cluster.async_cluster import TOTALS
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.judging import judging
 from tests.engine.http.serving import MODEL, served
@@ -114,3 +116,17 @@ def test_replicas_answer_as_one_engine_does() -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert one == two and len({verdict["preference"] for verdict in one}) == 6
+
+
+@pytest.mark.parametrize(("given", "variable"), [("", None), (" ", "sesame"), (None, ""), (None, " \n")])
+def test_an_empty_key_is_no_key(given: str | None, variable: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if variable is not None:
+        monkeypatch.setenv("ADJUDGE_API_KEY", variable)
+    with pytest.raises(AdjudgeError, match="is empty, and without a key anybody is answered"):
+        key_of(given)
+
+
+def test_a_key_is_what_stands_between_the_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert key_of(None) is None and key_of(" a\n") == "a"
+    monkeypatch.setenv("ADJUDGE_API_KEY", "sesame\n")
+    assert key_of(None) == "sesame" and key_of("other") == "other"

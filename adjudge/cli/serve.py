@@ -35,7 +35,10 @@ def serve(
         float, typer.Option(help="Seconds after which a client that neither sends nor reads is dropped.", min=0.001)
     ] = 60.0,
     drain_timeout: Annotated[
-        float, typer.Option(help="Seconds that requests under way have left after SIGTERM.", min=0.0)
+        float,
+        typer.Option(
+            help="Seconds that requests under way have left after SIGTERM; it ends some 7 s later at most.", min=0.0
+        ),
     ] = 30.0,
     device: Device = "auto",
     dtype: Dtype = "auto",

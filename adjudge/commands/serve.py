@@ -39,7 +39,7 @@ def serve(
     cuda_graphs: bool,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; mistakes in the options are found before the model is loaded."""
-    chosen, key = parse_aspects(aspects), _key(api_key)
+    chosen, key = parse_aspects(aspects), key_of(api_key)
     try:
         from adjudge.engine.http.app import create_app
         from adjudge.engine.http.limits import Limits
@@ -76,7 +76,7 @@ def serve(
             asyncio.run(engine.close(drain=False))
 
 
-def _key(given: str | None) -> str | None:
+def key_of(given: str | None) -> str | None:
     """The key that clients must have, None where none is set; what a file of secrets has at its ends is no part of it.
 
     Raises AdjudgeError for an empty one, which would shut nobody out.

@@ -172,8 +172,7 @@ class ClusterEngine(EngineFace):
     def embed_order(self, prompts: Sequence[AnyPrompt], priority: int = 0, timeout: float | None = None) -> Order:
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
         deadline = _deadline(timeout)
-        all_tokens = [self.tokenizer.prompt(prompt, self.max_prompt_tokens) for prompt in prompts]
-        queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(all_tokens)]
+        queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(self.read(prompts))]
         return Order(queries, priority=priority, deadline=deadline)
 
     def update_weights(

@@ -8,9 +8,9 @@ from typing import Any
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.di import Provide
-from litestar.openapi import OpenAPIConfig
 
 from adjudge.engine.async_engine import AsyncFace
+from adjudge.engine.http import openapi
 from adjudge.engine.http.bodies import JsonRequest
 from adjudge.engine.http.chat import chat
 from adjudge.engine.http.classify import classify
@@ -39,10 +39,11 @@ def create_app(engine: AsyncFace, limits: Limits | None = None, routes: Sequence
             "metrics": Provide(lambda: counts, sync_to_thread=False),
         },
         exception_handlers={Exception: respond},
-        openapi_config=OpenAPIConfig("adjudge", version, path=SCHEMA),
+        openapi_config=openapi.config(version, SCHEMA, keyed=service.limits.api_key is not None),
         request_class=JsonRequest,
         request_max_body_size=service.limits.max_body,
         state=State({"limits": service.limits}),
         logging_config=None,
     )
+    openapi.tell_errors(app.openapi_schema)
     return Gate(app, service, counts)

@@ -22,7 +22,7 @@ from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_numbers, che
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
 from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
-from adjudge.engine.http.texts import Delta, begin, stream
+from adjudge.engine.http.texts import MOST_NUMBERS, Delta, begin, stream
 from adjudge.engine.prompt import Message, Prompt, Segment
 
 ONLY: dict[str, tuple[Any, ...]] = {
@@ -258,12 +258,15 @@ def _options(body: ChatRequest, service: Service) -> tuple[dict[str, Any], dict[
         if body.max_tokens is not None:
             raise HttpError(400, "max_completion_tokens and max_tokens are both given: give one", param="max_tokens")
         renamed["max_tokens"] = "max_completion_tokens"
-    given = (body.max_completion_tokens, body.max_tokens, service.engine.face.max_prompt_tokens)
-    options["max_tokens"] = next(value for value in given if value is not None)
     if body.top_logprobs and not body.logprobs:
         raise HttpError(400, "top_logprobs needs logprobs: give logprobs true", param="top_logprobs")
     if body.top_logprobs is not None:
         options["logprobs"] = body.top_logprobs
+    room = service.engine.face.max_prompt_tokens
+    if (told := options.get("logprobs")) is not None:  # as many tokens as one answer may tell of
+        room = max(1, min(room, MOST_NUMBERS // max(1, options.get("n", 1)) // (1 + max(0, told))))
+    given = (body.max_completion_tokens, body.max_tokens, room)
+    options["max_tokens"] = next(value for value in given if value is not None)
     if body.response_format is not None and (form := body.response_format.form()) is not None:
         if body.json_schema is not None:
             raise HttpError(400, "response_format and json_schema are both given: give one", param="json_schema")

@@ -17,6 +17,13 @@ from adjudge.engine.sampling import Sampling
 RETRY_AFTER = 1
 """Seconds after which a client that was turned away may come again."""
 
+MEANINGS = {
+    404: "nothing is served here: /schema lists the paths",
+    405: "this path is not for that method: /schema lists both",
+    413: "the body is larger than this server takes (adjudge serve --max-body-mb): send less at once",
+}
+"""What litestar's own refusals mean."""
+
 TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 log = logging.getLogger("adjudge")
@@ -25,9 +32,17 @@ log = logging.getLogger("adjudge")
 class HttpError(AdjudgeError):
     """An answer other than 200: `param` is the field at fault, `code` one of OpenAI's words for the mistake."""
 
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] = {},
+    ) -> None:
         super().__init__(message)
-        self.status, self.param, self.code = status, param, code
+        self.status, self.param, self.code, self.headers = status, param, code, headers
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -59,7 +74,7 @@ def http_error(error: Exception) -> HttpError:
         case ValidationException(extra=[{"key": key, "message": message}, *_]):
             return HttpError(400, f"{key}: {message[:1].lower()}{message[1:]}", param=key)
         case HTTPException(status_code=status) if status < 500:
-            return HttpError(status, error.detail)
+            return HttpError(status, MEANINGS.get(status, error.detail), headers=error.headers or {})
     log.error("a request failed", exc_info=error)
     return HttpError(500, "the server failed at this request; its log says how")
 
@@ -92,7 +107,7 @@ def error_body(error: HttpError) -> bytes:
 
 def error_headers(error: HttpError) -> dict[str, str]:
     """The answer's headers: when to come again, how to log in."""
-    headers = {"content-type": "application/json"}
+    headers = {**error.headers, "content-type": "application/json"}
     if error.status in (429, 503):
         headers["retry-after"] = str(RETRY_AFTER)
     if error.status == 401:
@@ -125,6 +140,7 @@ def blame(
     except PromptError as error:
         first, _, rest = str(error).partition(" ")
         if first not in Sampling.__struct_fields__:
-            raise HttpError(400, f"{field}: {error}", param=field) from error
+            name = field if error.place is None else f"{field}[{error.place}]"
+            raise HttpError(400, f"{name}: {error}", param=name) from error
         name = (renamed or {}).get(first, first)
         raise HttpError(400, f"{name} {rest}", param=name) from error

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.face import AnyPrompt
+from adjudge.engine.face import AnyPrompt, EngineFace
 from adjudge.engine.http.errors import HttpError, blame, no_answer
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.tokenizer import Tokenizer, Tokens
+from adjudge.engine.tokenizer import Tokens
 from adjudge.engine.worker import Piece
 
 Given = str | list[str | int | list[int]]
@@ -39,13 +39,10 @@ class InputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         alone = isinstance(self.input, str) or isinstance(self.input[0], int)
         return "input" if alone else f"input[{place}]"
 
-    def tokens(self, tokenizer: Tokenizer, most: int) -> list[Tokens]:
-        """Every input as token ids, of which the model takes at `most` so many; raises a 400 that names the mistake."""
-        tokens = []
-        for place, prompt in enumerate(prompts_of(self.input, "input")):
-            with blame(self.name(place)):
-                tokens.append(tokenizer.prompt(prompt, most))
-        return tokens
+    def tokens(self, face: EngineFace) -> list[Tokens]:
+        """Every input as token ids; raises a 400 that names the one at fault."""
+        with blame("input"):
+            return face.read(prompts_of(self.input, "input"))
 
     def check_answered(self, answers: Sequence[Embedding | ModelReward], longest: int) -> None:
         """Raise for the first input without an answer, unless it may abstain; the model holds `longest` tokens."""
@@ -67,7 +64,7 @@ async def embedded(
     face = service.engine.face
 
     async def answers() -> tuple[list[Any], int]:
-        prompts = await asyncio.to_thread(lambda: read(body.tokens(face.tokenizer, face.max_prompt_tokens)))
+        prompts = await asyncio.to_thread(lambda: read(body.tokens(face)))
         found: dict[int, Any] = {}
         with blame("input"):
             under_way = await service.engine.open_embed(prompts, priority=body.priority or 0, timeout=timeout)

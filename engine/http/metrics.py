@@ -13,6 +13,12 @@ from adjudge.engine.http.service import Service
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
+ABOUT = {
+    "prompts": "Prompts taken, one for each text that was asked for.",
+    "prompt_tokens": "Their tokens; of several texts of one prompt each counts them.",
+}
+"""What counters of an engine count, where the name does not say it all."""
+
 NOW = ("requests_running", "requests_waiting", "kv_blocks_free", "kv_blocks_used")
 """Counters of an engine that also fall."""
 
@@ -55,4 +61,4 @@ class _EngineCounters(Collector):
     def collect(self) -> Iterable[Metric]:
         for name, value in self._engine.counters().items():
             family = GaugeMetricFamily if name in NOW else CounterMetricFamily
-            yield family(f"adjudge_{name}", name.replace("_", " "), value=value)
+            yield family(f"adjudge_{name}", ABOUT.get(name, name.replace("_", " ")), value=value)

@@ -32,11 +32,8 @@ PromptLogprobs = list[dict[int, PromptToken] | None]
 
 def tokens_of(service: Service, prompts: Sequence[AnyPrompt], field: str) -> list[Tokens]:
     """The prompts' own tokens; they came in `field`."""
-    face, tokens = service.engine.face, list[Tokens]()
-    for place, prompt in enumerate(prompts):
-        with blame(field if len(prompts) == 1 else f"{field}[{place}]"):
-            tokens.append(face.tokenizer.prompt(prompt, face.max_prompt_tokens))
-    return tokens
+    with blame(field):
+        return service.engine.face.read(prompts)
 
 
 def check_numbers(tokens: int, counts: Sequence[int], asked: str) -> None:

@@ -225,7 +225,7 @@ class RemoteEngine(EngineFace):
         """One answer to each prompt, with its place, as they come in."""
         call = Call(self.transport.clock())
         places: dict[Tokens, list[int]] = {}
-        for place, tokens in enumerate([self.tokenizer.prompt(prompt, self.max_prompt_tokens) for prompt in prompts]):
+        for place, tokens in enumerate(self.read(prompts)):
             call.open += 1
             if len(tokens) > self.max_prompt_tokens:
                 call.answer(place, pooling.abstained("too_long", tokens))

@@ -66,7 +66,7 @@ def test_a_shared_beginning_is_computed_once(site: Served) -> None:
         ({"input": [[1], []]}, 400, "input[1]", "empty"),
         ({"input": ["a", [1]]}, 400, "input", "mixes"),
         ({"input": [[1], [999]]}, 400, "input[1]", "token id 999 is outside the vocabulary"),
-        ({"input": [[-1]]}, 400, "input[0]", "token id -1 is outside"),
+        ({"input": [[-1]]}, 400, "input", "token id -1 is outside"),
         ({"input": [10**30]}, 400, "input", "outside the vocabulary"),
         ({"input": [True]}, 400, "input[0]", "expected"),
         ({"input": None}, 400, "input", "expected"),

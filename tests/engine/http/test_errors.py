@@ -62,6 +62,7 @@ DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 1
         (TEXT, {"prompt": ["a", 1]}, "prompt"),
         (TEXT, {"prompt": [[1], [2.5]]}, "prompt[1][0]"),
         (TEXT, {"prompt": [999]}, "prompt"),
+        (TEXT, {"prompt": ["a", ""]}, "prompt[1]"),
         (TEXT, {"prompt": ["a"] * 10_001}, "prompt"),
         (TEXT, {"prompt": None}, "prompt"),
         (TEXT, {"promt": "a"}, "promt"),
@@ -130,7 +131,9 @@ def test_a_body_that_is_no_request_is_told_so(site: Served, body: bytes, message
 
 def test_routes_and_models_that_are_not_there(site: Served, client: openai.OpenAI) -> None:
     assert error_of(site.get("/v1/nothing")) and site.get("/v1/nothing").status_code == 404
-    assert error_of(site.get("/v1/score")) and site.get("/v1/score").status_code == 405
+    wrong = site.get("/v1/score")
+    assert wrong.status_code == 405 and "not for that method" in error_of(wrong)["message"]
+    assert "POST" in wrong.headers["allow"]
     with pytest.raises(openai.NotFoundError, match="gpt-9.*not served here") as caught:
         client.completions.create(model="gpt-9", prompt="a")
     assert caught.value.param == "model" and caught.value.code == "model_not_found"

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
+from adjudge.engine.http.limits import Limits
 from tests.engine.http.serving import MODEL, Served, held, served, wait_until_idle
 
 
@@ -103,3 +104,22 @@ def test_the_api_describes_itself(site: Served) -> None:
     assert {"query", "items", "label_token_ids", "apply_softmax", "item_first", "labels"} <= fields.keys()
     answers = described["paths"]["/v1/score"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert answers["$ref"].endswith("/ScoreResponse")
+    errors = described["paths"]["/v1/score"]["post"]["responses"]["4XX"]["content"]["application/json"]["schema"]
+    assert described["components"]["schemas"][errors["$ref"].rpartition("/")[2]]["properties"].keys() == {"error"}
+    assert "security" not in described and "400" not in described["paths"]["/v1/score"]["post"]["responses"]
+
+
+def test_the_page_says_that_there_is_a_key(engine: AsyncEngine) -> None:
+    with served(engine, Limits(api_key="sesame")) as site:
+        described = site.get("/schema/openapi.json").json()
+    [(name, scheme)] = described["components"]["securitySchemes"].items()
+    assert (scheme["type"], scheme["scheme"], described["security"]) == ("http", "bearer", [{name: []}])
+
+
+def test_a_model_in_a_folder_is_found_by_its_path(monkeypatch: pytest.MonkeyPatch, engine: AsyncEngine) -> None:
+    monkeypatch.setattr(engine.face, "name", "/models/one")
+    with served(engine) as site, openai.OpenAI(base_url=f"{site.url}/v1", api_key="x", max_retries=0) as client:
+        assert client.models.retrieve("/models/one").id == "/models/one" == client.models.list().data[0].id
+        assert site.get("/v1/models/models/one").json()["id"] == "/models/one"
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve("/models/two")
