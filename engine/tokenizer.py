@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -26,7 +26,8 @@ LONG = 1 << 18
 """Characters beyond which a text is read in pieces, as far as there is use for it: the library takes 400 times the
 memory of a text, and half a minute for ten megabytes of some. Tokens do not reach from one piece into the next."""
 PIECE = 1 << 16
-"""Characters of a piece."""
+NEAR = 1 << 12
+"""Characters of a piece, and of its end in which a blank is looked for."""
 
 
 class Tokenizer:
@@ -71,24 +72,31 @@ class Tokenizer:
 
     def _beginning(self, text: str, most: int | None) -> Tokens:
         """The tokens of a long text from its first on, all of them or more than `most`."""
-        text, ids = well_formed(text), list[int]()
+        ids: list[int] = []
         with self._reading:
-            for start in range(0, len(text), PIECE):
+            for place, piece in enumerate(_pieces(text)):
                 if most is not None and len(ids) > most:
                     break
-                ids += self._encode(text[start : start + PIECE], False)
+                ids += self._encode(piece, False) if place == 0 else self._within(piece)
         return tuple(ids)
+
+    def _within(self, piece: str) -> Tokens:
+        """The tokens of a piece of a text before which others stand: some tokenizers put a blank before the first."""
+        if self.bytewise:
+            return self._encode(piece, False)
+        lead = self._encode("a", False)
+        ids = self._encode("a" + piece, False)
+        return ids[len(lead) :] if ids[: len(lead)] == lead else self._encode(piece, False)
 
     def _ending(self, text: str, most: int) -> Tokens:
         """The tokens of a text up to its last, all of them or more than `most`."""
         if len(text) <= LONG:
             return self.encode(text, False)
-        text, ids = well_formed(text), Tokens()
+        ids, pieces = Tokens(), list(_pieces(text))
         with self._reading:
-            for start in reversed(range(0, len(text), PIECE)):
-                if len(ids) > most:
-                    break
-                ids = self._encode(text[start : start + PIECE], False) + ids
+            while pieces and len(ids) <= most:
+                piece = pieces.pop()
+                ids = (self._within(piece) if pieces else self._encode(piece, False)) + ids
         return ids
 
     def _encode(self, text: str, trusted: bool) -> Tokens:
@@ -197,6 +205,18 @@ class Tokenizer:
         return (
             self.decode([*self._before, *ids])[len(self.decode(self._before)) :] if self._before else self.decode(ids)
         )
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text in pieces that end before a blank, where there is one near."""
+    text, start = well_formed(text), 0
+    while start < len(text):
+        end = start + PIECE
+        if end < len(text):
+            near = max(text.rfind(blank, end - NEAR, end) for blank in (" ", "\n"))
+            end = near if near > start else end
+        yield text[start:end]
+        start = end
 
 
 def _ids(backend: BackendTokenizer, text: str) -> Tokens:

@@ -26,8 +26,6 @@ from adjudge.training.reward_recipe import RewardRecipe
 from adjudge.training.run_folder import BESIDE, RunFolder
 from adjudge.training.unanswered import UnansweredEngine
 
-"""What recipe.json has besides the recipe."""
-
 Found = tuple[float | None, Reason | None, float | None]
 """A reward or why there is none, and the reward with its length trend."""
 

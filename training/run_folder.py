@@ -77,6 +77,23 @@ class RunFolder(msgspec.Struct, frozen=True):
         """The weights that a dummy policy began with."""
         return self.path / "start"
 
+    @property
+    def start_before(self) -> Path:
+        """Those of an earlier run, until it is forgotten."""
+        return self.path / "start.before"
+
+    def set_aside(self) -> None:
+        """Make room for a dummy's weights."""
+        self.put_back()
+        if self.start.exists():
+            self.start.rename(self.start_before)
+
+    def put_back(self) -> None:
+        """Give an earlier run that was not forgotten its weights again."""
+        if self.start_before.exists():
+            shutil.rmtree(self.start, ignore_errors=True)
+            self.start_before.rename(self.start)
+
     def checkpoint(self) -> Path | None:
         """The latest whole checkpoint; the trainer writes its state last, which a crash may cut."""
         found = {
@@ -88,7 +105,8 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     def earlier(self) -> list[Path]:
         """All that an earlier run has left here, which a new one forgets."""
-        folders = (*self.path.glob("checkpoint-*"), self.policy, self.making, self.start, self.path / COMPLETIONS)
+        policies = (self.policy, self.making, self.start, self.start_before)
+        folders = (*self.path.glob("checkpoint-*"), *policies, self.path / COMPLETIONS)
         written = (self.metrics, self.curves, self.recipe, self.rewards, self.engines)
         return [path for path in (*folders, *written, *self.path.glob("rewards.journal*")) if path.exists()]
 
@@ -96,8 +114,8 @@ class RunFolder(msgspec.Struct, frozen=True):
         """Raise AdjudgeError where the recipe names a file or folder among those that a new run forgets."""
         forgotten = [Path(os.path.realpath(path)) for path in self.earlier()]
         for text in _texts(record):
-            path = None if "\0" in text else Path(os.path.realpath(text))
-            if path is not None and any(path.is_relative_to(one) for one in forgotten):
+            path = os.path.expanduser(text.removeprefix("dummy:"))
+            if os.sep in path and any(_real(path).is_relative_to(one) for one in forgotten):
                 raise AdjudgeError(f"{text} is in the folder of this run, which forgets it: name another output")
 
     def check(self, resume: bool, overwrite: bool, record: Mapping[str, Any]) -> None:
@@ -157,6 +175,13 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _texts(one)
+
+
+def _real(path: str) -> Path:
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # what no file can be called
+        return Path()
 
 
 def _is_json(path: Path) -> bool:

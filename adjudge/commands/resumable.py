@@ -43,9 +43,9 @@ def alone(journal: Path) -> Iterator[None]:
     A run that is refused before it has kept anything leaves no new journal behind.
     """
     new = not journal.exists()
-    lock = FileLock(journal.with_name(journal.name + ".lock"), blocking=False)
+    lock = FileLock(journal.with_name(journal.name + ".lock"))
     try:
-        lock.acquire()
+        lock.acquire(blocking=False)
     except Timeout as error:
         raise AdjudgeError(f"another run is writing with {journal}: wait for it, or name another output") from error
     except OSError as error:

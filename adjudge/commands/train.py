@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
+import os
 import re
 import statistics
 from collections.abc import Iterator, Sequence
@@ -30,6 +32,7 @@ from adjudge.training.sft_recipe import read_sft_recipe
 if TYPE_CHECKING:
     from adjudge.training.run import Run
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NEEDED = ("trl", "peft", "datasets", "accelerate")
 
 
@@ -83,13 +86,28 @@ def stoppable(output: str) -> Iterator[None]:
     """Within the block Ctrl-C and a full disk end the run in one sentence that says how to go on."""
     if not can_draw():
         say(f"no curves will be drawn: {MEND}")
+    other: Exception | None = None
     with keeping(Path(output), lambda: "what there is stands in its folder"):
         try:
             yield
-        except (SafetensorError, RuntimeError) as error:
-            if isinstance(error, SafetensorError) or re.search("inline_container|PytorchStreamWriter", str(error)):
-                raise OSError(0, str(error)) from error  # what their writers say of a full disk
-            raise
+        except Exception as error:
+            if (number := _full(error)) is not None:
+                raise OSError(number, os.strerror(number)) from error
+            other = error
+    if other is not None:
+        raise other
+
+
+def _full(error: Exception) -> int | None:
+    """The number of an error which says that a disk or a quota is full, also as the writers of weights say it."""
+    if isinstance(error, OSError):
+        return error.errno if error.errno in FULL else None
+    if isinstance(error, SafetensorError) and (found := re.search(r"\(os error (\d+)\)", str(error))):
+        return int(found[1]) if int(found[1]) in FULL else None
+    writer = isinstance(error, RuntimeError) and re.search(
+        r"PytorchStreamWriter|inline_container.*unexpected pos", str(error)
+    )
+    return errno.ENOSPC if writer else None
 
 
 def show(run: Run, measured: str) -> None:

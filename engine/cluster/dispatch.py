@@ -103,7 +103,8 @@ class Dispatcher:
         if self._cut:  # before what was begun just then was known
             self._cancel()
         try:
-            await asyncio.gather(*self._orders, *self._others, *self._drops, return_exceptions=True)
+            while under_way := (*self._orders, *self._others, *self._drops):  # one may begin another
+                await asyncio.gather(*under_way, return_exceptions=True)
             await self._fleet.close()
         finally:
             self._loop.stop()
@@ -172,7 +173,8 @@ class Dispatcher:
         """Read a replica's answers; what it leaves open goes elsewhere, unless this was the `last` try of it.
 
         What was admitted elsewhere and `moved` here is left open where the queue is full. A replica whose engine fails,
-        and not the call, counts as lost, though its process lives: nobody else would get an answer from it.
+        and not the call, counts as lost, though its process lives: nobody else would get an answer from it. Where
+        another fails in the same way it is the call, which gets the error.
         """
         stream = self._stream(order, self._fleet.actors[lane.replica], queries)
         texts: dict[int, Lengths] = {}
@@ -183,11 +185,12 @@ class Dispatcher:
                     self._take(order, lane, queries, await message, texts)
         except RayTaskError as error:
             full = moved and isinstance(error.cause, QueueFull | CallTooLarge)
-            if isinstance(error.cause, AdjudgeError) and not full:
-                raise error.cause from error
             if isinstance(error.cause, NotOpen):
                 self._fleet.lose(lane, error)
             elif not full:
+                if isinstance(error.cause, AdjudgeError) or order.failed is type(error.cause):
+                    raise error.cause from error
+                order.failed = type(error.cause)
                 self._lost(lane, queries, error.cause, kill=True)
         except RayError as error:
             self._lost(lane, queries, error)
@@ -234,8 +237,8 @@ class Dispatcher:
             await self._serve(order, clear[:portion], moved=True)
             full = [query for query in clear[:portion] if query.open]
             clear = full + clear[portion:]
-            if full:  # they wait for places, fewer at a time
-                portion = max(1, portion // 2)
+            portion = max(1, portion // 2) if full else min(len(clear), 2 * portion)
+            if full:
                 clear = await self._paused(order, clear)
         for query in (query for query in queries if query.losses >= TRIES - 1):
             if not await self._acquired(self._alone, order, [query]):

@@ -82,7 +82,8 @@ class Fleet:
             return
         if kill:
             ray.kill(self.actors[lane.replica], no_restart=False)
-        log.warning("replica %d was lost (%s): what it owes is asked of others", lane.replica, type(error).__name__)
+        what = f"{type(error).__name__}: {reason(error)}"
+        log.warning("replica %d was lost (%s): what it owes is asked of others", lane.replica, what)
         self.router.lanes.remove(lane)
         if not self.router.lanes:
             self._some.clear()

@@ -42,7 +42,8 @@ class Query:
 class Order:
     """A call under way: with `sampling` it wants texts, else scores, or embeddings where its queries have no labels.
 
-    Every answer is handed to `deliver` once, then None. Instead of the rest an exception may come. `deadline` is in
+    Every answer is handed to `deliver` once, then None. Instead of the rest an exception may come. `failed` is how the
+    engine of a replica has failed at it. `deadline` is in
     seconds of `time.monotonic`, the clock of event loops.
     """
 
@@ -52,6 +53,7 @@ class Order:
     deadline: float | None = None
     pieces: bool = False
     deliver: Callable[[Event | None], None] = lambda event: None
+    failed: type[BaseException] | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     _sent: dict[int, Lengths] = field(default_factory=dict)  # by place, in pieces

@@ -63,15 +63,15 @@ class RaySession:
         if cpus is None:
             cpus = max(1.0, left["CPU"] // count)
         if gpus is None:
-            gpus = min(1.0, left["GPU"])
+            gpus = min(1.0, there.get("GPU", 0.0))
         for name, needed in (("CPU", cpus), ("GPU", gpus)):
             if count * needed > left[name] + 1e-6:
                 raise AdjudgeError(
                     f"{count} replicas with {needed:g} {name} each need {count * needed:g} {name},"
                     f" and the cluster has {left[name]:g} left: ask for fewer"
                 )
-        self._own = {"CPU": count * cpus, "GPU": count * gpus}
-        for name, taken in self._own.items():
+        for name, taken in (("CPU", count * cpus), ("GPU", count * gpus)):
+            self._own[name] = self._own.get(name, 0.0) + taken
             self._taken[name] += taken
         how = {"max_restarts": RESTARTS, "max_concurrency": MOST_CALLS}
         actor: Any = self._ray.remote(kind).options(num_cpus=cpus, num_gpus=gpus, **how)

@@ -23,8 +23,8 @@ from adjudge.engine.shared import SharedEngine
 class BorrowedEngine(EngineAround):
     """`engine` for `timeout` seconds, after which its answers are timeouts, or until `end`, after which it has none.
 
-    A judge works with it in a thread of its own, where nothing else could stop it. Of what comes too late no prompt is
-    read any more.
+    A judge works with it in a thread of its own, where nothing else could stop it. Of scores and texts that come
+    too late no prompt is read any more.
     """
 
     def __init__(self, engine: EngineFace, timeout: float) -> None:

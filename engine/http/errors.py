@@ -89,7 +89,7 @@ def no_answer(name: str, reason: str, tokens: int, longest: int) -> HttpError:
     """For a prompt of so many tokens that has none, and why; the model holds `longest`."""
     match reason:
         case "too_long":
-            said = f"{name} has {tokens} tokens: this model holds {longest}"
+            said = f"{name} has at least {tokens} tokens: this model holds {longest}"
             return HttpError(400, said, param=name, code="context_length_exceeded")
         case "non_finite":
             return overflow(name)

@@ -51,7 +51,7 @@ async def models(service: NamedDependency[Service]) -> ModelList:
 @get("/v1/models/{name:path}", tags=["server"])
 async def model(name: FromPath[str], service: NamedDependency[Service]) -> ServedModel:
     """The model that is served, asked for by its name."""
-    service.check_model(service.model if service.model in (name, name[1:], name[2:]) else name.removeprefix("/"))
+    service.check_model(service.model if service.model in (name, name.removeprefix("/")) else name.removeprefix("/"))
     return _served(service)
 
 

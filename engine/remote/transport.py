@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeVar
@@ -37,7 +37,7 @@ MAX_REPLY = 64 << 20
 CONNECT_SECONDS = 10.0
 """For a connection: whoever is there takes it at once, however long the answer takes."""
 SLOW_TRIES = 8
-"""Attempts in a row that may run out of time while the server answers others, before that counts as a failure."""
+"""Attempts of a request that may run out of time while the server answers others, before that counts as a failure."""
 MAX_WAIT = 60.0
 """Seconds between two attempts at most, whatever the server asks for."""
 LEAST_FAILURES = 5
@@ -153,10 +153,13 @@ class Transport:
             retry=retry_if_exception_type(Trouble),
             reraise=True,
         )
-        return await retrying(self._attempt, method, path, body, decode)
+        return await retrying(self._attempt, method, path, body, decode, iter(range(SLOW_TRIES)))
 
-    async def _attempt(self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
-        for slow in range(SLOW_TRIES):
+    async def _attempt(
+        self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T], slow: Iterator[int]
+    ) -> T:
+        """One attempt, or more where it runs out of time while others are answered: so often as `slow` has numbers."""
+        while True:
             async with self._slots:
                 if not self.circuit.admits():
                     raise Trouble(f"{self.base_url} has stopped answering", wait=self.circuit.left)
@@ -164,9 +167,9 @@ class Transport:
                 try:
                     answer = await self._exchange(method, path, body, decode)
                 except (NoAnswer, Refused, RemoteError) as error:
-                    if isinstance(error, Slow):
+                    if isinstance(error, Slow) and next(slow, None) is not None:
                         self._slots.narrow(begun, self.clock())
-                        if self._answered_at > begun and slow + 1 < SLOW_TRIES:
+                        if self._answered_at > begun:
                             continue
                     if isinstance(error, Trouble) and not error.alive:
                         self.circuit.failed()
@@ -177,7 +180,6 @@ class Transport:
                 self._slots.widen()
                 self._answered_at = self.clock()
                 return answer
-        raise AssertionError("the last of several tries ends them")
 
     async def _exchange(self, method: str, path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
         try:
@@ -188,7 +190,7 @@ class Transport:
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise Trouble(f"{self.base_url} cannot be reached ({reason(error)})") from error
         except BadReply as error:
-            raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})") from error
+            raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
         if not response.is_success:
             raise self._failure(response, path, raw)
         weights = response.headers.get(WEIGHTS_HEADER)
@@ -304,9 +306,8 @@ def _seconds(retry_after: str) -> float:
 
 def _shown(url: str) -> str:
     """An address without the name and password in it, which are nobody's to read in a message."""
-    scheme, mark, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+    found = re.fullmatch(r"([a-z][a-z0-9+.-]*://)?([^/?#]*)(.*)", url, re.I | re.S)
+    return f"{found[1] or ''}{found[2].rpartition('@')[2]}{found[3]}" if found else url
 
 
 def _key(api_key: str) -> str:

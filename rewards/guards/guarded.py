@@ -172,6 +172,8 @@ class Guarded(Layer):
             for name, value in memory.items():
                 setattr(guard, name, value)
         self.step, self._due, self.failed, self.over = state.step, state.due, state.failed, frozenset(state.over)
+        self._probed.clear()
+        self._short.clear()
 
     def _known(self, state: GuardedState) -> Iterator[tuple[Guard, dict[str, Any]]]:
         for guard in self.guards:

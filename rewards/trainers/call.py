@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable
 from threading import Lock, Thread
-from weakref import WeakSet
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.reward import GroupReward
@@ -20,7 +19,8 @@ GRACE = 30.0
 """Seconds that the end of the process waits for calls that nobody else waits for."""
 
 _log = logging.getLogger("adjudge")
-_under_way: WeakSet[Thread] = WeakSet()
+_under_way: set[Thread] = set()
+_changing = Lock()
 
 
 @atexit.register
@@ -30,7 +30,9 @@ def _end_calls() -> None:
     A thread that the interpreter's end meets within a step takes the process with it (SIGABRT).
     """
     ends = time.monotonic() + GRACE
-    for call in list(_under_way):
+    with _changing:
+        calls = list(_under_way)
+    for call in calls:
         call.join(max(0.0, ends - time.monotonic()))
 
 
@@ -60,7 +62,8 @@ class Call(Thread):
 
     def run(self) -> None:
         """Ask."""
-        _under_way.add(self)
+        with _changing:
+            _under_way.add(self)
         try:
             if self._device is not None:
                 import torch
@@ -76,7 +79,8 @@ class Call(Thread):
                 self._error = error
             self._log_if_late(error)
         finally:
-            _under_way.discard(self)
+            with _changing:
+                _under_way.discard(self)
             self._busy.release()
 
     def _log_if_late(self, error: BaseException) -> None:

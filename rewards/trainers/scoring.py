@@ -102,8 +102,8 @@ class Scorer:
         before = _tokens(self.reward)
         rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), probe, asked))
         after = _tokens(self.reward)
-        computed, asked, written = (now - then for now, then in zip(after, before, strict=True))
-        saved = max(0, asked - max(0, computed - written))
+        computed, prompted, written = (now - then for now, then in zip(after, before, strict=True))
+        saved = max(0, prompted - max(0, computed - written))
         return Scored(rewards, time.monotonic() - began, computed, saved, metrics_of(self.reward))
 
     def layered(self, groups: Sequence[Group], scored: Scored) -> Scored:

@@ -137,7 +137,7 @@ def test_what_policies_write_is_read(tmp_path: Path) -> None:
         + b'\n{"prompt": "p", "story_a": "\xff\xfe", "story_b": "b\x85"}\n'
     )
     first, second = pairs(path)
-    assert first.a == story
+    assert first.a == story.replace("\ud800", "\ufffd")  # which no encoder takes
     assert second.a == "\ufffd\ufffd"
 
 

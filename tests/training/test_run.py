@@ -9,10 +9,12 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra train")
 
 import torch
+from safetensors import SafetensorError
 from transformers import TrainerCallback
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.commands.train import stoppable
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
 from adjudge.training.evaluator.direct import train_direct
@@ -146,6 +148,51 @@ def test_a_policy_that_is_half_written_is_none(tmp_path: Path, monkeypatch: pyte
     assert (run.folder.policy / "adapter_model.safetensors").is_file() and not run.folder.making.exists()
 
 
+def test_a_dummys_weights_come_back_where_the_run_after_it_does_not_begin(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        train_grpo(tiny_recipe(tmp_path), reward=Vowels(), callbacks=[KillAfter(3)])
+    other = {"policy": {"model": "dummy:tiny-qwen2", "method": "lora", "lora": {"targets": ["q_prj"]}}}
+    with pytest.raises(AdjudgeError, match="q_prj"):
+        train_grpo(tiny_recipe(tmp_path, **other), reward=Vowels(), overwrite=True)
+    start = RunFolder(tmp_path / "out").start
+    assert json.loads((start / "config.json").read_bytes())["model_type"] == "llama"
+    assert train_grpo(tiny_recipe(tmp_path), reward=Vowels(), resume=True).step == 4
+    anew = tiny_recipe(tmp_path, policy={"model": "dummy:tiny-qwen2"}, optimiser={"steps": 1})
+    train_grpo(anew, reward=Vowels(), overwrite=True)
+    assert json.loads((start / "config.json").read_bytes())["model_type"] == "qwen2"
+    assert not RunFolder(tmp_path / "out").start_before.exists()
+
+
+@pytest.mark.parametrize("prompt", ["policy", "start", "run/\0", "\ud800/x", "out"])
+def test_a_text_that_is_no_path_of_the_run_stands_in_no_ones_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: str
+) -> None:
+    folder = RunFolder(tmp_path)
+    (tmp_path / "policy").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    folder.check_inputs({"prompts": [prompt], "output": str(tmp_path)})
+    inside = ("./policy", f"~/{tmp_path.name}/policy/x", "dummy:" + str(tmp_path / "policy"))
+    for name in inside:
+        with pytest.raises(AdjudgeError, match="is in the folder of this run"):
+            folder.check_inputs({"data": {"prompts": [prompt], "train": name}})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "No such file or directory", "/data/judge.txt"),
+        ConnectionError("wandb is not reachable"),
+        SafetensorError("Error while deserializing header"),
+        RuntimeError("a matrix of the wrong shape"),
+    ],
+)
+def test_other_errors_stay_what_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, stoppable("out"):
+        raise error
+    assert raised.value is error
+
+
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe_in(tmp_path)
     recipe = tmp_path / "recipe.toml"
@@ -153,6 +200,10 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         'output = "out"\npolicy.model = "dummy:tiny-llama"\ndata.train = "rows.jsonl"\n'
         "optimiser = {rows_per_step = 2, steps = 1, micro_batch = 1}\nlogging.save_every = 1\n"
     )
+
+    said = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    with pytest.raises(SystemExit), stoppable("out"):
+        raise said
 
     def full(*args: Any, **options: Any) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 662")

@@ -309,19 +309,21 @@ def test_a_replica_whose_engine_fails_is_lost_though_its_process_lives(impatient
     found.close(drain=True)
 
 
-def test_a_prompt_that_every_engine_fails_on_is_given_up(impatient: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_two_engines_fail_at_alike_is_told_to_its_caller(
+    impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
     found = Dispatcher(actors := [Actor(), Actor()])
     found.open()
     for actor in actors:
-        actor.made = lambda process: process.fails.extend([RuntimeError("no such kernel")] * 99)
-        actor.made(actor.process)
-    assert asked(found)[0][1].reason == "cancelled" and "given up" in caplog.text
-    assert sum(actor.kills for actor in actors) == dispatch.TRIES
+        actor.process.fails = [RuntimeError("no such kernel")] * 99
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        raise asked(found)[0]
+    assert sum(actor.kills for actor in actors) == 1 and "RuntimeError: no such kernel" in caplog.text
+    for actor in actors:
+        actor.process.fails = [AdjudgeError("no such label")]
     with pytest.raises(AdjudgeError, match="no such label"):
-        for actor in actors:
-            actor.process.fails = [AdjudgeError("no such label")]
         raise asked(found)[0]  # what the caller did wrong costs no replica
-    assert sum(actor.kills for actor in actors) == dispatch.TRIES
+    assert sum(actor.kills for actor in actors) == 1
     found.close(drain=True)
 
 
