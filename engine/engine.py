@@ -17,6 +17,7 @@ import torch
 from adjudge.engine import trie
 from adjudge.engine.adapters import Base, check_base
 from adjudge.engine.answering import answer
+from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
@@ -274,7 +275,7 @@ class Engine(EngineFace):
         for request in step.expired:
             request.give_up()
         if step.size:
-            with self.runner.on_device():
+            with step_under_way(), self.runner.on_device():
                 answer(step, self.runner.forward(step), self.runner, self.stats)
             self.scheduler.complete(step)
 

@@ -110,7 +110,7 @@ async def begin(
         case (_, Completion(finish_reason="too_long", prompt_tokens=tokens)):
             raise HttpError(
                 400,
-                f"{field} has {tokens} tokens, which leaves no room for an answer:"
+                f"{field} has at least {tokens} tokens, which leaves no room for an answer:"
                 f" this model holds {service.engine.face.max_prompt_tokens} in all",
                 param=field,
                 code="context_length_exceeded",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextvars
 import logging
 import time
@@ -15,25 +14,7 @@ from adjudge.rewards.reward import GroupReward
 Answer = GroupReward | AdjudgeError
 """What a group got: its rewards, or what was wrong with it."""
 
-GRACE = 30.0
-"""Seconds that the end of the process waits for calls that nobody else waits for."""
-
 _log = logging.getLogger("adjudge")
-_under_way: set[Thread] = set()
-_changing = Lock()
-
-
-@atexit.register
-def _end_calls() -> None:
-    """Wait for the step that a call has under way: its engine takes no further one once a deadline has passed.
-
-    A thread that the interpreter's end meets within a step takes the process with it (SIGABRT).
-    """
-    ends = time.monotonic() + GRACE
-    with _changing:
-        calls = list(_under_way)
-    for call in calls:
-        call.join(max(0.0, ends - time.monotonic()))
 
 
 class Call(Thread):
@@ -62,8 +43,6 @@ class Call(Thread):
 
     def run(self) -> None:
         """Ask."""
-        with _changing:
-            _under_way.add(self)
         try:
             if self._device is not None:
                 import torch
@@ -79,8 +58,6 @@ class Call(Thread):
                 self._error = error
             self._log_if_late(error)
         finally:
-            with _changing:
-                _under_way.discard(self)
             self._busy.release()
 
     def _log_if_late(self, error: BaseException) -> None:

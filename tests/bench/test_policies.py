@@ -9,7 +9,7 @@ import pytest
 from adjudge.bench.policies import Asked, Policy, asked_of, base_of, policy_of
 from adjudge.engine.errors import AdjudgeError
 
-DATA = {"prompts": ["p"], "chat": False, "system": "Be brief."}
+DATA = {"prompts": ["p"], "system": "Be brief."}
 
 
 def run_folder(path: Path, model: str = "smollm2-135m", *, adapter: bool = False, data: Any = DATA) -> Path:
@@ -23,7 +23,7 @@ def run_folder(path: Path, model: str = "smollm2-135m", *, adapter: bool = False
 
 def test_a_run_folder_is_its_policy_and_tells_what_it_was_trained_from_and_how_it_was_asked(tmp_path: Path) -> None:
     whole = policy_of(str(run_folder(tmp_path / "whole")))
-    asked = Asked(chat=False, system="Be brief.")
+    asked = Asked(chat=True, system="Be brief.")
     place = str(tmp_path / "whole")
     assert whole == Policy(place, f"{place}/policy", None, "smollm2-135m", asked)
     lora = policy_of(str(run_folder(tmp_path / "lora", adapter=True)))
@@ -72,10 +72,10 @@ def test_all_are_compared_with_the_model_they_share_or_the_one_that_is_named(tmp
 
 def test_policies_are_asked_as_in_training_unless_that_differs_or_the_user_says_otherwise(tmp_path: Path) -> None:
     plain = policy_of(str(run_folder(tmp_path / "plain")))
-    chatty = policy_of(str(run_folder(tmp_path / "chatty", data={"prompts": ["p"]})))
-    assert asked_of([plain, policy_of("dummy:tiny-llama")], None, None) == Asked(chat=False, system="Be brief.")
-    assert asked_of([plain], True, None) == Asked(chat=True, system="Be brief.")
-    assert asked_of([plain], None, "") == Asked(chat=False, system="")
+    chatty = policy_of(str(run_folder(tmp_path / "chatty", data={"prompts": ["p"], "chat": False})))
+    assert asked_of([plain, policy_of("dummy:tiny-llama")], None, None) == Asked(chat=True, system="Be brief.")
+    assert asked_of([plain], False, None) == Asked(chat=False, system="Be brief.")
+    assert asked_of([plain], None, "") == Asked(chat=True, system="")
     assert asked_of([], None, None) == Asked()
     assert asked_of([plain, chatty], True, "Hm.") == Asked(chat=True, system="Hm.")
     with pytest.raises(AdjudgeError, match="asked their policies in different ways"):

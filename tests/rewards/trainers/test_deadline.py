@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Timer
 from typing import Any
 
@@ -181,24 +182,25 @@ def test_an_error_in_time_is_raised_and_not_logged_as_late(caplog: pytest.LogCap
 
 
 ENDING = """
-import torch
+import json, pathlib, sys
+from adjudge.engine.engine import Engine
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.trainers.scoring import Scorer
 
-class Computing(Reward):
-    name = "computing"
-    def score_groups(self, groups):
-        for _ in range(3):
-            torch.randn(3000, 3000) @ torch.randn(3000, 3000)
-        return [GroupReward((1.0,), (None,))]
-
-[one] = Scorer(Computing(), deadline=0.02).score([Group("p", ["a"])]).rewards
+wide = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 4096, "num_hidden_layers": 2,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 4096}
+path = pathlib.Path(sys.argv[1])
+path.write_text(json.dumps(wide))
+reward = JudgeReward(PointwiseJudge(Engine(f"dummy:{path}", kv_cache_gb=0.2), min_mass=0.0))
+[one] = Scorer(reward, deadline=0.1).score([Group("p", ["A dog barked. " * 150])]).rewards
 assert one.abstained == ("timeout",)
 print("the end")
 """
 
 
-def test_a_process_that_ends_while_a_late_call_computes_ends_well() -> None:
-    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=120, check=False)
+def test_a_process_that_ends_while_a_late_call_computes_ends_well(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ENDING, str(tmp_path / "wide.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "the end\n"), done.stderr
