@@ -39,10 +39,11 @@ class ClusterEngine(EngineFace):
     Answers are those of one `Engine` with the same `engine_options`, to the bit where that is batch-invariant. Any
     thread may call. What a lost replica has not answered is asked of another; a request with which three are lost is
     given up with the reason "cancelled". A replica that hangs past a deadline, or for more than a minute, counts as
-    lost.
+    lost, and so does one whose engine fails; what two of them fail at alike is raised.
     `address` names a running Ray cluster (default: the one this process is connected to, $RAY_ADDRESS, or one of its
     own, which ends with this engine). A replica takes `num_gpus_per_replica` (default: one where there are any and
-    `device` allows it) and `num_cpus_per_replica` (default: its share of them all, one at least), and as many threads.
+    `device` allows it) and `num_cpus_per_replica` (default: its share of those that are left, one at least), and as
+    many threads.
     """
 
     replica: ClassVar[type[Replica]] = Replica
