@@ -41,6 +41,7 @@ class Fleet:
         self.router = Router()
         self._state = State()
         self._changing = asyncio.Lock()  # held while the replicas with a lane are brought into another state
+        self._opening = [asyncio.Lock() for _ in actors]  # held while one is opened
         self._gone = 0
         self._some = asyncio.Event()  # a lane is open, or none will ever be
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,6 +149,11 @@ class Fleet:
 
     async def _open(self, replica: int) -> Opened:
         """Open one engine in the state that all have, after Ray has started its actor again if need be."""
+        async with self._opening[replica]:
+            return await self._open_alone(replica)
+
+    async def _open_alone(self, replica: int) -> Opened:
+        """The same, where nobody else opens it meanwhile."""
         actor = self.actors[replica]
         while True:
             state = self._state
@@ -155,18 +161,23 @@ class Fleet:
             async with self._changing:
                 if state is not self._state:  # which changed while it opened
                     continue
-                if not any(lane.replica == replica for lane in self.router.lanes):
+                if not self._is_open(replica):
                     self.router.lanes.append(lane := Lane(replica, opened.cache_tokens))
                     self._begin(self._watch(lane))
                     self._some.set()
                 return opened
+
+    def _is_open(self, replica: int) -> bool:
+        return any(lane.replica == replica for lane in self.router.lanes)
 
     async def _revive(self, replica: int) -> None:
         """Open a lost replica again, when Ray has started its process; one that Ray starts no more is gone."""
         while True:
             await asyncio.sleep(self._pause(replica))
             try:
-                await self._open(replica)
+                async with self._opening[replica]:
+                    if not self._is_open(replica):  # by whoever asked for all: it may be in another state by now
+                        await self._open_alone(replica)
                 return
             except RayTaskError:  # perhaps the lost process still held its memory: Ray counts how often this is tried
                 ray.kill(self.actors[replica], no_restart=False)
