@@ -391,3 +391,27 @@ def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
     assert not changing.done() and events[0][1].reason == "timeout" and events[-1] is None
     assert (order.prompt_tokens, order.cached_tokens) == (1, 0)  # as computed, for nobody found it in a cache
     found.close(drain=False)
+
+
+def test_a_replica_is_opened_by_one_at_a_time() -> None:
+    async def run() -> None:
+        first, second = Actor(), Actor()
+        one = await opened(first, second)
+        call, states = first.open.call, list[State]()
+
+        async def late(state: State) -> Opened:
+            states.append(state)
+            if len(states) == 1:
+                await asyncio.sleep(0.3)  # it would come with the old state to a replica that has a new one
+            opened: Opened = await call(state)
+            return opened
+
+        first.open = Method(late)
+        one.lose(next(lane for lane in one.router.lanes if lane.replica == 0), TimeoutError(), kill=True)
+        await asyncio.sleep(0.05)
+        await one.open()
+        await one.change(weights="new")
+        await asyncio.sleep(0.5)
+        assert first.kills == 1 and await all_there(one) == ["new", "new"]
+
+    asyncio.run(run())
