@@ -7,7 +7,8 @@
 | "full" and "both" | restricted_head_triton_full on top: two more launches (three with `rows` or a norm) |
 
 The choice depends on K, D, V, dtype and device, never on N: a row takes the same way whatever surrounds it. The tiles
-are chosen by what compiles without spilling (`adjudge bench compile`) and by byte counts; no GPU has timed them yet.
+are chosen by what compiles without spilling (`adjudge bench compile`) and by byte counts. A GPU has timed N 64
+alone (`bench/results/restricted-head-h200.csv`): at D 3584 two such tiles go through the whole width, and lose.
 """
 
 from typing import Any

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import math
-import os
-import socket
-import threading
-import time
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
 
-from adjudge import RemoteEngine
 from adjudge.engine.completion import TokenLogprob
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote import transport
 from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
 from tests.engine.remote.peer import KINDS, Answer, Peer, breaks_off, cut_short, hangs, proper, says, send
@@ -231,54 +221,6 @@ def test_an_unknown_token_leaves_a_text_unparsable(open_remote: Open) -> None:
     assert [score.reason for score in remote.read_answers(["a"], texts, DIGITS)] == ["unparsable"]
 
 
-def test_waits_grow_at_random_and_keep_to_what_the_server_asks(open_remote: Open, waits: list[float]) -> None:
-    remote, _ = open_remote("vllm", says(503, retry_after="7"), says(429, retry_after="9999999"), says(500))
-    assert remote.score(["a"], DIGITS)[0].reason is None
-    assert 7 <= waits[0] <= 7.5 and waits[1] == 60 and 0 <= waits[2] <= 2
-
-
-def test_a_busy_server_does_not_count_as_gone(open_remote: Open) -> None:
-    remote, server = open_remote("vllm", *[says(429, retry_after="0")] * 20, max_concurrency=1, retries=20)
-    assert remote.score(["a"], DIGITS)[0].reason is None
-    assert len(server.bodies) == 21
-
-
-def test_a_dead_server_costs_a_few_attempts_and_is_found_again(open_remote: Open, waits: list[float]) -> None:
-    now = [0.0]
-    remote, server = open_remote("vllm", *[says(500)] * 100, max_concurrency=1, retries=1)
-    remote.transport.clock = lambda: now[0]
-    for _ in range(2):
-        assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["timeout"] * 6
-        assert len(server.bodies) == transport.LEAST_FAILURES
-    assert max(waits) >= transport.LOOK_EVERY
-    server.script.clear()
-    now[0] = transport.LOOK_EVERY
-    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
-
-
-def test_a_server_that_is_found_again_busy_is_no_longer_gone(open_remote: Open) -> None:
-    now = [0.0]
-    remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=1)
-    remote.transport.clock = lambda: now[0]
-    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["timeout"] * 6
-    now[0] = transport.LOOK_EVERY
-    server.script.append(says(429))
-    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
-
-
-def test_requests_outlive_a_server_that_comes_back(open_remote: Open) -> None:
-    now = [0.0]
-    remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=4)
-    remote.transport.clock = lambda: now[0]
-
-    async def wait(seconds: float) -> None:
-        now[0] += seconds
-
-    remote.transport.sleep = wait
-    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
-    assert len(server.bodies) == 5 + 6
-
-
 CONTEXT = {"error": {"message": "This model's maximum context length is 20 tokens. However, you requested 21."}}
 
 
@@ -337,59 +279,6 @@ def test_a_redirect_is_not_followed(open_remote: Open) -> None:
         remote.score(["a"], DIGITS)
 
 
-def test_the_key_is_sent_and_never_told(open_remote: Open) -> None:
-    remote, _ = open_remote("vllm", key="sesame", api_key="sesame")
-    assert remote.score(["a"], DIGITS)[0].reason is None
-    with pytest.raises(RemoteError, match=r"the key is wrong\): pass api_key=") as caught:
-        open_remote("vllm", key="sesame", api_key="simsim")
-    assert "simsim" not in str(caught.value)
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits between two attempts, were it only to open an engine."""
-    monkeypatch.setattr(transport, "_pause", lambda state: 0.0)
-
-
-def test_opening_outlasts_a_server_that_is_busy_or_starts(engine: Engine, at_once: None) -> None:
-    server = Peer("vllm", engine)
-    server.opening.extend([says(429), says(503), breaks_off])
-    with RemoteEngine(server.url, retries=3) as remote:
-        assert remote.score(["a"], DIGITS)[0].reason is None
-    server.close()
-
-
-def test_a_server_too_busy_to_open_is_said_to_be_busy(engine: Engine, at_once: None) -> None:
-    server = Peer("vllm", engine)
-    server.opening.extend([says(429)] * 2)
-    with pytest.raises(RemoteError, match="answers 429: trouble: it is busy; open the engine later, or with more ret"):
-        RemoteEngine(server.url, retries=1)
-    assert not server.opening
-    server.close()
-
-
-def test_nobody_there_is_one_sentence(at_once: None) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RemoteError, match=f"{url} cannot be reached.*start the server"):
-            RemoteEngine(url)
-
-
-@pytest.mark.parametrize("url", ["localhost:8000", "", "http://[", "ftp://localhost", "http://"])
-def test_what_is_no_address_is_one_sentence(at_once: None, url: str) -> None:
-    with pytest.raises(RemoteError, match="address|cannot be reached"):
-        RemoteEngine(url)
-
-
-def test_something_else_at_the_address_is_one_sentence(engine: Engine, at_once: None) -> None:
-    server = Peer("vllm", engine)
-    server.models = lambda: {"status": "ok"}  # type: ignore[method-assign]
-    with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address"):
-        RemoteEngine(server.url)
-    server.close()
-
-
 def test_what_is_cut_off_or_another_page_may_come_another_time_and_what_lacks_the_numbers_may_not(
     open_remote: Open,
 ) -> None:
@@ -418,162 +307,3 @@ def test_sglangs_null_for_all_labels_is_no_number(open_remote: Open) -> None:
     values = [[None, ord(label), None] for label in DIGITS.labels]
     remote, _ = open_remote("sglang", says(200, {"text": "", "meta_info": {"output_token_ids_logprobs": [values]}}))
     assert [score.reason for score in remote.score(["a"], DIGITS)] == ["non_finite"]
-
-
-def test_a_request_that_is_too_long_as_a_whole_is_asked_for_in_parts(open_remote: Open, engine: Engine) -> None:
-    asked: list[int] = []
-
-    def limited(handler: Any, peer: Peer) -> bool:
-        asked.append(count := len(peer.bodies[-1]["items"]))
-        return count > 2 and says(413, b"body too large")(handler, peer)
-
-    remote, server = open_remote("adjudge", *[limited] * 9)
-    own = engine.score(PROMPTS, DIGITS)
-    for score, expected in zip(remote.score(PROMPTS, DIGITS), own, strict=True):
-        assert score.full_logprobs == pytest.approx(expected.full_logprobs, abs=1e-5)
-    assert sorted(asked) == [1, 1, 2, 2, 3, 3, 6]
-    server.script.clear()
-    server.script.extend([says(413)] * 99)
-    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"too_long"}
-    server.script.clear()
-    server.script.extend([says(400, b"no such field")] * 99)
-    with pytest.raises(RemoteError, match="no such field"):
-        remote.score(PROMPTS, DIGITS)
-
-
-def until_idle(server: Peer) -> None:
-    """Wait for what nobody else waits for any more: a thread that computes when the process ends takes it along."""
-    while server.under_way:
-        time.sleep(0.01)
-
-
-def test_a_server_that_is_slow_for_many_at_once_is_asked_less_and_loses_nothing(open_remote: Open) -> None:
-    """Each answer takes 0.1 s, one after another, and an attempt 0.7: of sixteen at once nine would be too late."""
-    turn = threading.Lock()
-
-    def one_by_one(handler: Any, peer: Peer) -> bool:
-        with turn:
-            time.sleep(0.1)
-        return False
-
-    remote, server = open_remote("vllm", *[one_by_one] * 999, timeout=0.7, retries=2, max_concurrency=16)
-    assert {score.reason for score in remote.score([f"Number {n}." for n in range(30)], DIGITS)} == {None}
-    assert server.most_under_way > 4
-    until_idle(server)
-
-
-def test_attempts_that_run_out_of_time_halve_what_is_asked_at_once_and_answers_bring_it_back() -> None:
-    async def run() -> None:
-        slots = transport.Slots(8)
-        await asyncio.gather(*(slots.__aenter__() for _ in range(8)))
-        slots.narrow(begun=1.0, now=2.0)
-        slots.narrow(begun=1.0, now=2.1)  # of the same eight
-        assert slots.limit == 4
-        slots.narrow(begun=2.5, now=3.0)
-        assert slots.limit == 2
-        for _ in range(6):
-            await slots.__aexit__()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(slots.__aenter__(), 0.01)
-        slots.widen()
-        slots.widen()
-        assert slots.limit == 3
-        await asyncio.wait_for(slots.__aenter__(), 5)
-        for _ in range(99):
-            slots.widen()
-        assert slots.limit == 8
-        await asyncio.gather(*(asyncio.wait_for(slots.__aenter__(), 5) for _ in range(5)))
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("key", ["sk-secret\n", " sk-secret\r\n"])
-def test_a_key_from_a_file_is_what_it_says(open_remote: Open, key: str) -> None:
-    remote, _ = open_remote("vllm", key="sk-secret", api_key=key)
-    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
-
-
-@pytest.mark.parametrize("key", ["", "  ", "sk secret", "sk-sécret", "sk-\nsecret"])
-def test_a_key_that_no_header_takes_is_refused_and_not_told(key: str) -> None:
-    with pytest.raises(RemoteError, match="the key of the server is empty, or has blanks") as refused:
-        RemoteEngine("http://127.0.0.1:9", api_key=key)
-    assert "cret" not in str(refused.value)
-
-
-def test_a_password_in_an_address_is_in_no_message() -> None:
-    with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9 cannot be reached") as refused:
-        RemoteEngine("http://me:pass@127.0.0.1:9", retries=0)
-    assert "pass" not in str(refused.value).partition("correct")[0]
-
-
-def test_retry_after_may_be_a_date(open_remote: Open, waits: list[float]) -> None:
-    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    remote, _ = open_remote("vllm", says(503, retry_after=later), says(503, retry_after="Soon, perhaps"))
-    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
-    assert 25 < waits[0] <= 60 and waits[1] < 25
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_after_a_fork_an_engine_says_that_it_is_anothers(open_remote: Open) -> None:
-    remote, _ = open_remote("vllm")
-    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            remote.score(PROMPTS[:1], DIGITS)
-        except AdjudgeError as error:
-            os.write(write, str(error).encode())
-        finally:
-            remote.close()
-            os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert b"opened before the process was forked" in os.read(read, 200)
-    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None  # here all is as it was
-
-
-def test_an_adapters_context_is_that_of_the_model_it_lies_over(open_remote: Open) -> None:
-    base = {"id": "base", "max_model_len": 77}
-    card = {"id": "lora", "owned_by": "vllm", "parent": "base", "max_model_len": None}
-    listed = says(200, {"data": [base, card]})
-    remote, _ = open_remote("vllm", peer={"opening": deque([listed])}, model="lora", tokenizer="dummy:tiny-llama")
-    assert remote.max_prompt_tokens == 76
-
-
-def test_one_request_that_never_comes_back_is_given_up_though_others_are_answered(open_remote: Open) -> None:
-    remote, server = open_remote("vllm", timeout=0.05, retries=1, max_concurrency=4)
-    tried: list[int] = []
-
-    def stuck(handler: Any, peer: Peer) -> bool:
-        if peer.bodies[-1]["prompt"] == [ord("x")] or peer.bodies[-1]["prompt"] == [[ord("x")]]:
-            tried.append(len(peer.bodies))
-            time.sleep(0.3)
-        return False
-
-    server.script.extend([stuck] * 999)
-    done = threading.Event()
-
-    def others() -> None:
-        while not done.is_set():
-            remote.score(["y"], DIGITS)
-
-    with ThreadPoolExecutor(1) as pool:
-        going = pool.submit(others)
-        [score] = remote.score(["x"], DIGITS)
-        done.set()
-        going.result(60)
-    assert score.reason == "timeout" and 2 <= len(tried) <= transport.SLOW_TRIES + 2
-    until_idle(server)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("http://me:pw@h:8000/v1", "http://h:8000/v1"),
-        ("me:pw@h:8000", "h:8000"),
-        ("http://u:p@h?x=a@b", "http://h?x=a@b"),
-        ("http://h/a@b", "http://h/a@b"),
-        ("", ""),
-    ],
-)
-def test_of_an_address_no_password_is_shown(url: str, shown: str) -> None:
-    assert transport._shown(url) == shown

@@ -1,0 +1,167 @@
+"""Servers that are busy, slow or gone for a while: how often and how much they are asked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import RemoteError
+from adjudge.engine.remote import transport
+from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
+from tests.engine.remote.peer import Peer, says
+
+
+def test_waits_grow_at_random_and_keep_to_what_the_server_asks(open_remote: Open, waits: list[float]) -> None:
+    remote, _ = open_remote("vllm", says(503, retry_after="7"), says(429, retry_after="9999999"), says(500))
+    assert remote.score(["a"], DIGITS)[0].reason is None
+    assert 7 <= waits[0] <= 7.5 and waits[1] == 60 and 0 <= waits[2] <= 2
+
+
+def test_a_busy_server_does_not_count_as_gone(open_remote: Open) -> None:
+    remote, server = open_remote("vllm", *[says(429, retry_after="0")] * 20, max_concurrency=1, retries=20)
+    assert remote.score(["a"], DIGITS)[0].reason is None
+    assert len(server.bodies) == 21
+
+
+def test_a_dead_server_costs_a_few_attempts_and_is_found_again(open_remote: Open, waits: list[float]) -> None:
+    now = [0.0]
+    remote, server = open_remote("vllm", *[says(500)] * 100, max_concurrency=1, retries=1)
+    remote.transport.clock = lambda: now[0]
+    for _ in range(2):
+        assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["timeout"] * 6
+        assert len(server.bodies) == transport.LEAST_FAILURES
+    assert max(waits) >= transport.LOOK_EVERY
+    server.script.clear()
+    now[0] = transport.LOOK_EVERY
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
+
+
+def test_a_server_that_is_found_again_busy_is_no_longer_gone(open_remote: Open) -> None:
+    now = [0.0]
+    remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=1)
+    remote.transport.clock = lambda: now[0]
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["timeout"] * 6
+    now[0] = transport.LOOK_EVERY
+    server.script.append(says(429))
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
+
+
+def test_requests_outlive_a_server_that_comes_back(open_remote: Open) -> None:
+    now = [0.0]
+    remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=4)
+    remote.transport.clock = lambda: now[0]
+
+    async def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    remote.transport.sleep = wait
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
+    assert len(server.bodies) == 5 + 6
+
+
+def test_a_request_that_is_too_long_as_a_whole_is_asked_for_in_parts(open_remote: Open, engine: Engine) -> None:
+    asked: list[int] = []
+
+    def limited(handler: Any, peer: Peer) -> bool:
+        asked.append(count := len(peer.bodies[-1]["items"]))
+        return count > 2 and says(413, b"body too large")(handler, peer)
+
+    remote, server = open_remote("adjudge", *[limited] * 9)
+    own = engine.score(PROMPTS, DIGITS)
+    for score, expected in zip(remote.score(PROMPTS, DIGITS), own, strict=True):
+        assert score.full_logprobs == pytest.approx(expected.full_logprobs, abs=1e-5)
+    assert sorted(asked) == [1, 1, 2, 2, 3, 3, 6]
+    server.script.clear()
+    server.script.extend([says(413)] * 99)
+    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"too_long"}
+    server.script.clear()
+    server.script.extend([says(400, b"no such field")] * 99)
+    with pytest.raises(RemoteError, match="no such field"):
+        remote.score(PROMPTS, DIGITS)
+
+
+def until_idle(server: Peer) -> None:
+    """Wait for what nobody else waits for any more: a thread that computes when the process ends takes it along."""
+    while server.under_way:
+        time.sleep(0.01)
+
+
+def test_a_server_that_is_slow_for_many_at_once_is_asked_less_and_loses_nothing(open_remote: Open) -> None:
+    """Each answer takes 0.1 s, one after another, and an attempt 0.7: of sixteen at once nine would be too late."""
+    turn = threading.Lock()
+
+    def one_by_one(handler: Any, peer: Peer) -> bool:
+        with turn:
+            time.sleep(0.1)
+        return False
+
+    remote, server = open_remote("vllm", *[one_by_one] * 999, timeout=0.7, retries=2, max_concurrency=16)
+    assert {score.reason for score in remote.score([f"Number {n}." for n in range(30)], DIGITS)} == {None}
+    assert server.most_under_way > 4
+    until_idle(server)
+
+
+def test_attempts_that_run_out_of_time_halve_what_is_asked_at_once_and_answers_bring_it_back() -> None:
+    async def run() -> None:
+        slots = transport.Slots(8)
+        await asyncio.gather(*(slots.__aenter__() for _ in range(8)))
+        slots.narrow(begun=1.0, now=2.0)
+        slots.narrow(begun=1.0, now=2.1)  # of the same eight
+        assert slots.limit == 4
+        slots.narrow(begun=2.5, now=3.0)
+        assert slots.limit == 2
+        for _ in range(6):
+            await slots.__aexit__()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(slots.__aenter__(), 0.01)
+        slots.widen()
+        slots.widen()
+        assert slots.limit == 3
+        await asyncio.wait_for(slots.__aenter__(), 5)
+        for _ in range(99):
+            slots.widen()
+        assert slots.limit == 8
+        await asyncio.gather(*(asyncio.wait_for(slots.__aenter__(), 5) for _ in range(5)))
+
+    asyncio.run(run())
+
+
+def test_retry_after_may_be_a_date(open_remote: Open, waits: list[float]) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    remote, _ = open_remote("vllm", says(503, retry_after=later), says(503, retry_after="Soon, perhaps"))
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
+    assert 25 < waits[0] <= 60 and waits[1] < 25
+
+
+def test_one_request_that_never_comes_back_is_given_up_though_others_are_answered(open_remote: Open) -> None:
+    remote, server = open_remote("vllm", timeout=0.05, retries=1, max_concurrency=4)
+    tried: list[int] = []
+
+    def stuck(handler: Any, peer: Peer) -> bool:
+        if peer.bodies[-1]["prompt"] == [ord("x")] or peer.bodies[-1]["prompt"] == [[ord("x")]]:
+            tried.append(len(peer.bodies))
+            time.sleep(0.3)
+        return False
+
+    server.script.extend([stuck] * 999)
+    done = threading.Event()
+
+    def others() -> None:
+        while not done.is_set():
+            remote.score(["y"], DIGITS)
+
+    with ThreadPoolExecutor(1) as pool:
+        going = pool.submit(others)
+        [score] = remote.score(["x"], DIGITS)
+        done.set()
+        going.result(60)
+    assert score.reason == "timeout" and 2 <= len(tried) <= transport.SLOW_TRIES + 2
+    until_idle(server)

@@ -1,0 +1,128 @@
+"""How a server is reached: its address, the key, the first look at it, and in which process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+
+import pytest
+
+from adjudge import RemoteEngine
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.remote import transport
+from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
+from tests.engine.remote.peer import Peer, breaks_off, says
+
+
+def test_the_key_is_sent_and_never_told(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm", key="sesame", api_key="sesame")
+    assert remote.score(["a"], DIGITS)[0].reason is None
+    with pytest.raises(RemoteError, match=r"the key is wrong\): pass api_key=") as caught:
+        open_remote("vllm", key="sesame", api_key="simsim")
+    assert "simsim" not in str(caught.value)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits between two attempts, were it only to open an engine."""
+    monkeypatch.setattr(transport, "_pause", lambda state: 0.0)
+
+
+def test_opening_outlasts_a_server_that_is_busy_or_starts(engine: Engine, at_once: None) -> None:
+    server = Peer("vllm", engine)
+    server.opening.extend([says(429), says(503), breaks_off])
+    with RemoteEngine(server.url, retries=3) as remote:
+        assert remote.score(["a"], DIGITS)[0].reason is None
+    server.close()
+
+
+def test_a_server_too_busy_to_open_is_said_to_be_busy(engine: Engine, at_once: None) -> None:
+    server = Peer("vllm", engine)
+    server.opening.extend([says(429)] * 2)
+    with pytest.raises(RemoteError, match="answers 429: trouble: it is busy; open the engine later, or with more ret"):
+        RemoteEngine(server.url, retries=1)
+    assert not server.opening
+    server.close()
+
+
+def test_nobody_there_is_one_sentence(at_once: None) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RemoteError, match=f"{url} cannot be reached.*start the server"):
+            RemoteEngine(url)
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "", "http://[", "ftp://localhost", "http://"])
+def test_what_is_no_address_is_one_sentence(at_once: None, url: str) -> None:
+    with pytest.raises(RemoteError, match="address|cannot be reached"):
+        RemoteEngine(url)
+
+
+def test_something_else_at_the_address_is_one_sentence(engine: Engine, at_once: None) -> None:
+    server = Peer("vllm", engine)
+    server.models = lambda: {"status": "ok"}  # type: ignore[method-assign]
+    with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address"):
+        RemoteEngine(server.url)
+    server.close()
+
+
+@pytest.mark.parametrize("key", ["sk-secret\n", " sk-secret\r\n"])
+def test_a_key_from_a_file_is_what_it_says(open_remote: Open, key: str) -> None:
+    remote, _ = open_remote("vllm", key="sk-secret", api_key=key)
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
+
+
+@pytest.mark.parametrize("key", ["", "  ", "sk secret", "sk-sécret", "sk-\nsecret"])
+def test_a_key_that_no_header_takes_is_refused_and_not_told(key: str) -> None:
+    with pytest.raises(RemoteError, match="the key of the server is empty, or has blanks") as refused:
+        RemoteEngine("http://127.0.0.1:9", api_key=key)
+    assert "cret" not in str(refused.value)
+
+
+def test_a_password_in_an_address_is_in_no_message() -> None:
+    with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9 cannot be reached") as refused:
+        RemoteEngine("http://me:pass@127.0.0.1:9", retries=0)
+    assert "pass" not in str(refused.value).partition("correct")[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork_an_engine_says_that_it_is_anothers(open_remote: Open) -> None:
+    remote, _ = open_remote("vllm")
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            remote.score(PROMPTS[:1], DIGITS)
+        except AdjudgeError as error:
+            os.write(write, str(error).encode())
+        finally:
+            remote.close()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert b"opened before the process was forked" in os.read(read, 200)
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None  # here all is as it was
+
+
+def test_an_adapters_context_is_that_of_the_model_it_lies_over(open_remote: Open) -> None:
+    base = {"id": "base", "max_model_len": 77}
+    card = {"id": "lora", "owned_by": "vllm", "parent": "base", "max_model_len": None}
+    listed = says(200, {"data": [base, card]})
+    remote, _ = open_remote("vllm", peer={"opening": deque([listed])}, model="lora", tokenizer="dummy:tiny-llama")
+    assert remote.max_prompt_tokens == 76
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://me:pw@h:8000/v1", "http://h:8000/v1"),
+        ("me:pw@h:8000", "h:8000"),
+        ("http://u:p@h?x=a@b", "http://h?x=a@b"),
+        ("http://h/a@b", "http://h/a@b"),
+        ("", ""),
+    ],
+)
+def test_of_an_address_no_password_is_shown(url: str, shown: str) -> None:
+    assert transport._shown(url) == shown
