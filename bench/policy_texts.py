@@ -14,6 +14,7 @@ from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import PASSING
 from adjudge.engine.sources import resolve
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import seed_of
@@ -21,9 +22,6 @@ from adjudge.rewards.journal import Journal, content_key
 
 if TYPE_CHECKING:
     from adjudge.engine.engine import Engine
-
-PASSING = ("timeout", "cancelled")
-"""Ends that lie in the moment: such a text is written again by a later run."""
 
 
 class Opening(msgspec.Struct, frozen=True):

@@ -11,7 +11,10 @@ import msgspec
 Reason = Literal["unparsable", "low_mass", "timeout", "non_finite", "too_long", "cancelled", "unsupported"]
 """Why there is no value: the reasons to abstain."""
 PASSING: tuple[Reason, ...] = ("timeout", "cancelled")
-"""Those that lie in the moment, not in the texts: what rests on one is not kept, so that a later run asks again."""
+"""Those that lie in the moment, not in the texts."""
+UNKEPT: tuple[Reason, ...] = (*PASSING, "unsupported")
+"""Those that do not lie in the texts: what rests on one is not kept, so that a later run asks again. A server that does
+not tell what it is asked for may have been started otherwise by then."""
 
 
 class Score(msgspec.Struct, frozen=True):

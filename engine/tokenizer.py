@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer as BackendTokenizer
 
 from adjudge.engine.errors import ModelUnsupported, PromptError, reason
+from adjudge.engine.fingerprints import digest
 from adjudge.engine.prompt import Message, Prompt, Segment, mark_data, place_data
 
 Tokens = tuple[int, ...]
@@ -59,6 +60,11 @@ class Tokenizer:
         self._reading = Lock()  # one long text at a time
         self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
         self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hex digits that change with its tokens and with the template of its chats."""
+        return digest(self._trusted.to_str(), json.dumps(getattr(self.inner, "chat_template", None)))
 
     def encode(self, text: str, trusted: bool, most: int | None = None) -> Tokens:
         """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`.

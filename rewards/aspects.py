@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
+
+HEAVIEST = 1e6
+"""Weight of an aspect: sums of scores stay finite."""
+Aspects: TypeAlias = "str | Sequence[str | Aspect]"
+"""Aspects as they are given: objects, or names as in `parse_aspects`."""
 
 
 class Aspect(msgspec.Struct, frozen=True):
@@ -84,7 +89,7 @@ def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, 
     return checked(chosen)
 
 
-def aspects_of(given: str | Sequence[str | Aspect], preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
+def aspects_of(given: Aspects, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
     """Aspects as text (`parse_aspects`), all together or each, or as they are, checked."""
     if isinstance(given, str):
         return parse_aspects(given, preferred)
@@ -124,9 +129,7 @@ def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     counts = Counter(aspect.name for aspect in aspects)
     if double := next((name for name, count in counts.items() if count > 1), None):
         raise AdjudgeError(f'aspect "{double}" is given twice: leave one out')
-    if any(not aspect.weight >= 0 for aspect in aspects) or not 0 < sum(aspect.weight for aspect in aspects) < math.inf:
+    if not all(0 <= aspect.weight <= HEAVIEST for aspect in aspects) or not any(aspect.weight for aspect in aspects):
         weights = ", ".join(f"{aspect.name}*{aspect.weight:g}" for aspect in aspects)
-        raise AdjudgeError(
-            f"the aspects weigh {weights}: give weights of zero or more, not all zero, whose sum is finite"
-        )
+        raise AdjudgeError(f"the aspects weigh {weights}: give weights from 0 to {HEAVIEST:g}, not all 0")
     return tuple(aspects)

@@ -14,6 +14,7 @@ from adjudge.rewards.gates import TextReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.words import is_alone
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -33,11 +34,14 @@ class Check(msgspec.Struct, frozen=True):
     sentences: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("ends_with", "mentions", "avoids"):
+            if isinstance(given := getattr(self, name), str) or not all(isinstance(each, str) for each in given):
+                raise AdjudgeError(f"{name} is {given!r:.40}: give a tuple of texts")
         if not (self.ends_with or self.mentions or self.avoids or self.sentences):
             raise AdjudgeError("a check checks nothing: give ends_with, mentions, avoids or sentences")
         if not all((*self.ends_with, *self.mentions, *self.avoids)):
             raise AdjudgeError("a check looks for an empty text: remove it")
-        if self.sentences is not None and not 0 < self.sentences[0] <= self.sentences[1]:
+        if self.sentences is not None and not (len(self.sentences) == 2 and 0 < self.sentences[0] <= self.sentences[1]):
             raise AdjudgeError(f"sentences is {list(self.sentences)}: give the least and the most, above 0")
 
 
@@ -57,7 +61,7 @@ class CheckReward(TextReward):
     def _checks(self) -> list[Callable[[str], bool]]:
         check, checks = self.check, [_finder(phrase) for phrase in self.check.mentions]
         if check.ends_with:
-            checks.append(lambda text: text.endswith(check.ends_with))
+            checks.append(lambda text: text.endswith(tuple(check.ends_with)))
         if check.avoids:
             checks.append(lambda text: not any(_finder(phrase)(text) for phrase in check.avoids))
         if check.sentences:
@@ -107,9 +111,11 @@ def count_sentences(text: str) -> int:
 
 
 def _finder(phrase: str) -> Callable[[str], bool]:
-    """Whether a text has the phrase; as a whole word, where its script has blanks between words."""
-    bounds = (r"(?<!\w)", r"(?!\w)") if phrase.isascii() else ("", "")
-    found = re.compile(bounds[0] + re.escape(phrase) + bounds[1], re.IGNORECASE)
+    """Whether a text has the phrase; as a whole word, where the script of its ends has blanks between words."""
+    before, after = ("" if is_alone(end) else r"\w" for end in (phrase[0], phrase[-1]))
+    found = re.compile(
+        f"(?<!{before})" * bool(before) + re.escape(phrase) + f"(?!{after})" * bool(after), re.IGNORECASE
+    )
     return lambda text: found.search(text) is not None
 
 

@@ -133,8 +133,8 @@ class Product(Combined):
 
 def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
     """The parts by name, as rewards; raises AdjudgeError without any, and for names that would not do."""
-    if not parts:
-        raise AdjudgeError("no parts are given: name at least one reward")
+    if not isinstance(parts, Mapping) or not parts:
+        raise AdjudgeError("no parts are given by name: give a dict of at least one reward, {name: reward}")
     for part in parts:
         if not part or "/" in part:
             raise AdjudgeError(f'a part is called "{part}": give it a name without a slash')

@@ -9,7 +9,7 @@ from typing import Literal, Unpack
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason, Score
-from adjudge.rewards.aspects import Aspect, checked
+from adjudge.rewards.aspects import Aspects, aspects_of
 from adjudge.rewards.judge import AskingJudge, How
 from adjudge.rewards.preference import debiased, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
@@ -26,11 +26,11 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
 
     verdict_type = PairVerdict
 
-    def __init__(self, engine: EngineFace, aspects: Sequence[Aspect], orders: Orders, **how: Unpack[How]) -> None:
+    def __init__(self, engine: EngineFace, aspects: Aspects, orders: Orders, **how: Unpack[How]) -> None:
         if orders not in ("both", "ab"):
             raise AdjudgeError(f'orders is "{orders}": choose both or ab')
         super().__init__(engine, **how)
-        self.aspects = checked(aspects)
+        self.aspects = aspects_of(aspects)
         self.orders: tuple[str, ...] = ("ab", "ba") if orders == "both" else ("ab",)
 
     def compare(self, pairs: Iterable[Pair]) -> list[PairVerdict]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import ClassVar
 
 import msgspec
 
@@ -40,6 +41,7 @@ class EnsembleJudge(Judge[Item, Verdict]):
     here, and its journal holds them, so that no pair is judged twice. Raises AdjudgeError for a judge of both orders.
     """
 
+    kind: ClassVar[str] = "ensemble"
     verdict_type = Verdict
 
     def __init__(self, judge: PairwiseJudge) -> None:

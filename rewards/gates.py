@@ -17,7 +17,7 @@ from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
-from adjudge.rewards.story_formulas import LengthWindow
+from adjudge.rewards.story_formulas import LengthWindow, checked_window
 from adjudge.rewards.words import count_words, pieces_of
 
 SCRIPTS: dict[str, tuple[str, ...]] = {
@@ -139,8 +139,8 @@ class LanguageReward(TextReward):
 class RepetitionReward(TextReward):
     """The share of different ones among a text's runs of `n` words: 1 where none comes twice, towards 0 for a loop.
 
-    Words are compared without case, and marks count as words, so that a loop without blanks is one too. A text of
-    fewer than n words repeats nothing: 1. Raises AdjudgeError for n below 1.
+    Words are compared without case; each mark counts as one, and each letter of what is too long for a word, so that a
+    loop without blanks is one too. A text of fewer than n words repeats nothing: 1. Raises AdjudgeError for n below 1.
     """
 
     name = "repetition"
@@ -166,7 +166,7 @@ class LengthReward(TextReward):
     name = "length"
 
     def __init__(self, window: LengthWindow | None = None) -> None:
-        self.window = window or LengthWindow()
+        self.window = checked_window(window)
 
     def value(self, text: str) -> float:
         """The reward of a text, in [0, 1]."""

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any
 
@@ -16,12 +17,12 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 
-TABLES = (
-    "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answers BLOB NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS contents (hash TEXT PRIMARY KEY, content BLOB NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, run BLOB NOT NULL, written REAL NOT NULL)",
-)
+TABLES = {
+    "verdicts": "key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL",
+    "answers": "key TEXT PRIMARY KEY, answers BLOB NOT NULL",
+    "contents": "hash TEXT PRIMARY KEY, content BLOB NOT NULL",
+    "runs": "key TEXT PRIMARY KEY, run BLOB NOT NULL, written REAL NOT NULL",
+}
 """What each verdict was concluded from (answers), and which run asked for which verdicts on which texts (contents)."""
 
 VERSION = 1
@@ -54,28 +55,45 @@ def is_journal(path: Path) -> bool:
 class Journal:
     """A SQLite file in WAL mode. What `put` has returned from survives kill -9; several processes may write at once.
 
-    Raises AdjudgeError when the file cannot be opened, is not a journal, or is one of a later version.
+    Raises AdjudgeError when the file cannot be opened, is not a journal, or is one of a later version: then nothing in
+    it is changed. What is read of a damaged one raises AdjudgeError as well.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._writing = Lock()  # threads share the connection, and so a transaction
         try:
             self._db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
+            version = self._checked_version()
             self._enter_wal()
             self._db.execute("PRAGMA synchronous=FULL")
-            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
             if version < VERSION:
-                for table in TABLES:
-                    self._db.execute(table)
+                for table, columns in TABLES.items():
+                    self._db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
                 self._db.execute(f"PRAGMA user_version={VERSION}")
         except sqlite3.Error as error:
             raise AdjudgeError(f"cannot use {self.path} as a journal ({error}): name another with --journal") from error
-        if version > VERSION:
+        except AdjudgeError:
             self.close()
+            raise
+
+    def _checked_version(self) -> int:
+        """The version of the tables, 0 where there are none yet; raises AdjudgeError for what is no journal."""
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if version > VERSION and "verdicts" in tables:
             raise AdjudgeError(
                 f"{self.path} was written by a later adjudge (journal version {version}, this one reads {VERSION}):"
                 " upgrade, or name another with --journal"
             )
+        columns = {
+            table: [name for (name,) in self._db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+            for table in tables
+        }
+        ours = {table: [column.split()[0] for column in made.split(", ")] for table, made in TABLES.items()}
+        if version > VERSION or any(columns[table] != ours.get(table) for table in tables):
+            raise AdjudgeError(f"{self.path} is a database of something else, and no journal: name another file")
+        return version
 
     def _enter_wal(self) -> None:
         """SQLite does not wait for a lock here as it does elsewhere: two processes that make the file would clash."""
@@ -90,25 +108,27 @@ class Journal:
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
         """The stored verdicts (JSON) of those keys that have one."""
-        found: dict[str, bytes] = {}
-        for key in set(keys):
-            row = self._db.execute("SELECT verdict FROM verdicts WHERE key = ?", (key,)).fetchone()
-            if row is not None:
-                found[key] = row[0]
-        return found
+        with self._reading():
+            rows = ((key, self._one("SELECT verdict FROM verdicts WHERE key = ?", key)) for key in set(keys))
+            return {key: verdict for key, verdict in rows if verdict is not None}
 
-    def put(self, key: str, verdict: bytes) -> None:
-        """Store a verdict durably; the first one written for a key stays."""
-        self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", (key, verdict, time.time()))
+    def put(self, key: str, verdict: bytes, answers: bytes | None = None) -> bytes:
+        """Store a verdict durably, with the answers that it is concluded from; returns what the journal has.
 
-    def keep(self, key: str, answers: bytes) -> None:
-        """Store what the verdict of that key is concluded from; the first one written stays."""
-        self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, zlib.compress(answers)))
+        That is the first one written for the key: of processes that share a journal one is first.
+        """
+        with self._transaction():
+            row = (key, verdict, time.time())
+            fresh = self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", row).rowcount
+            if fresh and answers is not None:
+                self._db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, zlib.compress(answers)))
+        return verdict if fresh else self.get([key])[key]
 
     def answers(self, key: str) -> bytes | None:
         """What the verdict of that key was concluded from, None where that was not kept."""
-        row = self._db.execute("SELECT answers FROM answers WHERE key = ?", (key,)).fetchone()
-        return None if row is None else zlib.decompress(row[0])
+        with self._reading():
+            packed = self._one("SELECT answers FROM answers WHERE key = ?", key)
+            return None if packed is None else zlib.decompress(packed)
 
     def record(self, run: bytes, contents: Mapping[str, bytes]) -> None:
         """Store a run with the contents it names by their hashes, all or nothing; an equal one is the latest again."""
@@ -122,26 +142,42 @@ class Journal:
 
     def runs(self) -> list[tuple[float, bytes]]:
         """The runs and when each was last begun, the latest last."""
-        return list(self._db.execute("SELECT written, run FROM runs ORDER BY written, rowid"))
+        with self._reading():
+            return list(self._db.execute("SELECT written, run FROM runs ORDER BY written, rowid"))
 
     def content(self, name: str) -> bytes:
         """A content by its hash; raises KeyError."""
-        row = self._db.execute("SELECT content FROM contents WHERE hash = ?", (name,)).fetchone()
-        if row is None:
-            raise KeyError(name)
-        return zlib.decompress(row[0])
+        with self._reading():
+            packed = self._one("SELECT content FROM contents WHERE hash = ?", name)
+            if packed is None:
+                raise KeyError(name)
+            return zlib.decompress(packed)
+
+    def _one(self, query: str, key: str) -> bytes | None:
+        """The one value of the one row that a query finds, if it finds any."""
+        row = self._db.execute(query, (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A block in which what is damaged is an AdjudgeError that names the file."""
+        try:
+            yield
+        except (sqlite3.DatabaseError, zlib.error) as error:
+            raise AdjudgeError(f"{self.path} is damaged ({error}): judge into another file") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All that is written meanwhile, or nothing of it."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # a full disk has ended it already
-                self._db.execute("ROLLBACK")
-            raise
+        with self._writing:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # a full disk has ended it already
+                    self._db.execute("ROLLBACK")
+                raise
 
     def __contains__(self, key: str) -> bool:
         return bool(self.get([key]))
@@ -149,7 +185,7 @@ class Journal:
     def clear(self) -> None:
         """Forget every verdict, and the runs that asked for them."""
         with self._transaction():
-            for table in ("verdicts", "answers", "runs", "contents"):
+            for table in TABLES:
                 self._db.execute(f"DELETE FROM {table}")
 
     def __len__(self) -> int:

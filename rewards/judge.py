@@ -15,7 +15,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt, checked_cut
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import PASSING, Reason
+from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards import template
 from adjudge.rewards.asking import ANSWER, Answer, Mode, Question, open_asking
@@ -45,6 +45,8 @@ class Judge(ABC, Generic[Subject, Ruling]):
 
     def judge_iter(self, subjects: Iterable[Subject], window: int = 16) -> Iterator[Ruling]:
         """Verdicts in order as they come, each journaled first; `window` subjects are in the engine at a time."""
+        if window < 1:
+            raise AdjudgeError(f"window is {window}: give at least 1 subject")
         remaining = map(clean, subjects)
         while chunk := list(islice(remaining, window)):
             keys = [self.key(subject) for subject in chunk]
@@ -52,9 +54,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
             judged = self._judge({key: subject for key, subject in zip(keys, chunk, strict=True) if key not in known})
             for key, subject in zip(keys, chunk, strict=True):
                 while key not in known:
-                    verdict = next(judged)
-                    if self.journal is not None and lasts(verdict):
-                        self.journal.put(verdict.key, msgspec.json.encode(verdict))
+                    verdict = self._kept(next(judged))
                     known[verdict.key] = verdict
                 yield msgspec.structs.replace(known[key], id=subject.id)
             next(judged, None)  # let the engine's call come to its end
@@ -68,9 +68,23 @@ class Judge(ABC, Generic[Subject, Ruling]):
         """A verdict for each of the subjects, given by their keys, in any order."""
 
     def _remembered(self, keys: Sequence[str]) -> dict[str, Ruling]:
-        if self.journal is None:
-            return {}
-        return {key: msgspec.json.decode(raw, type=self.verdict_type) for key, raw in self.journal.get(keys).items()}
+        return {} if self.journal is None else {key: self._read(raw) for key, raw in self.journal.get(keys).items()}
+
+    def _kept(self, verdict: Ruling, answers: bytes | None = None) -> Ruling:
+        """The verdict as the journal has it, kept there with what it rests on if it lasts.
+
+        That may be another's: of processes that share a journal the first one's stays, and all go by it.
+        """
+        if self.journal is None or not lasts(verdict):
+            return verdict
+        return self._read(self.journal.put(verdict.key, msgspec.json.encode(verdict), answers))
+
+    def _read(self, kept: bytes) -> Ruling:
+        try:
+            return msgspec.json.decode(kept, type=self.verdict_type)
+        except msgspec.MsgspecError as error:
+            assert self.journal is not None
+            raise AdjudgeError(f"{self.journal.path} is damaged ({error}): judge into another file") from error
 
 
 class How(TypedDict, total=False):
@@ -176,9 +190,7 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
     def _concluded(self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool) -> Ruling:
         """The verdict from the answers, which the journal keeps, so that it can be concluded anew."""
         verdict = self._conclude(subject, answers, key, truncated)
-        if self.journal is not None and lasts(verdict):
-            self.journal.keep(key, KeptAnswers.of(answers, truncated).packed)
-        return verdict
+        return self._kept(verdict, KeptAnswers.of(answers, truncated).packed)
 
     def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
         """The verdict on a subject whose questions, by their names, were answered so."""
@@ -226,9 +238,9 @@ class ItemJudge(AskingJudge[Item, Verdict]):
 
 
 def lasts(ruling: Verdict | PairVerdict) -> bool:
-    """Whether a later run would say the same: nothing in it, not even of no weight, abstained for the moment's sake."""
+    """Whether a later run would say the same: nothing in it, not even of no weight, abstained for another's sake."""
     parts = ruling.breakdown if isinstance(ruling, Verdict) else ruling.aspects
-    return all(reason not in PASSING for reason in (ruling.abstained, *(part.abstained for part in parts.values())))
+    return all(reason not in UNKEPT for reason in (ruling.abstained, *(part.abstained for part in parts.values())))
 
 
 def part_of(answer: Answer, min_mass: float, weight: float = 1.0) -> Part:

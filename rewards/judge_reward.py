@@ -20,13 +20,14 @@ from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, RubricVerdict, Verdict
-from adjudge.rewards.wire import Row, item_of, pair_of
+from adjudge.rewards.wire import Row, builtin, item_of, pair_of
 from adjudge.rewards.words import count_words
 
 Scale = Literal["unit", "own", "decision"]
 
 RANGES: dict[str, tuple[float, float]] = {
     "pointwise": (1.0, 5.0),
+    "ensemble": (1.0, 5.0),
     "rubric": (0.0, 1.0),
     "tree": (0.0, 10.0),
     "personal": (1.0, 10.0),
@@ -181,7 +182,7 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
     """Columns are read once for the group; then only the response differs."""
     judge, place = source.judge, place_of(group, number)
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
-    columns = {name: value for name, value in group.columns.items() if name not in OWN_NAMES}
+    columns = {name: builtin(value) for name, value in group.columns.items() if name not in OWN_NAMES}
     row = Row(place, {**columns, **own, "reference": reference})
     options = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
     if source.kind is not None:

@@ -68,6 +68,7 @@ class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_o
     without: str | None = None
     weights: str | None = None
     k: int | None = None
+    override: float | None = None
     form: Literal["fixed", "parity"] | None = None
     mode: Mode | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -108,8 +109,8 @@ class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 OPTIONS = (
-    *("aspects", "orders", "rubric", "scheme", "without", "weights", "k", "form", "mode", "max_tokens", "temperature"),
-    *("samples", "attempts", "seed", "language", "layout", "min_mass", "cut"),
+    *("aspects", "orders", "rubric", "scheme", "without", "weights", "k", "override", "form", "mode"),
+    *("max_tokens", "temperature", "samples", "attempts", "seed", "language", "layout", "min_mass", "cut"),
 )
 """The fields of a JudgeRequest that are options of judges."""
 

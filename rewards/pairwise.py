@@ -15,7 +15,7 @@ from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.score import Score
 from adjudge.rewards.asking import Answer, Question
-from adjudge.rewards.aspects import HANNA, Aspect
+from adjudge.rewards.aspects import HANNA, Aspect, Aspects
 from adjudge.rewards.comparing import ComparingJudge, Orders
 from adjudge.rewards.judge import How
 from adjudge.rewards.preference import debiased, log_odds, sigmoid
@@ -47,7 +47,7 @@ class PairwiseJudge(ComparingJudge):
     def __init__(
         self,
         engine: EngineFace,
-        aspects: Sequence[Aspect] = HANNA,
+        aspects: Aspects = HANNA,
         *,
         orders: Orders = "both",
         **how: Unpack[How],

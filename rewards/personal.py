@@ -10,7 +10,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
 from adjudge.rewards.asking import Answer, Question
-from adjudge.rewards.aspects import PERSE, Aspect
+from adjudge.rewards.aspects import PERSE, Aspect, Aspects
 from adjudge.rewards.comparing import ComparingJudge, Orders
 from adjudge.rewards.judge import How, ItemJudge
 from adjudge.rewards.template import Data
@@ -83,7 +83,7 @@ class PersonalPairJudge(ComparingJudge):
     def __init__(
         self,
         engine: EngineFace,
-        aspects: Sequence[Aspect] = PERSE,
+        aspects: Aspects = PERSE,
         *,
         k: int = 1,
         orders: Orders = "both",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import msgspec
 
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.asking import Answer, Question
-from adjudge.rewards.aspects import HANNA, Aspect, checked
+from adjudge.rewards.aspects import HANNA, Aspect, Aspects, aspects_of
 from adjudge.rewards.comparing import ComparingJudge
 from adjudge.rewards.judge import How, ItemJudge
 from adjudge.rewards.pairwise import SCALE
@@ -25,9 +25,9 @@ class PointwiseJudge(ItemJudge):
 
     kind = "pointwise"
 
-    def __init__(self, engine: EngineFace, aspects: Sequence[Aspect] = HANNA, **how: Unpack[How]) -> None:
+    def __init__(self, engine: EngineFace, aspects: Aspects = HANNA, **how: Unpack[How]) -> None:
         super().__init__(engine, **how)
-        self.aspects = checked(aspects)
+        self.aspects = aspects_of(aspects)
 
     def _content(self, item: Item) -> dict[str, Any]:
         return {"labels": SCALE, "aspects": self.aspects, "prompt": item.prompt, "response": item.response}
@@ -51,7 +51,7 @@ class PointwisePairJudge(ComparingJudge):
 
     kind = "pointwise"
 
-    def __init__(self, engine: EngineFace, aspects: Sequence[Aspect] = HANNA, **how: Unpack[How]) -> None:
+    def __init__(self, engine: EngineFace, aspects: Aspects = HANNA, **how: Unpack[How]) -> None:
         super().__init__(engine, aspects, "ab", **how)
 
     def _content(self, pair: Pair) -> dict[str, Any]:

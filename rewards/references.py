@@ -13,7 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import PASSING, Reason
+from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.group import Group
@@ -83,8 +83,8 @@ class DynamicReference(Reference):
     model's, open or as a specification. The text's seed is drawn from `seed` and the prompt, so that a prompt has the
     same reference in every run and in any company. A blank text is written again with another seed, `attempts` times in
     all; then, and where the prompt is too long, has other roles than system, user and assistant, or time runs out, the
-    group abstains; but for lack of time that is kept as a text would be. Of processes that share a journal all use the
-    text that it has kept. Raises AdjudgeError for settings that make no sense.
+    group abstains; where that lies in the texts it is kept as a text would be. Of processes that share a journal all
+    use the text that it has kept. Raises AdjudgeError for settings that make no sense.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class DynamicReference(Reference):
                     reasons.pop(key, None)
                     self._keep(key, Referenced(well_formed(completion.text.strip())), journal)
         for key, why in reasons.items():
-            if why not in PASSING:
+            if why not in UNKEPT:
                 self._keep(key, Referenced(None, why), journal)
         return reasons
 

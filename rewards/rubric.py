@@ -15,11 +15,10 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 
 MAX_SCORES = 101
-
+"""Scores that one criterion can be given at most."""
 MAX_CRITERIA = 1000
 LARGEST = 1e6
 """Points, scores and weights beyond this are nobody's: a row's own rubric may have been written by anybody."""
-"""Scores that one criterion can be given at most."""
 
 CHECKLIST_TEXT = "criteria_description"
 

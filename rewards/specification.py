@@ -157,6 +157,8 @@ class JudgeSpec(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, judge=of_pairs(self.judge))
 
     def __post_init__(self) -> None:
+        if not isinstance(self.engine, EngineSpec):
+            raise AdjudgeError(f"engine is {str(self.engine)!r:.60}: give an EngineSpec, or open the judge yourself")
         if self.judge not in KINDS:
             names = ", ".join(name for name in KINDS if not name.endswith(OF_PAIRS))
             raise AdjudgeError(f'no judge is called "{self.judge}": choose {names}')

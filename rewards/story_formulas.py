@@ -85,6 +85,13 @@ class LengthWindow(msgspec.Struct, frozen=True):
         return min(1.0, max(0.0, 2.0 - words / self.most))
 
 
+def checked_window(window: LengthWindow | None) -> LengthWindow:
+    """The window, or the usual one where none is given; raises AdjudgeError for what is none."""
+    if not isinstance(window, LengthWindow | None):
+        raise AdjudgeError(f"window is {window!r:.40}: give LengthWindow(least, most)")
+    return window or LengthWindow()
+
+
 def weighted_sum(scores: Mapping[str, float], alpha: Mapping[str, float]) -> float:
     """Σ α_k y_k over the aspects of `alpha`, all of which must have a score."""
     return math.fsum(weight * scores[name] for name, weight in alpha.items())

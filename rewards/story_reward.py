@@ -27,6 +27,7 @@ from adjudge.rewards.story_formulas import (
     STORY_ASPECTS,
     ComponentWeights,
     LengthWindow,
+    checked_window,
     mended_parts,
     published_parts,
     released_parts,
@@ -89,8 +90,10 @@ class StoryReward(Reward):
         _check_judge(judge, self.aspects)
         self.source = JudgeSource(judge)
         self.reference = reference or StaticReference()
+        if not isinstance(weights, ComponentWeights | None):
+            raise AdjudgeError(f"weights are {weights!r:.40}: give ComponentWeights(advantage, absolute, length)")
         self.weights = weights or own_weights
-        self.window = window or LengthWindow()
+        self.window = checked_window(window)
         self.name = name
 
     @property

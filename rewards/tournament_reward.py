@@ -140,4 +140,5 @@ class _AtOneGo:
     def compare_iter(self, pairs: Iterable[Pair], /) -> Iterator[PairVerdict]:
         together = list(pairs)
         judge: Any = self.source.judge
-        return judge.compare_iter(together, window=max(1, len(together)))  # type: ignore[no-any-return]
+        compare = getattr(judge, "compare_iter", judge.judge_iter)  # a judge of one's own may have no other name for it
+        return compare(together, window=max(1, len(together)))  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import PASSING, Reason
+from adjudge.engine.score import UNKEPT, Reason
 from adjudge.rewards.interleaving import interleaved
 from adjudge.rewards.journal import Journal, content_key
 
@@ -113,7 +113,7 @@ class Weighing:
     def _recall(self, keys: Collection[str]) -> None:
         """Forget what another time may go well, and read what the journal has."""
         for key in keys:
-            if key in self._known and self._known[key].abstained in PASSING:
+            if key in self._known and self._known[key].abstained in UNKEPT:
                 del self._known[key]
         if self.journal is not None and (absent := [key for key in keys if key not in self._known]):
             for key, raw in self.journal.get(absent).items():
@@ -121,7 +121,7 @@ class Weighing:
 
     def _keep(self, key: str, weights: Weights) -> None:
         self._known[key] = weights
-        if self.journal is not None and weights.abstained not in PASSING:
+        if self.journal is not None and weights.abstained not in UNKEPT:
             self.journal.put(key, msgspec.json.encode(weights))
 
 

@@ -1,4 +1,4 @@
-"""Files of pairs, items, groups and prompts in, lines of JSON out: JSONL, or CSV with the same columns."""
+"""Files of pairs, items, groups and prompts in, lines of JSON out: JSONL, or CSV or Parquet with the same columns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -50,7 +51,7 @@ class Row(msgspec.Struct, frozen=True):
         if value is None:
             raise self.without(name, f"needed by {needed_by}")
         if not isinstance(value, str):
-            raise AdjudgeError(f'{self.place}: "{name}" is {json.dumps(value)[:40]}, not a string')
+            raise AdjudgeError(f'{self.place}: "{name}" is {_shown(value)}, not a string')
         return value
 
     def optional_text(self, name: str, needed_by: str) -> str | None:
@@ -76,7 +77,7 @@ def lines_of(text: str) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a `.csv`, or of a file of JSON objects, one a line.
+    """All rows of a `.csv`, of a `.parquet`, or of a file of JSON objects, one a line.
 
     Bytes that are not UTF-8, and lone surrogates, become U+FFFD in JSON, which programs write. Raises AdjudgeError
     naming the line: not JSON, not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file
@@ -85,6 +86,8 @@ def read_rows(path: Path) -> list[Row]:
     try:
         if path.suffix.lower() == ".csv":
             rows = list(_csv(path, io.StringIO(_decoded(path), newline="")))
+        elif path.suffix.lower() == ".parquet":
+            rows = list(_parquet(path))
         else:
             with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
                 rows = list(_jsonl(path, file))
@@ -117,8 +120,11 @@ def group_of(row: Row, number: int) -> Group:
     responses = row.columns.get("responses")
     if responses is None:
         raise row.without("responses", f"needed by {tournament}")
+    if isinstance(responses, str):  # a cell of a table
+        with suppress(ValueError, RecursionError):
+            responses = json.loads(responses)
     if not isinstance(responses, list) or not all(isinstance(text, str) for text in responses):
-        raise AdjudgeError(f'{row.place}: "responses" is {json.dumps(responses)[:40]}, not a list of strings')
+        raise AdjudgeError(f'{row.place}: "responses" is {_shown(responses)}, not a list of strings')
     if not responses:
         raise AdjudgeError(f'{row.place}: "responses" is empty: give at least one')
     return Group(
@@ -178,7 +184,7 @@ def label_of(row: Row) -> bool | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or str(value) not in ("0", "1"):
-        raise AdjudgeError(f'{row.place}: "label" is {json.dumps(value)[:40]}: write 1 for good, 0 for not good')
+        raise AdjudgeError(f'{row.place}: "label" is {_shown(value)}: write 1 for good, 0 for not good')
     return str(value) == "1"
 
 
@@ -226,7 +232,7 @@ def _rubric(row: Row) -> Rubric | None:
             except (ValueError, RecursionError) as error:
                 raise AdjudgeError(f"{place} is not JSON: write the {name} as JSON") from error
         try:
-            value = encodable(value)
+            value = encodable(_given(value))
         except RecursionError as error:
             raise AdjudgeError(f"{place} is nested too deeply") from error
         return (rubric_of if name == "rubric" else rubric_of_checklist)(value, place)
@@ -240,10 +246,21 @@ def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
         return ()
     try:
         entries = json.loads(value) if isinstance(value, str) else value
-        return msgspec.convert(entries, tuple[kind, ...])  # type: ignore[valid-type]
+        return msgspec.convert(_given(entries), tuple[kind, ...])  # type: ignore[valid-type]
     except (ValueError, RecursionError) as error:
         detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
         raise AdjudgeError(f'{row.place}: "reviews" cannot be read ({detail}): give a list of {form}') from error
+
+
+def _given(value: Any) -> Any:
+    """The value without what is null in its objects: tables of objects have every name in each of them."""
+    if isinstance(value, Mapping):
+        return {name: _given(item) for name, item in value.items() if item is not None}
+    return [_given(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, default=repr)[:40]
 
 
 def number_of(value: Any) -> float | None:
@@ -277,10 +294,25 @@ def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
             columns = encodable(json.loads(line))  # no lone surrogates, and no deeper than the output's encoder will go
         except (ValueError, RecursionError) as error:
             detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            if not isinstance(error, (json.JSONDecodeError, RecursionError)):
+                detail = "a number of too many digits"
             raise AdjudgeError(f"{place} is not JSON ({detail}): write one JSON object a line") from error
         if not isinstance(columns, dict):
             raise AdjudgeError(f"{place} is {type(columns).__name__}, not a JSON object: write one object a line")
         yield Row(place, columns)
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
+    except ImportError:
+        raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (OSError, ArrowException) as error:
+        raise AdjudgeError(f"cannot read {path} ({error}): name a Parquet file that can be read") from error
+    for number, row in enumerate(rows, 1):
+        yield Row(f"row {number} of {path.name}", encodable(row))
 
 
 def _decoded(path: Path) -> str:
@@ -315,6 +347,14 @@ def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
     except csv.Error as error:
         mend = "close each quote, and double those inside a text"
         raise AdjudgeError(f"line {begun} of {path.name} is not CSV ({error}): {mend}") from error
+
+
+def builtin(value: Any) -> Any:
+    """The value as JSON would have it, without arrays and numbers of libraries, at any depth."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, Mapping):
+        return {name: builtin(item) for name, item in value.items()}
+    return [builtin(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def encodable(value: Any) -> Any:

@@ -9,7 +9,9 @@ _ALONE = (
 )
 """Thai, Lao, Burmese and Khmer; kana and Chinese characters."""
 _WORD = re.compile(rf"[{_ALONE}]|[^\s{_ALONE}]+")
-_PIECE = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]+")
+LONGEST = 30
+"""Letters of a word; what is longer is no word, and repeats itself by its letters if it does."""
+_PIECE = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]{{1,{LONGEST}}}+(?![^\W{_ALONE}])|\S")
 
 
 def words_of(text: str) -> list[str]:
@@ -18,8 +20,13 @@ def words_of(text: str) -> list[str]:
 
 
 def pieces_of(text: str) -> list[str]:
-    """The same, but that marks within a word part it: "the-sea" is the, - and sea."""
+    """The same, but that each mark is one by itself, also within a word, and each letter of what is no word."""
     return _PIECE.findall(text)
+
+
+def is_alone(letter: str) -> bool:
+    """Whether a letter is a word by itself, its script having no blanks."""
+    return re.fullmatch(f"[{_ALONE}]", letter) is not None
 
 
 def count_words(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from adjudge.engine.score import PASSING
+from adjudge.engine.score import UNKEPT
 from adjudge.rewards.journal import Journal
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ def once(
     """(place, answer) of every key: first what the journal has, then what `ask` says of the places that are new.
 
     `ask` numbers its answers by the places it is given. Each is in the journal before it goes out, unless how it
-    `ended` lies in the moment (a timeout).
+    `ended` does not lie in what was asked (a timeout).
     """
     places: dict[str, list[int]] = {}
     for place, key in enumerate(keys):
@@ -34,6 +34,6 @@ def once(
         yield from ((place, answer) for place in places[key])
     new = [key for key in places if key not in known]
     for number, answer in ask([places[key][0] for key in new]) if new else ():
-        if journal is not None and ended(answer) not in PASSING:
-            journal.put(new[number], pack(answer))
+        if journal is not None and ended(answer) not in UNKEPT:
+            answer = unpack(journal.put(new[number], pack(answer)))
         yield from ((place, answer) for place in places[new[number]])

@@ -17,8 +17,6 @@ def read_entries(path: Path) -> list[Row]:
 
     Raises AdjudgeError for a file that cannot be read, naming the line where there is one.
     """
-    if path.suffix.lower() == ".parquet":
-        return _some(list(_parquet(path)), path)
     if path.suffix.lower() != ".json":
         return read_rows(path)
     try:
@@ -73,16 +71,3 @@ def _entries(path: Path, content: Any) -> Iterator[Row]:
         if not isinstance(entry, dict):
             raise AdjudgeError(f"{place} of {path.name} is {json.dumps(entry)[:40]}, not an object")
         yield Row(f"{place} of {path.name}", {**key, **entry})
-
-
-def _parquet(path: Path) -> Iterator[Row]:
-    try:
-        from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
-    except ImportError:
-        raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
-    try:
-        rows = parquet.read_table(path).to_pylist()
-    except (OSError, ArrowException) as error:
-        raise AdjudgeError(f"cannot read {path}: {error}") from error
-    for number, row in enumerate(rows, 1):
-        yield Row(f"row {number} of {path.name}", row)

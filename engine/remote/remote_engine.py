@@ -42,7 +42,8 @@ class RemoteEngine(EngineFace):
     model they are for (an alias, a folder, a hub id; by default the server's model id) or is a transformers tokenizer;
     a wrong one gives wrong scores. `model` is needed where the server has several, `max_context` (tokens) where it does
     not say its own. The fingerprint is the weights' own with `adjudge serve`, and an answer of other weights or another
-    adapter than it opened with a RemoteError; elsewhere it stands for address and model id, whatever is behind them.
+    adapter than it opened with a RemoteError; elsewhere it stands for address and model id, whatever is behind them. A
+    `tokenizer` that is named goes into it.
 
     Scores are exact over the full vocabulary with `adjudge serve`, SGLang, and vLLM from mid-2026 on. An older vLLM and
     other servers report the `top_logprobs` most probable tokens; a prompt with a label that is not among them abstains
@@ -107,6 +108,8 @@ class RemoteEngine(EngineFace):
         self.protocol = PROTOCOLS[kind](card.id, self.tokenizer, top_logprobs)
         self.name = card.id
         self.fingerprint = card.fingerprint or digest("remote", self.transport.base_url, card.id)
+        if tokenizer is not None:
+            self.fingerprint = digest(self.fingerprint, self.tokenizer.fingerprint)
         self.adapter = card.adapter
         self.dtype = card.dtype or "remote"
         self._window = context - self.protocol.margin

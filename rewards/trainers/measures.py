@@ -22,7 +22,8 @@ def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict
     `abstained/too_few` of those whose reward was left out because nobody else in their group had one. `zero_variance`
     is the share of groups from which nothing is learned: their rewards are all equal, or there are none. `length_slope`
     is by how much the reward rises with every hundred words, within groups. `mean/<part>` and `mean/<measure>` are
-    means of what the reward says of itself (label mass, position bias).
+    means of what the reward says of itself (label mass, position bias); a part that has a measure's name is
+    `mean/part/<part>`.
     """
     settled = [reward.settled for reward in rewards]
     why = [reason for reward in rewards for reason in reward.abstained]
@@ -52,7 +53,8 @@ def length_slope(groups: Sequence[Group], rewards: Sequence[Sequence[float | Non
 def _means(rewards: Sequence[GroupReward]) -> dict[str, float]:
     columns: dict[str, list[float]] = {}
     for reward in rewards:
-        for name, values in (*reward.parts.items(), *reward.measures.items()):
+        parts = {f"part/{name}" if name in reward.measures else name: own for name, own in reward.parts.items()}
+        for name, values in (*parts.items(), *reward.measures.items()):
             columns.setdefault(name, []).extend(value for value in values if value is not None and math.isfinite(value))
     return {f"mean/{name}": math.fsum(known) / len(known) for name, known in columns.items() if known}
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,24 @@ def test_a_reward_of_a_section_that_miscounts_is_a_mistake() -> None:
     for reward.more in (1, -1):
         with pytest.raises(AdjudgeError, match=r'part "miscounting" gave \d rewards for 1 responses'):
             SectionReward(reward).score_groups([Group("p", ["<answer>Yes.</answer>", "No."])])
+
+
+@pytest.mark.parametrize(
+    "phrase, text, held",
+    [
+        ("кот", "Который час?", 0.0),
+        ("кот", "Тут кот.", 1.0),
+        ("über", "überall", 0.0),
+        ("à la", "Soupe à la reine", 1.0),
+        ("猫", "一只猫在家", 1.0),
+        ("猫 cat", "黑猫 cats", 0.0),
+    ],
+)
+def test_words_of_every_script_with_blanks_are_whole_words(phrase: str, text: str, held: float) -> None:
+    assert CheckReward(Check(mentions=(phrase,))).value(text) == held
+
+
+@pytest.mark.parametrize("given", [{"mentions": "sea"}, {"ends_with": "."}, {"avoids": (1,)}, {"sentences": (1,)}])
+def test_what_is_no_list_of_texts_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(AdjudgeError, match=next(iter(given))):
+        Check(**given)

@@ -13,12 +13,13 @@ from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gated import Gated
-from adjudge.rewards.gates import FormatReward
+from adjudge.rewards.gates import FormatReward, LengthReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.specification import JudgeSpec
 from adjudge.rewards.trainers.measures import measures_of
 from tests.rewards.judged import WrittenJudge
 
@@ -175,6 +176,9 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
+        (lambda: WeightedSum([number]), "no parts are given by name"),  # type: ignore[arg-type]
+        (lambda: LengthReward((200, 800)), r"window is \(200, 800\): give LengthWindow"),  # type: ignore[arg-type]
+        (lambda: JudgeSpec("pointwise", engine="house"), "engine is 'house': give an EngineSpec"),  # type: ignore[arg-type]
         (lambda: WeightedSum({}), "no parts are given"),
         (lambda: WeightedSum({"a/b": number}), 'a part is called "a/b"'),
         (lambda: Product({"words": number}), 'a part is called "words": that is something else in logs'),

@@ -208,3 +208,13 @@ def test_a_pattern_that_would_backtrack_for_ages_does_not() -> None:
 def test_mistakes_are_named(build: Any, message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
         build()
+
+
+@pytest.mark.parametrize("loop", ["ha", "a", "!", "\N{FACE WITH TEARS OF JOY}", "?!", "blahbla", "ha! "])
+def test_a_loop_without_blanks_is_a_loop(loop: str) -> None:
+    assert RepetitionReward().value(loop * 500) < 0.02
+
+
+def test_a_word_that_is_only_long_repeats_nothing() -> None:
+    assert RepetitionReward().value("Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamter") > 0.9
+    assert RepetitionReward().value("She said: the-sea's grey, and went.") == 1.0

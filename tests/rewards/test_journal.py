@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,11 +32,18 @@ def writer(path: Path, count: int, name: str) -> subprocess.Popen[str]:
 
 def test_what_was_put_is_found_and_the_first_one_stays(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
-        journal.put("a", b"1")
-        journal.put("a", b"2")
+        assert journal.put("a", b"1", b"because") == b"1"
+        assert journal.put("a", b"2", b"but") == b"1"
     with Journal(tmp_path / "j") as journal:
-        assert journal.get(["a", "b"]) == {"a": b"1"}
+        assert journal.get(["a", "b"]) == {"a": b"1"} and journal.answers("a") == b"because"
         assert len(journal) == 1
+
+
+def test_threads_that_share_a_journal_write_at_once(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal, ThreadPoolExecutor(4) as threads:
+        names = [f"{number % 50}" for number in range(200)]
+        kept = list(threads.map(lambda pair: journal.put(pair[1], str(pair[0]).encode(), b"!"), enumerate(names)))
+        assert len(journal) == 50 and [journal.get([name])[name] for name in names] == kept
 
 
 def test_what_was_put_survives_kill_9(tmp_path: Path) -> None:
@@ -65,6 +74,36 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "absent" / "j")
 
 
+@pytest.mark.parametrize("version", [0, 1, 54])
+def test_a_database_of_something_else_is_refused_and_left_as_it_was(tmp_path: Path, version: int) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as db:
+        db.execute("CREATE TABLE runs (uuid TEXT PRIMARY KEY, name TEXT)")
+        db.execute("INSERT INTO runs VALUES ('1', 'mine')")
+        db.execute(f"PRAGMA user_version={version}")
+        db.commit()
+    before = (tmp_path / "mlflow.db").read_bytes()
+    with pytest.raises(AdjudgeError, match=r"mlflow\.db is a database of something else"):
+        Journal(tmp_path / "mlflow.db")
+    assert (tmp_path / "mlflow.db").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+
+
+def test_what_is_damaged_is_said_with_the_name_of_the_file(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        for number in range(400):
+            journal.put(f"{number}", b"{}" * 300, b"answers")
+    content = (tmp_path / "j").read_bytes()
+    (tmp_path / "j").write_bytes(content[:12288] + b"\xff" * (len(content) - 12288))
+    with Journal(tmp_path / "j") as journal, pytest.raises(AdjudgeError, match="j is damaged"):
+        journal.get(map(str, range(400)))
+    with contextlib.closing(sqlite3.connect(tmp_path / "k")) as db:
+        Journal(tmp_path / "k").put("a", b"{}", b"answers")
+        db.execute("UPDATE answers SET answers = x'00'")
+        db.commit()
+    with pytest.raises(AdjudgeError, match="k is damaged"):
+        Journal(tmp_path / "k").answers("a")
+
+
 def test_a_key_depends_on_every_part_and_on_no_order() -> None:
     content = {"model": "m", "texts": ("a", "b"), "labels": ("1", "2")}
     key = content_key(**content)
@@ -77,8 +116,7 @@ RECORDER = """
 import os, signal, sys
 from adjudge.rewards.journal import Journal
 journal = Journal(sys.argv[1])
-journal.put("kept", b"{}")
-journal.keep("kept", b"answers")
+journal.put("kept", b"{}", b"answers")
 
 class Torn(dict):
     def items(self):
@@ -123,8 +161,7 @@ import sys
 from adjudge.rewards.journal import Journal
 with Journal(sys.argv[1]) as journal:
     for number in range(40):
-        journal.keep(f"{sys.argv[2]}{number}", sys.argv[2].encode())
-        journal.put(f"{sys.argv[2]}{number}", b"{}")
+        journal.put(f"{sys.argv[2]}{number}", b"{}", sys.argv[2].encode())
         journal.record(f"run {number}".encode(), {f"{number}": b"same", sys.argv[2]: b"own"})
 """
 
@@ -154,7 +191,7 @@ def test_a_journal_of_the_first_version_is_read_and_goes_on(tmp_path: Path) -> N
         db.execute("INSERT INTO verdicts VALUES ('old', ?, 1.0)", (b"{}",))
     with Journal(tmp_path / "j") as journal:
         assert journal.get(["old"]) == {"old": b"{}"} and journal.answers("old") is None and journal.runs() == []
-        journal.keep("new", b"answers")
+        journal.put("new", b"{}", b"answers")
     with Journal(tmp_path / "j") as journal:
         assert journal.answers("new") == b"answers"
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adjudge.engine.engine import Engine
@@ -12,6 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels.advantages import group_advantages
 from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.debate import DebateJudge
+from adjudge.rewards.ensemble_judge import EnsembleJudge
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.pairwise import PairwiseJudge
@@ -288,3 +290,17 @@ def test_threads_that_open_a_reward_at_once_load_one_engine() -> None:
     with ThreadPoolExecutor(4) as pool:
         engines = list(pool.map(lambda _: spec.open(), range(4)))
     assert len({id(engine) for engine in engines}) == 1
+
+
+def test_columns_may_be_arrays() -> None:
+    judge = WrittenJudge(lambda text: 3.0, "pointwise")
+    columns = {"genre": np.array(["tale"]), "reviews": np.array([], dtype=object), "year": np.int64(3)}
+    [group] = JudgeReward(judge).score_groups([Group("P", ("a", "b"), columns=columns)])
+    assert group.rewards == (0.5, 0.5)
+
+
+def test_an_ensemble_pays_its_share_of_the_range(tiny: Engine) -> None:
+    judge = EnsembleJudge(PairwiseJudge(tiny, "coherence", orders="ab"))
+    groups = [Group("P", ("A tale.", "Another one."))]
+    own, share = (JudgeReward(judge, scale=scale).score_groups(groups)[0].rewards for scale in ("own", "unit"))
+    assert share == tuple((value - 1) / 4 for value in own if value is not None) and len(share) == 2

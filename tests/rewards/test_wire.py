@@ -10,7 +10,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.rubric import Criterion, Level, Rubric
+from adjudge.rewards.rubric import Criterion, Level, Rubric, rubric_of
 from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Part, Review, Verdict
 from adjudge.rewards.wire import (
     Row,
@@ -389,3 +389,40 @@ def test_quotes_within_a_text_and_short_rows_are_read(tmp_path: Path) -> None:
     one, two = read_rows(path)
     assert one.columns == {"id": "1", "prompt": 'He said "hi"', "more": "x"}
     assert two.columns == {"id": "2", "prompt": 'a "b"', "more": None}
+
+
+def test_parquet_is_read_as_rows(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"prompt": "P", "response": "R", "rubric": RUBRIC}, {"prompt": "P", "response": "S", "rubric": OTHER}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
+    read = read_rows(tmp_path / "p.parquet")
+    assert [row.place for row in read] == ["row 1 of p.parquet", "row 2 of p.parquet"]
+    items = [rubric_item_of(row, number) for number, row in enumerate(read, 1)]  # each has the other's levels as null
+    assert [item.rubric for item in items] == [rubric_of(rubric, "here") for rubric in (RUBRIC, OTHER)]
+    (tmp_path / "q.parquet").write_text("no table")
+    with pytest.raises(AdjudgeError, match="q.parquet"):
+        read_rows(tmp_path / "q.parquet")
+
+
+RUBRIC = {"criteria": [{"name": "end", "text": "Is it earned?", "levels": {"0": "no", "1": "yes"}}]}
+OTHER = {"criteria": [{"name": "end", "text": "Is it earned?", "levels": {"2": "no", "3": "yes"}}]}
+
+
+def test_names_that_are_null_in_an_object_are_absent() -> None:
+    reviews = [{"a": "x", "b": "y", "preferred": "a", "aspect": None}]
+    row = Row("here", {"prompt": "P", "story_a": "A", "story_b": "B", "reviews": reviews})
+    assert reviewed_pair_of(row, 1).reviews[0].aspect == ""
+
+
+def test_responses_may_be_json_in_a_cell_of_a_table() -> None:
+    assert group_of(Row("here", {"prompt": "P", "responses": '["a", "b"]'}), 1).responses == ("a", "b")
+    with pytest.raises(AdjudgeError, match="not a list of strings"):
+        group_of(Row("here", {"prompt": "P", "responses": "a, b"}), 1)
+
+
+def test_a_number_of_too_many_digits_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text('{"prompt": "P", "n": ' + "1" * 5000 + "}")
+    with pytest.raises(AdjudgeError, match="too many digits"):
+        read_rows(tmp_path / "r.jsonl")

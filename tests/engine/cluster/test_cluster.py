@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from adjudge import AdjudgeError, ClusterEngine, Engine, Labels, Pair, PairwiseJudge
 from adjudge.cli import app
 from adjudge.engine.call import Call
+from adjudge.engine.cluster import fleet
 from adjudge.engine.cluster.async_cluster import AsyncClusterEngine
 from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Replica, State
@@ -208,8 +209,10 @@ def test_a_text_in_pieces_goes_on_where_its_replica_was_killed(
 
 
 def test_a_replica_that_hangs_costs_a_call_no_more_than_its_time_and_is_started_again(
-    cluster: ClusterEngine, one: Engine, caplog: pytest.LogCaptureFixture
+    cluster: ClusterEngine, one: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fleet, "ASKED_EVERY_SECONDS", 0.5)
+    monkeypatch.setattr(fleet, "BUSY_SECONDS", 5.0)
     expected = one.score(PROMPTS, NUMBERS)
     hung = inside(cluster, 0, lambda it: os.getpid())
     os.kill(hung, signal.SIGSTOP)

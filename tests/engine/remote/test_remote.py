@@ -333,6 +333,14 @@ def test_the_card_says_which_model_it_is(open_remote: Open, engine: Engine) -> N
     again.close()
 
 
+def test_a_tokenizer_that_is_named_is_part_of_what_the_model_is(open_remote: Open) -> None:
+    worded = tiny_tokenizer()
+    worded.chat_template = "{{ messages[0]['content'] }}"
+    given: list[dict[str, Any]] = [{}, {"tokenizer": tiny_tokenizer()}, {"tokenizer": worded}, {"tokenizer": TINY}]
+    none, named, other, again = (open_remote("adjudge", **options)[0].fingerprint for options in given)
+    assert len({none, named, other}) == 3 and again == named
+
+
 def test_statistics_count_what_was_asked_and_what_was_computed(open_remote: Open, engine: Engine) -> None:
     remote, _ = open_remote("adjudge")
     engine.cache.clear()

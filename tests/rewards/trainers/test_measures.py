@@ -28,6 +28,12 @@ def test_rates_count_completions_and_groups_and_leave_nothing_out_that_is_zero()
     assert "length_slope" not in found  # all of one length
 
 
+def test_a_part_that_has_the_name_of_a_measure_is_told_apart() -> None:
+    reward = GroupReward((1.0, 3.0), (None, None), {"bias": (1.0, 0.5), "plot": (1.0, 1.0)}, {"bias": (0.0, -0.5)})
+    found = measures_of([Group("a", ["x", "y"])], [reward])
+    assert (found["mean/part/bias"], found["mean/bias"], found["mean/plot"]) == (0.75, -0.25, 1.0)
+
+
 def test_without_groups_every_rate_is_zero() -> None:
     found = measures_of([], [])
     assert set(found.values()) == {0.0} and "zero_variance" in found
