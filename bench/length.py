@@ -20,8 +20,8 @@ PER = 1000
 class LengthEffect(msgspec.Struct, frozen=True):
     """How a value goes with length: least squares over `points` (length in characters, value).
 
-    `slope` is per 1,000 characters and `correlation` Pearson's r, each with its 95 % interval (by Student's t, and by
-    Fisher's z); None where the points cannot tell: fewer than four, or without any spread.
+    `slope` is per 1,000 characters, with its 95 % `interval` (by Student's t), and `correlation` Pearson's r; None
+    where the points cannot tell: fewer than four, or without any spread.
     """
 
     of: Literal["score", "preference", "strength"]
@@ -29,7 +29,6 @@ class LengthEffect(msgspec.Struct, frozen=True):
     slope: float | None = None
     interval: tuple[float, float] | None = None
     correlation: float | None = None
-    correlation_interval: tuple[float, float] | None = None
 
     @property
     def direction(self) -> Literal["longer", "shorter"] | None:
@@ -85,9 +84,7 @@ def length_effect(of: Literal["score", "preference", "strength"], groups: Sequen
     if trend.slope is None or trend.interval is None:
         return LengthEffect(of, points)
     low, high = trend.interval
-    return LengthEffect(
-        of, points, PER * trend.slope, (PER * low, PER * high), trend.correlation, trend.correlation_interval
-    )
+    return LengthEffect(of, points, PER * trend.slope, (PER * low, PER * high), trend.correlation)
 
 
 def length_line(effect: LengthEffect) -> str:

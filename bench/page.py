@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import jinja2
 import msgspec
-import numpy as np
 
 from adjudge.bench.length import PER, LengthEffect, conclusion, length_line
 from adjudge.bench.summary import by_order, pace, sharing
@@ -130,13 +128,3 @@ def capital(sentence: str) -> str:
 def _unbroken(text: str) -> str:
     """The text with its percent signs held to their numbers."""
     return text.replace(" %", "\u00a0%")
-
-
-def places_of(labels: Sequence[str]) -> Callable[[float], float] | None:
-    """Where an expected score stands among the labels, the first at 0; None unless they are rising numbers."""
-    try:
-        numbers = [float(label) for label in labels]
-    except ValueError:
-        return None
-    rising = all(x < y for x, y in pairwise(numbers))
-    return (lambda value: float(np.interp(value, numbers, range(len(numbers))))) if rising else None

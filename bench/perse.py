@@ -21,11 +21,10 @@ ASPECTS = {aspect.name[0].upper(): aspect.name for aspect in PERSE}
 
 
 class Rated(msgspec.Struct, frozen=True):
-    """A plot with its reader's earlier reviews, and what that reader wrote about it and gave it, 1 to 10."""
+    """A plot with its reader's earlier reviews, and what that reader gave it, 1 to 10."""
 
     item: Item
     reviewer: str
-    review: str
     score: float
 
 
@@ -90,7 +89,7 @@ def _rated(row: Row, number: int) -> Rated:
         raise AdjudgeError(f'{row.place}: "examples" are not those of Per-MPST ({error}): give its file') from error
     reviews = tuple(Review(example.summ_plot, example.clean_review, example.score) for example in earlier)
     item = Item(prompt="", response=last.summ_plot, id=str(number), reviews=reviews)
-    return Rated(item, last.reviewer_name, last.clean_review, last.score)
+    return Rated(item, last.reviewer_name, last.score)
 
 
 def _chosen(row: Row, number: int, aspect: str) -> Chosen:

@@ -51,12 +51,6 @@ class Accuracy(msgspec.Struct, frozen=True):
     abstained: int
     aspects: dict[str, float | None]
 
-    @property
-    def average(self) -> float | None:
-        """The mean over the aspects that have an accuracy."""
-        known = [value for value in self.aspects.values() if value is not None]
-        return fmean(known) if known else None
-
 
 class OrderStudy(msgspec.Struct, frozen=True):
     """The same plots with their reviews in several random orders.

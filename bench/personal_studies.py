@@ -198,7 +198,7 @@ def _ratings(rated: Sequence[Rated], known: Sequence[Rated]) -> list[Rating]:
 
 
 def _rated(question: RatingQuestion) -> Rated:
-    return Rated(question.item, question.reviewer, question.review, question.score)
+    return Rated(question.item, question.reviewer, question.score)
 
 
 def _chosen(question: ChoiceQuestion) -> Chosen:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.length import length_line
-from adjudge.bench.page import Axis, capital, places_of, render_page, write_page
+from adjudge.bench.page import Axis, capital, render_page, write_page
 from adjudge.bench.summary import (
     PairRow,
     RunSummary,
@@ -28,6 +28,7 @@ from adjudge.bench.summary import (
 )
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted, signed
+from adjudge.rewards.pairwise import SCALE
 from adjudge.rewards.verdict import AspectVerdict, PairVerdict
 
 # On the terminal
@@ -117,22 +118,15 @@ def _meant(row: PairRow) -> Text:
 # As a page
 
 
-def write_pair_report(
-    path: str | Path,
-    rows: Sequence[PairRow],
-    summary: RunSummary,
-    *,
-    title: str,
-    labels: Sequence[str] = ("1", "2", "3", "4", "5"),
-) -> None:
-    """Write the rows as one HTML file without scripts or references; `labels` are those of the distributions.
+def write_pair_report(path: str | Path, rows: Sequence[PairRow], summary: RunSummary, *, title: str) -> None:
+    """Write the rows as one HTML file without scripts or references.
 
     The file appears whole or not at all. Raises OSError where it cannot be written.
     """
-    write_page(path, render(rows, summary, title=title, labels=labels))
+    write_page(path, render(rows, summary, title=title))
 
 
-def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str, labels: Sequence[str]) -> str:
+def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str) -> str:
     """The page of `write_pair_report`."""
     biases = _biases(rows, summary)
     return render_page(
@@ -149,9 +143,8 @@ def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str, labels: 
         aspect_axis=_preference_axis([aspect for row in rows for aspect in row.verdict.aspects.values()]),
         bias_axis=Axis.around(0.0, [b for _, values in biases for b in values], [2.0**n for n in range(-2, 11)]),
         biases=[(name, values, fmean(values)) for name, values in biases if values],
-        labels=tuple(labels),
-        tallest=_tallest(rows, labels),
-        place=places_of(labels),
+        labels=SCALE.labels,
+        tallest=_tallest(rows),
     )
 
 
@@ -171,17 +164,8 @@ def _biases(rows: Sequence[PairRow], summary: RunSummary) -> list[tuple[str, lis
     return [("whole pairs", [row.verdict.bias for row in rows if row.verdict.bias is not None]), *aspects.items()]
 
 
-def _tallest(rows: Sequence[PairRow], labels: Sequence[str]) -> float:
-    """The largest probability of any label, at which a bar is full.
-
-    Raises ValueError for a distribution over another number of labels.
-    """
-    tallest = 0.0
-    for row in rows:
-        for name, aspect in row.verdict.aspects.items():
-            for distribution in (aspect.distribution_a, aspect.distribution_b):
-                if distribution is not None and len(distribution) != len(labels):
-                    found = f"{len(distribution)} probabilities for {len(labels)} labels"
-                    raise ValueError(f'pair "{row.pair.id}", aspect "{name}": {found}')
-                tallest = max(tallest, *(distribution or (0.0,)))
-    return tallest or 1.0
+def _tallest(rows: Sequence[PairRow]) -> float:
+    """The largest probability of any label, at which a bar is full."""
+    aspects = [aspect for row in rows for aspect in row.verdict.aspects.values()]
+    distributions = [one for aspect in aspects for one in (aspect.distribution_a, aspect.distribution_b) if one]
+    return max((p for distribution in distributions for p in distribution), default=0.0) or 1.0

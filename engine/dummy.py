@@ -160,9 +160,7 @@ def _buildable(name: str) -> Iterator[None]:
         ) from error
 
 
-def random_model(
-    name: str, config: Any, dtype: torch.dtype, device: torch.device | str, attn_implementation: str | None = None
-) -> Any:
+def random_model(name: str, config: Any, dtype: torch.dtype, device: torch.device | str) -> Any:
     """A model of the configuration's class, weights drawn from a fixed seed; the global random state stays as it was.
 
     Up to LARGE parameters the numbers are drawn on the CPU in float32 and rounded, so that they agree across devices
@@ -174,7 +172,7 @@ def random_model(
 
     def empty(dtype: torch.dtype, device: torch.device | str) -> Any:
         with torch.device(device):
-            return auto.from_config(config, dtype=dtype, attn_implementation=attn_implementation)
+            return auto.from_config(config, dtype=dtype)
 
     with _buildable(name):
         count = sum(parameter.numel() for parameter in empty(dtype, "meta").parameters())

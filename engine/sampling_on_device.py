@@ -2,7 +2,7 @@
 
 On a GPU a row by itself would be some ten launches and a wait for the answer, or its logits would come to the host,
 where a row of 150,000 tokens takes 0.3 to 5 ms of one thread: for 64 texts far more than a decode step of a small
-model. That is an estimate, no GPU was at hand. Everything is in float64, so that what the order of a sum changes is
+model. That is an estimate. Everything is in float64, so that what the order of a sum changes is
 lost in what is left.
 """
 

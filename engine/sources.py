@@ -96,22 +96,15 @@ def resolve(name: str, *, status: Status = print_status) -> ModelSource:
     raise _unknown(name)
 
 
-def open_source(
-    source: ModelSource,
-    *,
-    dtype: torch.dtype,
-    device: torch.device | str = "cpu",
-    attn_implementation: str | None = None,
-) -> OpenModel:
+def open_source(source: ModelSource, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> OpenModel:
     """Load a model and its tokenizer.
 
-    `attn_implementation` is a name in transformers' attention interface. Raises ModelCorrupt where weights are absent:
-    transformers would fill them with random numbers.
+    Raises ModelCorrupt where weights are absent: transformers would fill them with random numbers.
     """
     if source.kind == "dummy":
-        model, tokenizer = _open_dummy(source, dtype, device, attn_implementation)
+        model, tokenizer = _open_dummy(source, dtype, device)
     else:
-        model, tokenizer = _load(source, dtype, device, attn_implementation), open_tokenizer(source)
+        model, tokenizer = _load(source, dtype, device), open_tokenizer(source)
     return OpenModel(model.eval().requires_grad_(False), tokenizer)
 
 
@@ -227,9 +220,7 @@ def _dummy(name: str, status: Status) -> ModelSource:
     return ModelSource(name, "dummy", str(path), digest("dummy", *recipe, *map(file_sha256, files)))
 
 
-def _open_dummy(
-    source: ModelSource, dtype: torch.dtype, device: torch.device | str, attn_implementation: str | None
-) -> OpenModel:
+def _open_dummy(source: ModelSource, dtype: torch.dtype, device: torch.device | str) -> OpenModel:
     from adjudge.engine import dummy
 
     tiny = source.path.startswith(dummy.TINY)
@@ -240,10 +231,10 @@ def _open_dummy(
         raise ModelUnsupported(
             f"{source.name}: vocab_size is {rows}, but the tokenizer needs {len(tokenizer)}; raise it"
         )
-    return OpenModel(dummy.random_model(source.name, config, dtype, device, attn_implementation), tokenizer)
+    return OpenModel(dummy.random_model(source.name, config, dtype, device), tokenizer)
 
 
-def _load(source: ModelSource, dtype: torch.dtype, device: torch.device | str, attn_implementation: str | None) -> Any:
+def _load(source: ModelSource, dtype: torch.dtype, device: torch.device | str) -> Any:
     import torch
     from safetensors import SafetensorError
     from transformers import AutoConfig
@@ -258,7 +249,6 @@ def _load(source: ModelSource, dtype: torch.dtype, device: torch.device | str, a
                 trust_remote_code=False,
                 dtype=dtype,
                 device_map=None if through_host else device,
-                attn_implementation=attn_implementation,
                 output_loading_info=True,
             )
     except (torch.OutOfMemoryError, AdjudgeError):

@@ -3,10 +3,10 @@
 Measured on an H200 (bench/results/gpu.md): 64 sequences with 2048 keys 92 µs, a judge's twelve questions behind a
 cached prefix 26; prefill of 8 times 2048 takes 1.6 times as long as torch's, at 26 % of the matrix units' rate.
 
-Ladder. No GPU was at hand then: times are predictions for H100 / H200 (3.35 / 4.8 TB/s, 989 TFLOP/s in bf16, an L2 of
-about 5.5 TB/s) of one layer with 28 query heads on 4 KV heads of 128, for three loads: P, the prefill of 8 sequences of
-1024 (60 GFLOP: 61 µs); D, a token each of 64 sequences with 2048 keys (268 MB: 80 / 56 µs); S, a token of one sequence
-with 8192 keys (17 MB: 5 / 3.5 µs).
+Ladder. Its times are predictions for H100 / H200 (3.35 / 4.8 TB/s, 989 TFLOP/s in bf16, an L2 of about 5.5 TB/s) of one
+layer with 28 query heads on 4 KV heads of 128, for three loads: P, the prefill of 8 sequences of 1024 (60 GFLOP: 61
+µs); D, a token each of 64 sequences with 2048 keys (268 MB: 80 / 56 µs); S, a token of one sequence with 8192 keys (17
+MB: 5 / 3.5 µs).
 1. gather each context, matmul, softmax, matmul: a score travels 8 bytes (P: 1.9 GB, 560 / 390 µs alone), and the
    gather makes three of every byte of the cache (D: 240 / 170 µs and 5 launches a sequence);
 2. a program for each row and query head that reads the blocks where they are, with a running softmax: no scores in

@@ -12,7 +12,7 @@ from adjudge.kernels.linear import ROW_TILE, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch
 
 MOST_ROWS = 256
-"""Beyond it a step's matrix products should take longer than their launches; no GPU was at hand to see."""
+"""Beyond it a step's matrix products should take longer than their launches: an estimate, not measured."""
 
 
 class Room(NamedTuple):

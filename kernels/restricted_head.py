@@ -6,7 +6,7 @@ Ladder, naive to fast. Milliseconds for N = 256, D = 576, V = 49152, K = 5, floa
 3. "set", torch: multiply-and-sum with the label rows of the weight      0.6   220 x
    the same by matmuls: see label_products
 
-On CUDA, in bf16; no GPU was at hand, so these are bytes and FLOPs over an H200's 4.8 TB/s and about 700 TFLOP/s.
+On CUDA, in bf16, predicted: bytes and FLOPs over an H200's 4.8 TB/s and about 700 TFLOP/s.
 Microseconds for N = 4096, D = 3584, V = 152064, K = 5:
 4. the whole head and log_softmax: 4.5 TFLOP and three passes over 1.2 GB of logits           7,000
 5. index, matmul, log_softmax: 29 MB, and three launches                                      6 + the launches
@@ -21,8 +21,10 @@ themselves in the model's dtype.
 
 Where it loses (bench/results/kernels-cpu.csv, one thread): "set" takes 4 to 27 times as long on a CPU as index, matmul
 and log_softmax (no statistics, and bits that depend on the batch), and "both" for a single row 3.8 times the plain
-head, the price of its padding to 32 rows. On CUDA the checks of rows and labels wait for the device once a call where
-one of these lies there; on the host they are checked without waiting, and then copied over.
+head, the price of its padding to 32 rows. On an H200 (bench/results/gpu.md) "set" of 64 rows takes 9.0 µs at D 576, V
+49152, where index and matmul take 15.5, but 26.6 at D 3584, V 152064, where these take 16.6. The checks of rows and
+labels wait for the device once a call where one of these lies there; on the host they are checked without waiting, and
+then copied over.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From score distributions to a preference without position bias (DESIGN.md, part 6)."""
+"""From score distributions to a preference without position bias."""
 
 from __future__ import annotations
 

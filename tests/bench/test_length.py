@@ -8,6 +8,7 @@ from scipy import stats
 
 from adjudge.bench.length import length_effect, length_line, length_of_groups, length_of_items, length_of_pairs
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.length_trend import length_trend
 from adjudge.rewards.preference import sigmoid
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
@@ -27,7 +28,7 @@ def test_slope_and_intervals_are_scipys() -> None:
     assert effect.interval == pytest.approx((1000 * (expected.slope - half), 1000 * (expected.slope + half)))
     correlation = stats.pearsonr(*zip(*points, strict=True))
     assert effect.correlation == pytest.approx(correlation.statistic)
-    assert effect.correlation_interval == pytest.approx(tuple(correlation.confidence_interval(0.95)))
+    assert length_trend([points]).correlation_interval == pytest.approx(tuple(correlation.confidence_interval(0.95)))
 
 
 @pytest.mark.parametrize(
@@ -66,10 +67,11 @@ def test_what_cannot_be_told_is_not_told(points: list[tuple[float, float]]) -> N
 
 
 def test_a_perfect_line_has_a_finite_interval() -> None:
-    effect = length_effect("score", [[(float(x), 2.0 * x) for x in range(9)]])
+    points = [(float(x), 2.0 * x) for x in range(9)]
+    effect, trend = length_effect("score", [points]), length_trend([points])
     assert effect.slope == pytest.approx(2000) and effect.correlation == pytest.approx(1)
-    assert effect.interval is not None and effect.correlation_interval is not None
-    assert all(map(math.isfinite, effect.interval + effect.correlation_interval))
+    assert effect.interval is not None and trend.correlation_interval is not None
+    assert all(map(math.isfinite, effect.interval + trend.correlation_interval))
 
 
 def test_levels_of_groups_do_not_count_as_length() -> None:

@@ -39,7 +39,7 @@ def written(path: Path, *rows: dict[str, Any]) -> Path:
 def test_the_last_example_of_a_row_is_to_be_foretold_from_the_others(tmp_path: Path) -> None:
     path = written(tmp_path / "PerMPST.k2.jsonl", {"examples": [example(1, 3), example(2, 8), example(3, 6)]})
     reviews = (Review("Plot 1.", "Words 1.", 3), Review("Plot 2.", "Words 2.", 8))
-    assert read_rated(path) == [Rated(Item("", "Plot 3.", id="1", reviews=reviews), "ann", "Words 3.", 6)]
+    assert read_rated(path) == [Rated(Item("", "Plot 3.", id="1", reviews=reviews), "ann", 6)]
 
 
 def test_what_is_known_before_leaves_out_what_any_row_is_to_foretell(tmp_path: Path) -> None:

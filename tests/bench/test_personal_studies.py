@@ -93,9 +93,7 @@ def test_factorisation_learns_from_the_other_readers_alone(tiny: Engine, monkeyp
 def test_orders_are_told_by_mean_deviation_and_spread(tiny: Engine) -> None:
     sides = sides_of(list(group_reviews(REVIEWS, Rules.ratings(n=6)).questions))
     lines = by_name(list(study(tiny, sides, Plan((2,), 4, 7), {"min_mass": 0.0})))
-    rated = [
-        Rated(one.item, one.reviewer, one.review, one.score) for one in sides.asked if isinstance(one, RatingQuestion)
-    ]
+    rated = [Rated(one.item, one.reviewer, one.score) for one in sides.asked if isinstance(one, RatingQuestion)]
     made = order_study(PersonalJudge(tiny, k=2, min_mass=0.0), rated, 4, 7)
     line, kendall = lines["orders judge, 4 orders", 2], [row.kendall or 0.0 for row in made.agreements]
     assert line.measures["Kendall"] == pytest.approx(fmean(kendall))

@@ -45,8 +45,8 @@ def summary(rows: list[PairRow], seconds: float = 4.0, computed: int = 1000, ask
     return summarise(rows, "tiny", seconds, computed, asked)
 
 
-def page(rows: list[PairRow], labels: tuple[str, ...] = LABELS) -> Page:
-    return Page(render(rows, summary(rows), title="A title", labels=labels))
+def page(rows: list[PairRow]) -> Page:
+    return Page(render(rows, summary(rows), title="A title"))
 
 
 class Page(HTMLParser):
@@ -346,16 +346,6 @@ def test_histograms_show_the_distributions() -> None:
     assert [float(bar) for bar in bars] == pytest.approx([22 * p / 0.4 for p in GOOD.distribution_b], abs=0.01)
     means = [float(path["d"].split()[0][1:]) for path in found.all("path", "mean")[:2]]
     assert means == pytest.approx([24 * (3.4 - 0.5), 24 * (2.1 - 0.5)], abs=0.01)  # 24 units a label, "1" centred at 12
-
-
-def test_labels_that_are_no_numbers_have_no_expected_place() -> None:
-    found = page([row()], labels=("A", "B", "C", "D", "E"))
-    assert found.all("path", "a") and not found.all("path", "mean")
-
-
-def test_other_labels_than_the_verdicts_are_refused() -> None:
-    with pytest.raises(ValueError, match='pair "one", aspect "relevance": 5 probabilities for 3 labels'):
-        page([row("one")], labels=("1", "2", "3"))
 
 
 def test_no_pairs_make_a_page_too() -> None:

@@ -11,7 +11,9 @@ from adjudge.engine.sources import open_source, resolve
 
 def open_reference(name: str, dtype: torch.dtype = torch.float32) -> Any:
     """The model as transformers runs it, with its eager attention."""
-    return open_source(resolve(name), dtype=dtype, attn_implementation="eager").model
+    model = open_source(resolve(name), dtype=dtype).model
+    model.set_attn_implementation("eager")
+    return model
 
 
 @torch.inference_mode()
