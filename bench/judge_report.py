@@ -5,15 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 
 from rich.table import Table
 from rich.text import Text
 
+from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.load import Load
 from adjudge.bench.questions import Questions
 from adjudge.bench.rounds import Runs
-from adjudge.engine.errors import AdjudgeError
 
 Rows = list[list[object]]
 
@@ -139,11 +138,7 @@ def plot_load(loads: Sequence[Load], path: Path, title: str) -> None:
 
     Raises AdjudgeError where matplotlib is missing or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise AdjudgeError("there is no plot: matplotlib is missing; pip install 'adjudge[report]'") from None
-    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    figure = new_figure()
     axes = figure.add_subplot()
     for color, name in enumerate(dict.fromkeys(load.variant for load in loads if load.latencies)):
         points = [load for load in loads if load.variant == name and load.latencies]
@@ -156,11 +151,7 @@ def plot_load(loads: Sequence[Load], path: Path, title: str) -> None:
     axes.set(yscale="log", xlabel="requests/s, due at random", ylabel="seconds from due to answered")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, fontsize=7)
-    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7)
-    try:
-        figure.savefig(path, dpi=100)
-    except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
+    save_figure(figure, path, title)
 
 
 def _table(*columns: str) -> Table:

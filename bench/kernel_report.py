@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.limits import COMPILED, MATMUL, UNCHECKED
 from adjudge.bench.measurement import Measurement
-from adjudge.engine.errors import AdjudgeError
 
 PLOTTED_LABELS = (5, 64)
 PANELS_ACROSS = 3
@@ -88,13 +88,6 @@ def plot_head(measurements: Sequence[Measurement], path: Path) -> None:
 
     Raises AdjudgeError where matplotlib is missing or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise AdjudgeError(
-            "there is no plot: matplotlib is missing; pip install 'adjudge[report]' and pass the CSV with --from"
-        ) from None
-
     panels: dict[tuple[str, int, int, int], list[Measurement]] = {}
     for m in measurements:
         if m.kernel == "restricted head" and m.median_us is not None and m.sizes["K"] in PLOTTED_LABELS:
@@ -104,7 +97,7 @@ def plot_head(measurements: Sequence[Measurement], path: Path) -> None:
         return
     across = min(PANELS_ACROSS, len(panels))
     down = -(-len(panels) // across)
-    figure = Figure(figsize=(4.2 * across, 3.6 * down + 0.8), layout="constrained")
+    figure = new_figure(4.2 * across, 3.6 * down + 0.8)
     names = list(dict.fromkeys(m.variant for panel in panels.values() for m in panel))
     for place, ((case, d, v, k), panel) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(down, across, place)
@@ -120,9 +113,4 @@ def plot_head(measurements: Sequence[Measurement], path: Path) -> None:
         label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize=8)
-    machine = measurements[0].machine
-    figure.suptitle(f"restricted head, {measurements[0].dtype}\n{machine}", fontsize=8)
-    try:
-        figure.savefig(path, dpi=80)
-    except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
+    save_figure(figure, path, f"restricted head, {measurements[0].dtype}\n{measurements[0].machine}")

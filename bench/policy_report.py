@@ -9,12 +9,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.length import length_line
 from adjudge.bench.policy_bouts import Against
 from adjudge.bench.policy_wins import HUMAN, PolicyResult, Spread, Wins
 from adjudge.bench.visible import visible
 from adjudge.bench.words import percent, signed, span
-from adjudge.engine.errors import AdjudgeError
 
 OPPONENTS: tuple[Against, ...] = ("base", "human")
 AGAINST: dict[Against, str] = {"base": "the base model's texts", "human": "people's texts"}
@@ -100,13 +100,9 @@ def plot_wins(results: Sequence[PolicyResult], path: Path, title: str) -> None:
 
     Raises AdjudgeError where matplotlib is missing or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise AdjudgeError("there is no plot: matplotlib is missing; pip install 'adjudge[report]'") from None
     shown = [against for against in OPPONENTS if any(against in result.wins for result in results)]
     fought = [result for result in results if result.wins]
-    figure = Figure(figsize=(1.5 + 4.2 * len(shown), 1.4 + 0.45 * len(fought)), layout="constrained")
+    figure = new_figure(1.5 + 4.2 * len(shown), 1.4 + 0.45 * len(fought))
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
     for axes, against in zip(panels, shown, strict=True):
         axes.axvline(0.5, color="gray", linewidth=0.8)
@@ -119,11 +115,7 @@ def plot_wins(results: Sequence[PolicyResult], path: Path, title: str) -> None:
         axes.set(xlim=(-0.02, 1.02), xlabel=f"wins over {AGAINST[against]}", ylim=(len(fought) - 0.5, -0.5))
         axes.set_yticks(range(len(fought)), [_ending(visible(result.name)) for result in fought])
         axes.grid(axis="x", alpha=0.3)
-    figure.suptitle(title, fontsize=8)
-    try:
-        figure.savefig(path, dpi=110)
-    except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
+    save_figure(figure, path, title)
 
 
 def _table(first: str) -> Table:

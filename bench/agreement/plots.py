@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
-from typing import Any
 
 import numpy as np
 
-from adjudge.engine.errors import AdjudgeError
+from adjudge.bench.figures import new_figure, save_figure
 
 BINS = 10
 
@@ -21,7 +19,7 @@ def plot_scores(
 
     Raises AdjudgeError where matplotlib is missing or the file cannot be written.
     """
-    figure = _figure()
+    figure = new_figure()
     axes = figure.add_subplot()
     given, scale = np.array(judge, dtype=float), np.array(labels, dtype=float)
     said = scale[np.abs(np.array(human, dtype=float)[:, None] - scale).argmin(axis=1)]
@@ -35,7 +33,7 @@ def plot_scores(
     axes.set(xlabel="people's score", ylabel="the judge's score")
     axes.set_xticks(places, [f"{place:g}\n({len(column)})" for place, column in zip(places, columns, strict=True)])
     axes.grid(alpha=0.3)
-    _save(figure, path, title)
+    save_figure(figure, path, title)
 
 
 def plot_reliability(path: Path, confidence: Sequence[float], correct: Sequence[float], title: str) -> None:
@@ -43,7 +41,7 @@ def plot_reliability(path: Path, confidence: Sequence[float], correct: Sequence[
 
     Raises AdjudgeError where matplotlib is missing or the file cannot be written.
     """
-    figure = _figure()
+    figure = new_figure()
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     sure, hit = np.array(confidence, dtype=float), np.array(correct, dtype=float)
     bins = np.minimum((sure * BINS).astype(int), BINS - 1)
@@ -59,20 +57,4 @@ def plot_reliability(path: Path, confidence: Sequence[float], correct: Sequence[
     lower.set(xlabel="probability of the judge's likeliest label", ylabel="rows")
     for axes in (upper, lower):
         axes.grid(alpha=0.3)
-    _save(figure, path, title)
-
-
-def _figure() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise AdjudgeError("there is no plot: matplotlib is missing; pip install 'adjudge[report]'") from None
-    return Figure(figsize=(6.4, 4.8), layout="constrained")
-
-
-def _save(figure: Any, path: Path, title: str) -> None:
-    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7)
-    try:
-        figure.savefig(path, dpi=100)
-    except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
+    save_figure(figure, path, title)
