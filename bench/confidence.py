@@ -104,7 +104,7 @@ def bench_confidence(
         )
     engine.score(wanted[:1], SCALE), engine.generate(wanted[:1], ONE)  # the first of anything takes longer
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("scoring", total=2 * len(wanted))
+        task = progress.add_task("scoring", total=4 * len(wanted))
 
         def advance(count: int) -> None:
             progress.advance(task, count)
@@ -115,7 +115,10 @@ def bench_confidence(
     compared = compare(rationales, places, ours.decisions, other.decisions)
     _show(rationales, [ours, other], compared)
     if output is not None:
-        machine, *decided, kept, kept_generating = describe_machine(), *msgspec.structs.astuple(compared)
+        machine, *decided, kept, kept_generating = (
+            describe_machine(engine.runner.device),
+            *msgspec.structs.astuple(compared),
+        )
         counts = len(rationales), len(wanted)
         rows = [
             (
@@ -206,14 +209,18 @@ def _generated(
 
 
 def _measured(name: str, engine: Engine, run: Callable[[], list[Decision]]) -> Measured:
-    """Run once from a cold cache; memory is that of tensors beyond the weights and the cache."""
+    """Run from a cold cache, once for the time and once more for the memory, which takes some of it to follow.
+
+    Memory is that of tensors beyond the weights and the cache.
+    """
     engine.cache.clear()
     before = msgspec.structs.replace(engine.stats)
-    decisions: list[Decision] = []
     started = time.perf_counter()
-    peak = peak_bytes(lambda: decisions.extend(run()), engine.runner.device)
+    decisions = run()
     seconds = time.perf_counter() - started
-    stats = engine.stats
+    stats = msgspec.structs.replace(engine.stats)
+    engine.cache.clear()
+    peak = peak_bytes(lambda: run(), engine.runner.device)
     tokens = stats.prompt_tokens - before.prompt_tokens, stats.tokens_computed - before.tokens_computed
     return Measured(name, decisions, seconds, *tokens, peak)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from adjudge.bench.agreement.resampling import Estimate
 from adjudge.bench.agreement.statistics import mean
@@ -21,6 +22,7 @@ from adjudge.bench.measurement import write_rows
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
+from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item
 from adjudge.training.house.disturbances import DISTURBANCES
@@ -31,7 +33,7 @@ from adjudge.training.writing.disturbances import disturbed, parse_kinds
 
 HEADER = (
     *("what", "kind", "texts", "lower", "lower_low", "lower_high", "score_before", "score_after", "abstained"),
-    *("model", "adapter", "aspects", "steps", "seed", "machine"),
+    *("model", "adapter", "aspects", "steps", "sentences", "seed", "machine"),
 )
 ALL = "all"
 VERDICT = "verdict beside it"
@@ -50,13 +52,16 @@ class Pairing(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a kind of change was taken: the share of texts scored below their story, and the mean scores of both."""
+    """How a kind of change was taken: the share of texts scored below their story, and the mean scores of both.
+
+    Those on which the judge `abstained`, on the text or its story, count in neither; without others there is None.
+    """
 
     what: str
     kind: str
     lower: Estimate
-    before: float
-    after: float
+    before: float | None
+    after: float | None
     abstained: int
 
 
@@ -78,8 +83,9 @@ def bench_disturbances(
 ) -> None:
     """Judge up to `limit` stories as they are and changed, each change `steps` times, and print how each was taken.
 
-    A story is judged up to its `sentences`-th sentence. `kinds` names the changes after commas (default: all). Raises
-    AdjudgeError for what cannot be read, and for a change of an unknown kind.
+    A story is judged up to its `sentences`-th sentence. `kinds` names the changes after commas (default: all). With an
+    `output` the verdicts are kept beside it, and a run that was cut short goes on. Raises AdjudgeError for what cannot
+    be read, and for a change of an unknown kind.
     """
     chosen = parse_kinds(kinds, KINDS)
     read = stories_of([TextFile(str(path), text)])
@@ -88,19 +94,22 @@ def bench_disturbances(
     stories = [msgspec.structs.replace(one, sentences=one.sentences[:sentences]) for one in stories]
     changed = list(changes(stories, steps, seed, chosen))
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
-    judge = PointwiseJudge(engine, aspects=parse_aspects(aspects))
     items = [Item(one.prompt, _text(one.sentences), f"{n}") for n, one in enumerate(stories)]
     items += [Item(stories[one.story].prompt, one.text, f"{n} {one.kind}") for n, one in enumerate(changed)]
     scores: list[float | None] = [None] * len(items)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with ExitStack() as stack:
+        book = None if output is None else stack.enter_context(Journal(journal_of(output)))
+        judge = PointwiseJudge(engine, aspects=parse_aspects(aspects), journal=book)
+        progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         task = progress.add_task("judging", total=len(items))
         for place, verdict in enumerate(judge.judge_iter(items)):
             scores[place] = verdict.score
             progress.advance(task)
     outcomes = list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
-    machine = describe_machine()
-    Console().print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
-    print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects")
+    machine = describe_machine(engine.runner.device)
+    console = Console(width=None if Console().is_terminal else 150)
+    console.print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
+    print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects; of texts with both")
     for name, count in read.short.items():
         print(f"{count} texts of {name} left out: too short to be made worse by degrees")
     done = Counter(one.kind for one in changed)
@@ -109,12 +118,12 @@ def bench_disturbances(
         print("found nothing to do: " + ", ".join(f"{kind} in {count} stories" for kind, count in idle.items()))
     print(machine)
     if output is not None:
-        setting = (model, adapter or "", aspects, steps, seed, machine)
+        setting = (model, adapter or "", aspects, steps, sentences, seed, machine)
         rows = [
             (
                 o.what,
                 o.kind,
-                o.lower.rows,
+                o.lower.rows + o.abstained,
                 *map(_figure, _bounds(o.lower)),
                 _figure(o.before),
                 _figure(o.after),
@@ -125,6 +134,11 @@ def bench_disturbances(
         ]
         write_rows(output, HEADER, rows)
         print(f"table: {output}")
+
+
+def journal_of(output: Path) -> Path:
+    """Where the verdicts behind a table are kept."""
+    return output.with_name(output.name + ".journal")
 
 
 def changes(stories: Sequence[Story], steps: int, seed: int, kinds: Sequence[str] = KINDS) -> Iterator[Pairing]:
@@ -159,7 +173,7 @@ def changes(stories: Sequence[Story], steps: int, seed: int, kinds: Sequence[str
 def outcomes_of(
     changed: Sequence[Pairing], before: Sequence[float | None], after: Sequence[float | None]
 ) -> Iterator[Outcome]:
-    """By kind, in order of appearance, and over all of each sort; a text without a score counts as not lower."""
+    """By kind, in order of appearance, and over all of each sort."""
     kinds = dict.fromkeys((one.what, one.kind) for one in changed)
     sorts = [
         one
@@ -169,11 +183,11 @@ def outcomes_of(
     scored = [(one, before[one.story], score) for one, score in zip(changed, after, strict=True)]
     for what, kind in sorts:
         found = [entry for entry in scored if entry[0].what == what and kind in (entry[0].kind, ALL)]
-        both = [(base, score) for _, base, score in found if base is not None and score is not None]
-        lower = [float(base is not None and score is not None and score < base) for _, base, score in found]
-        share = mean(lower, [one.story for one, _, _ in found])
-        means = [fmean(side) for side in zip(*both, strict=True)] if both else [math.nan, math.nan]
-        yield Outcome(what, kind, share, means[0], means[1], len(found) - len(both))
+        both = [(one, base, score) for one, base, score in found if base is not None and score is not None]
+        share = mean([float(score < base) for _, base, score in both], [one.story for one, _, _ in both])
+        was = fmean(base for _, base, _ in both) if both else None
+        now = fmean(score for *_, score in both) if both else None
+        yield Outcome(what, kind, share, was, now, len(found) - len(both))
 
 
 def _bounds(share: Estimate) -> tuple[float | None, ...]:
@@ -190,11 +204,12 @@ def _text(sentences: Sequence[str]) -> str:
 
 
 def _table(outcomes: Sequence[Outcome], title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    table = Table(title=Text(title), title_justify="left", box=None, header_style="bold", pad_edge=False)
     for column in ("", "kind", "texts", "scored below the story", "score before", "after", "abstained"):
         table.add_column(column)
     for o in outcomes:
-        value, low, high = (_figure(bound, 100, 0) for bound in _bounds(o.lower))
-        share = f"{value} % [{low}, {high}]" if low else f"{value} %"
-        table.add_row(o.what, o.kind, str(o.lower.rows), share, _figure(o.before), _figure(o.after), str(o.abstained))
+        value, low, high = (_figure(bound, 100, 0) or "–" for bound in _bounds(o.lower))
+        share = f"{value} % [{low}, {high}]" if o.lower.interval else f"{value} %"
+        scores = (_figure(o.before) or "–", _figure(o.after) or "–")
+        table.add_row(o.what, o.kind, str(o.lower.rows + o.abstained), share, *scores, str(o.abstained))
     return table

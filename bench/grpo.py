@@ -19,6 +19,7 @@ from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
 from adjudge.engine import trie
 from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sources import tokenizer_named
@@ -76,7 +77,7 @@ def bench_grpo(
     console.print(result_table(found, need, chatting))
     for line in result_lines(found, setting, need):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    machine = describe_machine()
+    machine = describe_machine(choose_device(device))
     console.print(machine, highlight=False, soft_wrap=True)
     if output is not None:
         write_rows(output, COLUMNS, result_rows(found, setting, need, chatting, machine))

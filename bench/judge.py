@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from rich.console import Console
 from rich.progress import Progress
 
@@ -93,6 +94,10 @@ def bench_judge(
 ) -> None:
     """Measure every variant, and print and save the table; see the command's help for the options."""
     asked, switches = _rates(rates), _switches(also)
+    if asked and not load:
+        raise AdjudgeError("--rates are for a load: add --load, or leave them out")
+    if output is not None and output.suffix == ".png":
+        raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
     rows = read_rows(path)
     how: dict[str, Any] = {"device": device, "dtype": dtype, "kv_cache_gb": kv_cache_gb}
     engine = Engine(model, **how)
@@ -108,7 +113,7 @@ def bench_judge(
                 f"{requests} requests need as many questions, and {questions.pairs} pairs of {path} have"
                 f" {len(questions.prompts)}: give more pairs, or --requests {len(questions.prompts)}"
             )
-        _under_load(engines, questions.first(requests), asked, mode, output)
+        _under_load(engines, questions.first(requests), asked, output)
     elif mode == "generate":
         _generate(engines, questions, repeats, output)
     else:
@@ -139,10 +144,9 @@ def _score(engines: Mapping[str, Engine], questions: Questions, repeats: int, ou
     )
     apart = [name for name, error in errors.items() if not error <= AGREEMENT]
     console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}")
-    _finish(console, _failures(runs) + models.absent)
+    _finish(console, _failures(runs) + models.absent, questions)
     if output is not None:
-        machine = describe_machine()
-        write_rows(output, report.SCORE_COLUMNS, report.score_rows(runs, questions, errors, machine))
+        write_rows(output, report.SCORE_COLUMNS, report.score_rows(runs, questions, errors))
 
 
 def _generate(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:
@@ -162,14 +166,12 @@ def _generate(engines: Mapping[str, Engine], questions: Questions, repeats: int,
     )
     apart = [name for name, count in equal.items() if count < len(questions.prompts)]
     console.print(f"texts differ from one prompt at a time: {', '.join(apart) or 'nowhere'}")
-    _finish(console, _failures(runs) + models.absent)
+    _finish(console, _failures(runs) + models.absent, questions)
     if output is not None:
-        write_rows(output, report.TEXT_COLUMNS, report.text_rows(runs, questions, equal, describe_machine()))
+        write_rows(output, report.TEXT_COLUMNS, report.text_rows(runs, questions, equal))
 
 
-def _under_load(
-    engines: Mapping[str, Engine], questions: Questions, rates: list[float], mode: Mode, output: Path | None
-) -> None:
+def _under_load(engines: Mapping[str, Engine], questions: Questions, rates: list[float], output: Path | None) -> None:
     models = PeerModels(questions)
     offered = services(engines, questions, models)
     count = len(questions.prompts)
@@ -189,6 +191,8 @@ def _under_load(
             gc.collect()
             loads.append(asyncio.run(offer(service, rate, arrivals(rate, count), lambda: progress.advance(task))))
             progress.update(task, completed=count * len(loads))
+            if output is not None:
+                write_rows(output, report.LOAD_COLUMNS, report.load_rows(loads, questions))  # it may be cut short
     for service in offered:
         service.close()
     console.print(report.load_table(loads))
@@ -198,10 +202,9 @@ def _under_load(
     )
     if count < 100:
         console.print(f"p99 of {count} requests is the longest")
-    _finish(console, models.absent + ["vllm: its offline engine takes whole batches"] * (models.vllm is not None))
+    left_out = models.absent + ["vllm: its offline engine takes whole batches"] * (models.vllm is not None)
+    machine = _finish(console, left_out, questions)
     if output is not None:
-        machine = describe_machine()
-        write_rows(output, report.LOAD_COLUMNS, report.load_rows(loads, mode, machine))
         try:
             report.plot_load(
                 loads, output.with_suffix(".png"), f"{Path(questions.model).name}, {questions.dtype}, {what}\n{machine}"
@@ -210,11 +213,13 @@ def _under_load(
             print(f"adjudge: {error}", file=sys.stderr)
 
 
-def _finish(console: Console, left_out: Sequence[str]) -> None:
-    """What is not in the table and why, and what it was measured on."""
+def _finish(console: Console, left_out: Sequence[str], questions: Questions) -> str:
+    """Print what is not in the table and why, and with which model on what it was measured; returns the latter."""
     for line in left_out:
         console.print(f"left out: {line}")
-    console.print(describe_machine())
+    machine = describe_machine(torch.device(questions.device))
+    console.print(f"{Path(questions.model).name}, {questions.dtype}, {questions.device}\n{machine}")
+    return machine
 
 
 def _failures(runs: Sequence[Runs[Any]]) -> list[str]:

@@ -6,11 +6,13 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.load import Load
+from adjudge.bench.machine import describe_machine
 from adjudge.bench.questions import Questions
 from adjudge.bench.rounds import Runs
 
@@ -80,7 +82,8 @@ def written(run: Runs[list[int]]) -> int:
     return sum(map(len, run.answers[-1]))
 
 
-SCORE_COLUMNS = ("variant", "pairs", "tokens", "seconds", "error", "machine")
+ABOUT = ("model", "dtype", "device", "machine")
+SCORE_COLUMNS = ("variant", "pairs", "tokens", "seconds", "error", "note", *ABOUT)
 TEXT_COLUMNS = (
     "variant",
     "pairs",
@@ -91,36 +94,39 @@ TEXT_COLUMNS = (
     "seconds",
     "equal",
     "note",
-    "machine",
+    *ABOUT,
 )
 LOAD_COLUMNS = (
     *("variant", "mode", "rate", "requests", "p50", "p99", "answered_per_second", "prompt_tokens", "written"),
-    *("seconds", "latencies", "note", "machine"),
+    *("seconds", "latencies", "note", *ABOUT),
 )
 
 
-def score_rows(runs: Sequence[Runs[list[float]]], questions: Questions, errors: dict[str, float], machine: str) -> Rows:
+def score_rows(runs: Sequence[Runs[list[float]]], questions: Questions, errors: dict[str, float]) -> Rows:
     """Rows of SCORE_COLUMNS."""
+    about = _about(questions)
     return [
-        [run.name, questions.pairs, run.tokens, _seconds(run.seconds), f"{errors[run.name]:.2e}", machine]
-        for run in runs
-        if not run.failure
-    ]
-
-
-def text_rows(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dict[str, int], machine: str) -> Rows:
-    """Rows of TEXT_COLUMNS; `prompt_tokens` were asked for, `tokens` of them computed."""
-    about = [questions.pairs, len(questions.prompts), questions.prompt_tokens]
-    return [
-        [run.name, *about, *([""] * 4), run.failure, machine]
+        [run.name, questions.pairs, *([""] * 3), run.failure, *about]
         if run.failure
-        else [run.name, *about, run.tokens, written(run), _seconds(run.seconds), equal[run.name], "", machine]
+        else [run.name, questions.pairs, run.tokens, _seconds(run.seconds), f"{errors[run.name]:.2e}", "", *about]
         for run in runs
     ]
 
 
-def load_rows(loads: Sequence[Load], mode: str, machine: str) -> Rows:
+def text_rows(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dict[str, int]) -> Rows:
+    """Rows of TEXT_COLUMNS; `prompt_tokens` were asked for, `tokens` of them computed."""
+    asked, about = [questions.pairs, len(questions.prompts), questions.prompt_tokens], _about(questions)
+    return [
+        [run.name, *asked, *([""] * 4), run.failure, *about]
+        if run.failure
+        else [run.name, *asked, run.tokens, written(run), _seconds(run.seconds), equal[run.name], "", *about]
+        for run in runs
+    ]
+
+
+def load_rows(loads: Sequence[Load], questions: Questions) -> Rows:
     """Rows of LOAD_COLUMNS; times in seconds."""
+    mode, about = "generate" if questions.writes else "score", _about(questions)
     rows: Rows = []
     for load in loads:
         row: list[object] = [load.variant, mode, f"{load.rate:.4g}", len(load.latencies)]
@@ -129,8 +135,14 @@ def load_rows(loads: Sequence[Load], mode: str, machine: str) -> Rows:
             row += [*times, f"{load.achieved:.4g}", load.prompt_tokens, load.written_tokens, f"{load.seconds:.3f}"]
         else:
             row += [""] * 6
-        rows.append([*row, _seconds(load.latencies), load.note, machine])
+        rows.append([*row, _seconds(load.latencies), load.note, *about])
     return rows
+
+
+def _about(questions: Questions) -> list[str]:
+    """The cells of ABOUT."""
+    device = torch.device(questions.device)
+    return [Path(questions.model).name, questions.dtype, device.type, describe_machine(device)]
 
 
 def plot_load(loads: Sequence[Load], path: Path, title: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 import time
 from collections import Counter
@@ -19,9 +18,11 @@ from rich.table import Table
 from scipy import stats
 
 from adjudge.bench import samples
-from adjudge.bench.agreement.statistics import coefficients
+from adjudge.bench.agreement.statistics import accuracy, coefficients
 from adjudge.bench.machine import describe_machine
+from adjudge.bench.measurement import write_rows
 from adjudge.bench.samples import Sample, draw
+from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.verdict import PairVerdict
@@ -88,9 +89,9 @@ def bench_judges(
             continue
         outcomes.append(run_trial(trial, trial.read(folder), engine, minutes))
         if output is not None:
-            write_outcomes(output, outcomes, model)
+            write_outcomes(output, outcomes, model, describe_machine(engine.runner.device))
     console.print(table_of(outcomes))
-    console.print(describe_machine(), highlight=False)
+    console.print(describe_machine(choose_device(device)), highlight=False)
     if output is not None and outcomes:
         console.print(f"written: {output}", highlight=False, soft_wrap=True)
 
@@ -134,8 +135,8 @@ def agreement_of(verdicts: Sequence[Any], truth: Sequence[Any]) -> tuple[str, fl
     if not couples:
         return "none", None, 0
     if isinstance(couples[0][0], PairVerdict):
-        hits = [(v.preference > 0.5) == (t > 0.5) for v, t in couples if t != 0.5]
-        return "accuracy", fmean(hits) if hits else None, len(hits)
+        found = accuracy([v.preference for v, _ in couples], [t for _, t in couples], range(len(couples)))
+        return "accuracy", found.value, found.rows
     if isinstance(couples[0][0], GroupVerdict):
         taus = [float(stats.kendalltau(v.strengths, t).statistic) for v, t in couples if None not in v.strengths]
         taus = [tau for tau in taus if tau == tau]  # people who rate all alike rank nothing
@@ -168,22 +169,16 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def write_outcomes(path: Path, outcomes: Sequence[Outcome], model: str) -> None:
+def write_outcomes(path: Path, outcomes: Sequence[Outcome], model: str, machine: str) -> None:
     """Write them as CSV, with the machine that they were measured on."""
-    names = [field for field in Outcome.__struct_fields__]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*names, "model", "machine"])
-            for one in outcomes:
-                fields = msgspec.structs.asdict(one)
-                fields["abstained"] = " ".join(f"{reason}={n}" for reason, n in sorted(one.abstained.items()))
-                fields["seconds"] = f"{one.seconds:.1f}"
-                fields["agreement"] = "" if one.agreement is None else f"{one.agreement:.4f}"
-                writer.writerow([*(fields[name] for name in names), model, describe_machine()])
-    except OSError as error:
-        raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file with -o") from error
+    rows = []
+    for one in outcomes:
+        fields = msgspec.structs.asdict(one)
+        fields["abstained"] = " ".join(f"{reason}={n}" for reason, n in sorted(one.abstained.items()))
+        fields["seconds"] = f"{one.seconds:.1f}"
+        fields["agreement"] = "" if one.agreement is None else f"{one.agreement:.4f}"
+        rows.append([*fields.values(), model, machine])
+    write_rows(path, [*Outcome.__struct_fields__, "model", "machine"], rows)
 
 
 def _pairwise(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:

@@ -68,6 +68,10 @@ def bench_kernels(
     console = Console(width=None if Console().is_terminal else 200)
     if only is not None and (predict is not None or earlier is not None):
         raise AdjudgeError("--only chooses what is measured: leave it out where nothing is")
+    if earlier is not None and predict is not None:
+        raise AdjudgeError("--predict computes and --from reads: leave one out")
+    if output is not None and output.suffix == ".png":
+        raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
     if predict is not None:
         print_predictions(console, predict)
         if output is not None:
@@ -75,7 +79,10 @@ def bench_kernels(
         return
     if earlier is not None:
         measurements = read_measurements(earlier)
-        output = output or earlier
+        if output is None:
+            output = earlier
+        else:
+            write_measurements(output, measurements)
     else:
         where = choose_device(device)
         chosen: Literal["small", "full"] = ("full" if where.type == "cuda" else "small") if sizes == "auto" else sizes
@@ -93,7 +100,7 @@ def bench_kernels(
             float("inf") if sizes == "full" or where.type == "cuda" else 3.0,
             compiled,
         )
-        console.print(f"{describe_machine()}\n{conditions.ceilings}, both measured now", highlight=False)
+        console.print(f"{describe_machine(where)}\n{conditions.ceilings}, both measured now", highlight=False)
         if chosen == "small":
             console.print("small sizes only (cases in reach of a CPU); --sizes full forces everything", highlight=False)
         measurements = []
@@ -138,7 +145,7 @@ def run_cases(
         Measurement,
         dtype=str(dtype).removeprefix("torch."),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        machine=describe_machine(),
+        machine=describe_machine(device),
         commit=commit(),
     )
     for (d, v), group in groupby(heads, lambda case: (case.d, case.v)):

@@ -39,9 +39,12 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def arrivals(rate: float, count: int, seed: int = SEED) -> list[float]:
-    """When each of `count` requests is due, in seconds: a Poisson process, the same at every rate but for its pace."""
-    gaps = np.random.default_rng(seed).exponential(1.0, count)
-    due: list[float] = (gaps.cumsum() / rate).tolist()
+    """When each of `count` requests is due, in seconds: a Poisson process in which the last is due at count / rate.
+
+    So the rate is the one that was offered, however the draw fell; at every rate it is the same but for its pace.
+    """
+    due_N = np.random.default_rng(seed).exponential(1.0, count).cumsum()
+    due: list[float] = (due_N * (count / due_N[-1] / rate)).tolist()
     return due
 
 

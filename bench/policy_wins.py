@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, stdev
 
 import msgspec
-import numpy as np
-from scipy import stats
 
+from adjudge.bench.agreement.resampling import Bootstrap
+from adjudge.bench.agreement.statistics import mean
 from adjudge.bench.length import LengthEffect, length_of_pairs
 from adjudge.bench.policy_bouts import Against, Bout, Scores
 from adjudge.bench.policy_texts import Text
-from adjudge.bench.summary import by_order, wilson
+from adjudge.bench.summary import by_order
 from adjudge.engine.score import Reason
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.words import count_words
@@ -35,9 +35,8 @@ class Spread(msgspec.Struct, frozen=True):
 class Wins(msgspec.Struct, frozen=True):
     """What came of the matches against one opponent; `rate` counts a tie as half a win and leaves abstentions out.
 
-    `interval` is the 95 % interval of the rate: a percentile bootstrap over prompts, whose texts rise and fall
-    together. Where every prompt has the same rate, resampling cannot tell how sure that is: then it is Wilson's, of as
-    many trials as prompts. None with fewer than two prompts.
+    `interval` is the 95 % interval of the rate over prompts, whose texts rise and fall together (see
+    `statistics.mean`); None with too few prompts.
     """
 
     won: int
@@ -122,19 +121,17 @@ def human_result(bouts: Sequence[Bout]) -> PolicyResult | None:
 
 def wins_of(bouts: Sequence[Bout], seed: int = 0) -> Wins:
     """What came of these bouts."""
-    points: dict[int, list[float]] = {}
-    for bout in bouts:
-        if bout.preference is not None:
-            points.setdefault(bout.match.prompt, []).append(_points(bout.preference))
-    flat = [point for prompt in points.values() for point in prompt]
+    flat = [_points(bout.preference) for bout in bouts if bout.preference is not None]
+    prompts = [bout.match.prompt for bout in bouts if bout.preference is not None]
+    rate = mean(flat, prompts, Bootstrap(RESAMPLES, seed))
     return Wins(
         won=flat.count(1.0),
         tied=flat.count(0.5),
         lost=flat.count(0.0),
         abstained=dict(Counter(bout.abstained or "unsupported" for bout in bouts if bout.preference is None)),
-        prompts=len(points),
-        rate=fmean(flat) if flat else None,
-        interval=_interval(list(points.values()), seed),
+        prompts=rate.clusters,
+        rate=rate.value,
+        interval=rate.interval,
     )
 
 
@@ -146,26 +143,6 @@ def spread_of(values: Iterable[float | None]) -> Spread | None:
 
 def _points(preference: float) -> float:
     return 0.5 if preference == 0.5 else float(preference > 0.5)
-
-
-def _interval(points: Sequence[Sequence[float]], seed: int) -> tuple[float, float] | None:
-    """The 95 % interval of the mean over all points, of which those of a prompt are drawn together."""
-    if len(points) < 2:
-        return None
-    totals_P, counts_P = np.array([sum(one) for one in points]), np.array([len(one) for one in points])
-    rates_P = totals_P / counts_P
-    if np.ptp(rates_P) == 0:
-        return wilson(float(rates_P[0]) * len(points), len(points))
-    found = stats.bootstrap(
-        (totals_P, counts_P),
-        lambda totals, counts, axis: totals.sum(axis) / counts.sum(axis),
-        paired=True,
-        vectorized=True,
-        method="percentile",
-        n_resamples=RESAMPLES,
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return float(found.low), float(found.high)
 
 
 def _by_aspect(bouts: Sequence[Bout], scores: Callable[[Bout], Scores]) -> dict[str, Spread]:

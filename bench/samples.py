@@ -49,9 +49,16 @@ def draw(folder: Path, name: str, count: int, read: Callable[[Record], Iterator[
     return Sample([subject for subject, _ in couples], [truth for _, truth in couples])
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a text")
+    return value
+
+
 def autoj_pair(record: Record) -> Iterator[tuple[Pair, float]]:
     """Auto-J's pairs of answers; label 0 is the first, 1 the second, 2 a tie."""
-    pair = Pair(record["response 1"], record["response 2"], record["prompt"])
+    first, second, prompt = (_text(record[name]) for name in ("response 1", "response 2", "prompt"))
+    pair = Pair(first, second, prompt)
     yield pair, {0: 1.0, 1: 0.0, 2: 0.5}[record["label"]]
 
 

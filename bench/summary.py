@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import Literal
 
 import msgspec
 
+from adjudge.bench.agreement.resampling import wilson
 from adjudge.bench.length import LengthEffect, length_of_pairs
 from adjudge.bench.words import counted, percent, signed, span
 from adjudge.engine.score import Reason
@@ -132,14 +133,6 @@ def summarise(
         length=length_of_pairs([(row.pair, row.verdict) for row in rows]),
         remembered=remembered,
     )
-
-
-def wilson(successes: float, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The Wilson score interval of a proportion (Wilson, 1927): (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    p, spread = successes / trials, z * z / trials
-    middle, half = p + spread / 2, z * math.sqrt(p * (1 - p) / trials + spread / (4 * trials))
-    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
 
 
 def by_order(preference: float | None, bias: float | None) -> tuple[float, float] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.table import Table
 from adjudge.bench.agreement import statistics
 from adjudge.bench.agreement.baselines import ridge, words
 from adjudge.bench.agreement.resampling import Estimate
+from adjudge.bench.measurement import write_rows
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.kinds import kind_of, prepare
@@ -42,6 +42,9 @@ Slot = tuple[int, str, str]
 
 Fit = Callable[[Sequence[str], Sequence[float], Sequence[str]], Sequence[float]]
 """Texts with their scores, and other texts; the scores that it foretells of these."""
+
+ENDS = ("", "_low", "_high")
+"""What a column's name ends in: of a figure, and of the ends of its interval."""
 
 Open = Callable[[bool], EngineFace]
 """Opens the model of a run, trained or not."""
@@ -222,26 +225,14 @@ def _pair_line(
 def write_lines(path: Path, lines: Sequence[Line]) -> None:
     """The lines as CSV, each figure with the ends of its interval."""
     names = list(lines[0].figures)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            [
-                "target",
-                "judge",
-                "rows",
-                "asked",
-                "prompts",
-                *(f"{n}{end}" for n in names for end in ("", "_low", "_high")),
-            ]
-        )
-        for line in lines:
-            cells = [
-                "" if number is None else f"{number:.4f}"
-                for name in names
-                for number in (line.figures[name].value, *(line.figures[name].interval or (None, None)))
-            ]
-            prompts = line.figures[names[0]].clusters
-            writer.writerow([line.target, line.judge, line.rows, line.asked, prompts, *cells])
+    header = [*("target", "judge", "rows", "asked", "prompts"), *(f"{n}{end}" for n in names for end in ENDS)]
+    rows = []
+    for line in lines:
+        figures = [line.figures[name] for name in names]
+        numbers = [number for one in figures for number in (one.value, *(one.interval or (None, None)))]
+        cells = ["" if number is None else f"{number:.4f}" for number in numbers]
+        rows.append([line.target, line.judge, line.rows, line.asked, figures[0].clusters, *cells])
+    write_rows(path, header, rows)
 
 
 def _print(lines: Sequence[Line], run: Finished) -> None:

@@ -13,7 +13,7 @@ from adjudge.bench.tree_figures import CORRELATIONS, FLUCTUATION, TABLE_5, TABLE
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.tree_weights import Weights, Wish
 from adjudge.rewards.verdict import Verdict
-from adjudge.rewards.wire import Row
+from adjudge.rewards.wire import Row, number_of
 
 NODES = ("content", "format", "impression")
 PARTS = ("overall", *NODES)
@@ -99,9 +99,12 @@ def ablation_cells(task: str, variants: Mapping[str, Sequence[Judged]]) -> list[
 
 
 def judged_by_people(judged: Sequence[Judged]) -> bool:
-    """Whether every row says how people scored its text (`human`)."""
-    values = [one.row.columns.get("human") for one in judged]
-    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    """Whether the rows say how people scored their texts (`human`); raises AdjudgeError where only some do."""
+    known = [number_of(one.row.columns.get("human")) is not None for one in judged]
+    if any(known) and not all(known):
+        place = judged[known.index(False)].row.place
+        raise AdjudgeError(f'{place}: "human" is missing or no number, and other rows have it: give all rows theirs')
+    return all(known)
 
 
 def _agreement(task: str, judged: Sequence[Judged]) -> Agreement | None:
@@ -118,7 +121,7 @@ def _agreement(task: str, judged: Sequence[Judged]) -> Agreement | None:
     if not judged_by_people(judged):
         return agreement(means.scores, TABLE_4.get(task, TABLE_4["all"]))
     human = [
-        {**line, "score": None if line["score"] is None else column["human"]}  # over the same instructions
+        {**line, "score": None if line["score"] is None else number_of(column["human"])}  # over the same instructions
         for line, column in zip(lines, columns, strict=True)
     ]
     return agreement(means.scores, system_means(human).scores)

@@ -19,8 +19,8 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def span(interval: tuple[float, float]) -> str:
-    """Such as "35–71 %"."""
-    return f"{100 * interval[0]:.0f}–{100 * interval[1]:.0f} %"
+    """Such as "35–71 %"; an end that is not whole is never rounded to 0 or 100."""
+    return "–".join(percent(end).removesuffix(" %") for end in interval) + " %"
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -156,7 +156,7 @@ class Journal:
     def _one(self, query: str, key: str) -> bytes | None:
         """The one value of the one row that a query finds, if it finds any."""
         row = self._db.execute(query, (key,)).fetchone()
-        return None if row is None else bytes(row[0])
+        return None if row is None else row[0]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -26,6 +26,13 @@ from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abst
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
+
+
+class Concluded(NamedTuple, Generic[Ruling]):
+    """A verdict with the answers that it rests on, packed."""
+
+    verdict: Ruling
+    answers: bytes
 
 
 class Judge(ABC, Generic[Subject, Ruling]):
@@ -64,17 +71,18 @@ class Judge(ABC, Generic[Subject, Ruling]):
         """The journal's key: everything that decides the verdict."""
 
     @abstractmethod
-    def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling]:
-        """A verdict for each of the subjects, given by their keys, in any order."""
+    def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling | Concluded[Ruling]]:
+        """A verdict for each of the subjects, given by their keys, in any order; with answers that are to be kept."""
 
     def _remembered(self, keys: Sequence[str]) -> dict[str, Ruling]:
         return {} if self.journal is None else {key: self._read(raw) for key, raw in self.journal.get(keys).items()}
 
-    def _kept(self, verdict: Ruling, answers: bytes | None = None) -> Ruling:
+    def _kept(self, found: Ruling | Concluded[Ruling]) -> Ruling:
         """The verdict as the journal has it, kept there with what it rests on if it lasts.
 
         That may be another's: of processes that share a journal the first one's stays, and all go by it.
         """
+        verdict, answers = found if isinstance(found, Concluded) else (found, None)
         if self.journal is None or not lasts(verdict):
             return verdict
         return self._read(self.journal.put(verdict.key, msgspec.json.encode(verdict), answers))
@@ -182,15 +190,17 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
         ]
         return fitted, shortened
 
-    def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling]:
+    def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Concluded[Ruling]]:
         asked = {key: self.ask(subject) for key, subject in subjects.items()}
         for key, answers in self.asking.ask({key: questions for key, (questions, _) in asked.items()}):
             yield self._concluded(subjects[key], answers, key, asked[key][1])
 
-    def _concluded(self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool) -> Ruling:
-        """The verdict from the answers, which the journal keeps, so that it can be concluded anew."""
-        verdict = self._conclude(subject, answers, key, truncated)
-        return self._kept(verdict, KeptAnswers.of(answers, truncated).packed)
+    def _concluded(
+        self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool
+    ) -> Concluded[Ruling]:
+        """The verdict from the answers, with these, so that it can be concluded anew."""
+        packed = KeptAnswers.of(answers, truncated).packed
+        return Concluded(self._conclude(subject, answers, key, truncated), packed)
 
     def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
         """The verdict on a subject whose questions, by their names, were answered so."""

@@ -16,7 +16,7 @@ from adjudge.engine.score import PASSING, Reason
 from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.headings import formatting_score
 from adjudge.rewards.interleaving import interleaved
-from adjudge.rewards.judge import How, ItemJudge, clean
+from adjudge.rewards.judge import Concluded, How, ItemJudge, clean
 from adjudge.rewards.tree_nodes import (
     BY_RULE,
     IMPUTED,
@@ -166,7 +166,7 @@ class TreeJudge(ItemJudge):
         self.weights_of([subject])
         return super().conclude(subject, answers, truncated)
 
-    def _judge(self, items: Mapping[str, Item]) -> Iterator[Verdict]:
+    def _judge(self, items: Mapping[str, Item]) -> Iterator[Concluded[Verdict]]:
         """Leaves and weights are asked for at one go; a verdict comes as soon as all of its own are there."""
         asked = {key: self.ask(item) for key, item in items.items()}
         wishes = {key: self._wishes(item) for key, item in items.items()}

@@ -35,5 +35,5 @@ def once(
     new = [key for key in places if key not in known]
     for number, answer in ask([places[key][0] for key in new]) if new else ():
         if journal is not None and ended(answer) not in UNKEPT:
-            answer = unpack(journal.put(new[number], pack(answer)))
+            journal.put(new[number], pack(answer))
         yield from ((place, answer) for place in places[new[number]])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,6 +57,16 @@ def _check_output(output: Path | None) -> None:
     if output is not None:
         make_folder_of(output)
         check_writable(output)
+
+
+@contextmanager
+def _stoppable(kept: str | None) -> Iterator[None]:
+    """Say what is kept when Ctrl-C ends the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"adjudge: stopped; {kept or 'nothing is kept without -o'}", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 @bench.command("judge")
@@ -351,25 +364,29 @@ def bench_disturbances(
 ) -> None:
     """Tell whether a judge scores stories lower for being made worse, and texts that only try to buy a score.
 
+    With -o its verdicts are kept beside the table, in a journal; a run that was stopped goes on from there.
+
     Each story is disturbed in twenty ways (order, strange sentences, babble, forced endings, ...) and the two of
     Tree of Writing that need no model, given a verdict beside it, and replaced by texts a policy may try: praise, the
     prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
     """
     from adjudge.bench.disturbances import bench_disturbances as run
+    from adjudge.bench.disturbances import journal_of
 
     _check_output(output)
-    run(
-        stories,
-        model=model or usual_model(DEFAULT_JUDGE, adapter),
-        adapter=adapter,
-        aspects=aspects,
-        text=text,
-        kinds=kinds,
-        limit=limit,
-        steps=steps,
-        sentences=sentences,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        output=output,
-    )
+    with _stoppable(None if output is None else f"what was judged is in {journal_of(output)}; run it again to go on"):
+        run(
+            stories,
+            model=model or usual_model(DEFAULT_JUDGE, adapter),
+            adapter=adapter,
+            aspects=aspects,
+            text=text,
+            kinds=kinds,
+            limit=limit,
+            steps=steps,
+            sentences=sentences,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+            output=output,
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -29,6 +30,7 @@ from adjudge.commands.agreement_study import Found, Study, plain
 from adjudge.commands.output import make_folder_of
 from adjudge.commands.resumable import Earlier
 from adjudge.commands.source import Source
+from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import KINDS, Options, of_pairs, usual
 
@@ -74,7 +76,7 @@ def measure_agreement(
         judge=judge,
         options={name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
         model=found.model,
-        machine=describe_machine(),
+        machine=describe_machine(None if source.url else choose_device(source.device)),
         abstained=dict(Counter(verdict.abstained for verdict in found.verdicts if verdict.abstained)),
         bootstrap=study.how,
         limit=limit,
@@ -114,7 +116,8 @@ def _show(found: Found, setting: Setting, output: Path) -> None:
     say(setting.machine)
     written = write_tables(output, found.lines, found.cells, setting)
     for plot in ("scores.png", "reliability.png"):
-        (output / plot).unlink(missing_ok=True)  # an earlier run's would stay beside these figures
+        with suppress(IsADirectoryError, PermissionError):
+            (output / plot).unlink(missing_ok=True)  # an earlier run's would stay beside these figures
     title = f"{setting.data}, {setting.judge}, {setting.model}\n{setting.machine}"
     try:
         if found.scored[0]:

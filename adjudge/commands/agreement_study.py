@@ -29,7 +29,7 @@ from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.commands.judge import Judged, judge_rows
 from adjudge.commands.output import open_output
-from adjudge.commands.resumable import Earlier
+from adjudge.commands.resumable import Earlier, alone, check_earlier
 from adjudge.commands.source import Source
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.aliases import bare
@@ -158,6 +158,8 @@ def _bare_model(study: Study) -> Iterator[tuple[BareModel | None, Journal]]:
 def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdicts.jsonl") -> Judged:
     """The rows, written as a file of texts and judged as `adjudge judge` does, in one journal for the study."""
     texts = study.folder / name.replace("verdicts", "texts")
+    with alone(study.journal), Journal(study.journal) as book:
+        check_earlier(study.folder / name, book, study.earlier)  # before an earlier run's texts are written over
     with open_output(texts) as write:
         for row in rows:
             write(json_line(row))

@@ -153,7 +153,7 @@ def line_of(target: str, scores: Scores, listed: Listed, scale: Scale, how: Boot
         )
         figures |= {"mse": statistics.squared_error(*both, how), "f1": statistics.f1(*both, how)}
     if listed.confidence:
-        figures["ece"] = statistics.calibration_error(listed.confidence, listed.correct, listed.sure_clusters, how)
+        figures["ece"] = statistics.calibration_error(listed.confidence, listed.correct, listed.sure_clusters)
     return Line(target, scores.name, len(listed.judge), figures)
 
 

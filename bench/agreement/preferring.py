@@ -107,7 +107,7 @@ def preference_line(
         figures["bias"] = statistics.mean([choice.bias or 0.0 for choice, _ in ordered], prompts, how)
     if kept and all(choice.sure for choice, _ in kept):
         confidence, correct = sureness([choice for choice, _ in kept], human)
-        figures["ece"] = statistics.calibration_error(confidence, correct, clusters, how)
+        figures["ece"] = statistics.calibration_error(confidence, correct, clusters)
     return Line(target, name, len(kept), figures)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
+from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -77,6 +79,14 @@ def estimate(measure: Measure, clusters: Clusters, how: Bootstrap, absent: str) 
     tail = (1 - how.confidence) / 2
     low, high = (float(bound) for bound in np.quantile(values_D, (tail, 1 - tail)))
     return Estimate(value, (low, high), clusters.rows, clusters.count)
+
+
+def wilson(successes: float, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The Wilson score interval of a proportion (Wilson, 1927): (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n)."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    p, spread = successes / trials, z * z / trials
+    middle, half = p + spread / 2, z * math.sqrt(p * (1 - p) / trials + spread / (4 * trials))
+    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
 
 
 def columns(clusters: Sequence[Hashable], **named: Sequence[float]) -> tuple[Clusters, list[NDArray[np.float64]]]:

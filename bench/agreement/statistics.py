@@ -12,8 +12,9 @@ from collections.abc import Hashable, Sequence
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
-from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Clusters, Estimate, columns, estimate
+from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Clusters, Estimate, columns, estimate, wilson
 from adjudge.engine.errors import AdjudgeError
 
 FEWEST_ROWS = 3
@@ -21,6 +22,9 @@ FEWEST_ROWS = 3
 
 BLOCK = 1 << 22
 """Cells worked on at once: what keeps memory bounded."""
+
+MOST_CLUSTERS = 3000
+"""For an interval of Kendall's tau, whose time and memory grow with their square."""
 
 ALIKE = 1e-12
 """Below this share of a column's own size, a variance is rounding."""
@@ -89,6 +93,10 @@ def kendall(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = US
     grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
     if absent := _uncorrelated(x_N, y_N):
         return _nothing(grouped, absent)
+    if grouped.count > MOST_CLUSTERS:
+        why = f"no interval: {grouped.count:,} prompts, at most {MOST_CLUSTERS:,}"
+        value = float(stats.kendalltau(x_N, y_N).statistic)
+        return Estimate(value, None, grouped.rows, grouped.count, why)
     both_CC, judge_CC, human_CC = _concordance(x_N, y_N, grouped)
 
     def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -149,7 +157,11 @@ def accuracy_with_ties(
 
 
 def mean(values: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
-    """The mean of one column; of noughts and ones, a share."""
+    """The mean of one column; of noughts and ones, a share.
+
+    Where every cluster has the same share, drawing cannot tell how sure that is: its interval is Wilson's then, of as
+    many trials as clusters.
+    """
     grouped, (x_N,) = columns(clusters, values=values)
     return _mean(x_N, grouped, how, "no rows")
 
@@ -173,26 +185,23 @@ def f1(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL, 
     return estimate(measure, grouped, how, f"neither people nor the judge put a row above {above:g}")
 
 
-def calibration_error(
-    confidence: Numbers, correct: Numbers, clusters: Names, how: Bootstrap = USUAL, *, bins: int = 10
-) -> Estimate:
+def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names, *, bins: int = 10) -> Estimate:
     """Expected calibration error: |mean confidence − share correct|, averaged over equal bins by their rows.
 
     `confidence` is the probability of the label the judge holds likeliest, `correct` 1 where people gave that label.
-    Source: Guo et al., 2017, eq. 3.
+    It has no interval: of few rows it is above the true error, and of draws of them above that again. Source: Guo et
+    al., 2017, eq. 3.
     """
     grouped, (p_N, hit_N) = columns(clusters, confidence=confidence, correct=correct)
     _check_within(p_N, "confidence", 0.0, 1.0)
     gaps_NB = np.zeros((len(p_N), bins + 1))
     gaps_NB[np.arange(len(p_N)), np.minimum((p_N * bins).astype(int), bins - 1)] = p_N - hit_N
     gaps_NB[:, bins] = 1.0
-    sums_CB = grouped.sums(gaps_NB)
-
-    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
-        sums_RB = weights_RC @ sums_CB
-        return _ratio(np.abs(sums_RB[:, :bins]).sum(axis=1), sums_RB[:, bins])
-
-    return estimate(measure, grouped, how, "no rows")
+    if not len(p_N):
+        return _nothing(grouped, "no rows")
+    sums_B = gaps_NB.sum(axis=0)
+    error = float(np.abs(sums_B[:bins]).sum() / sums_B[bins])
+    return Estimate(error, None, grouped.rows, grouped.count, "no interval: draws of prompts overstate it")
 
 
 def confusion(judge: Numbers, human: Numbers, clusters: Names, labels: Numbers, how: Bootstrap = USUAL) -> list[Cell]:
@@ -242,7 +251,12 @@ def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, abse
         total_R, count_R = (weights_RC @ sums_C2).T
         return _ratio(total_R, count_R)
 
-    return estimate(measure, grouped, how, absent)
+    found = estimate(measure, grouped, how, absent)
+    shares_C = sums_C2[:, 0] / sums_C2[:, 1]
+    if found.interval is None or np.ptp(shares_C) > 0 or not np.isin(values_N, (0.0, 0.5, 1.0)).all():
+        return found
+    sure = wilson(float(shares_C[0]) * grouped.count, grouped.count, how.confidence)
+    return msgspec.structs.replace(found, interval=sure)  # equal shares cannot say by drawing how sure they are
 
 
 def _products(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -37,11 +37,13 @@ def test_what_is_lower_is_counted_by_kind_and_over_all() -> None:
     changed = [Pairing("made worse", kind, story, "") for kind in ("order", "cut") for story in (0, 1)]
     before, after = [0.5, 0.5], [0.4, 0.6, 0.1, None]
     found = {(one.what, one.kind): one for one in outcomes_of(changed, before, after)}
-    assert [one.lower.value for one in found.values()] == [0.5, 0.5, 0.5]
+    assert [one.lower.value for one in found.values()] == [0.5, 1.0, 2 / 3]
     assert list(found) == [("made worse", "order"), ("made worse", "cut"), ("made worse", "all")]
     cut, whole = found["made worse", "cut"], found["made worse", "all"]
-    assert (cut.before, cut.after, cut.abstained, whole.lower.rows) == (0.5, 0.1, 1, 4)
+    assert (cut.before, cut.after, cut.abstained, whole.lower.rows) == (0.5, 0.1, 1, 3)
     assert whole.lower.clusters == 2 and whole.lower.interval is None
+    [none, _] = outcomes_of(changed[:2], [None, 0.5], [0.4, None])
+    assert (none.lower.value, none.before, none.after, none.abstained) == (None, None, None, 2)
 
 
 def test_a_judge_is_measured_on_stories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

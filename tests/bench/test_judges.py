@@ -52,6 +52,12 @@ def test_items_agree_by_rank() -> None:
     assert agreement_of([verdict(None)], [1.0]) == ("none", None, 0)
 
 
+def test_a_judges_tie_is_half_a_hit_whatever_people_preferred() -> None:
+    ties = [pair_verdict(0.5)] * 4
+    for people in (0.0, 1.0):
+        assert agreement_of(ties, [people] * 4) == ("accuracy", 0.5, 4)
+
+
 def test_groups_agree_by_the_order_within_each() -> None:
     def ranked(*strengths: float | None) -> GroupVerdict:
         return GroupVerdict("", strengths, strengths, None, None, (), None, False, "m", "k")

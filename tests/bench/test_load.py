@@ -71,6 +71,11 @@ def test_arrivals_are_a_poisson_process_of_the_rate_and_the_same_in_every_run() 
     assert np.mean(gaps > 1 / 4) == pytest.approx(np.exp(-1), rel=0.03)
 
 
+@pytest.mark.parametrize("count", [1, 24, 40])
+def test_the_rate_is_the_one_that_is_offered_however_the_draw_falls(count: int) -> None:
+    assert arrivals(2.0, count)[-1] == pytest.approx(count / 2.0)
+
+
 def test_a_seed_gives_other_arrivals_and_a_rate_only_another_pace() -> None:
     assert arrivals(1.0, 8, seed=1) != arrivals(1.0, 8, seed=2)
     assert arrivals(2.0, 8) == pytest.approx([time / 2 for time in arrivals(1.0, 8)])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from adjudge.bench.agreement.resampling import wilson
 from adjudge.bench.policy_bouts import Against, Bout, Match, Referee, matches_of, subject_of
 from adjudge.bench.policy_report import COLUMNS, result_lines, result_rows
 from adjudge.bench.policy_texts import Text
 from adjudge.bench.policy_wins import HUMAN, Wins, human_result, result_of, wins_of
-from adjudge.bench.summary import wilson
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.verdict import Item
@@ -43,7 +43,10 @@ def test_a_tie_is_half_a_win_and_what_abstained_is_no_match_at_all() -> None:
     wins = wins_of(bouts)
     assert (wins.won, wins.tied, wins.lost, wins.counted, wins.prompts) == (2, 1, 1, 4, 3)
     assert wins.rate == 2.5 / 4 and wins.abstained == {"low_mass": 1}
-    assert wins.interval is not None and 0.5 <= wins.interval[0] < 0.625 < wins.interval[1] <= 1.0
+    assert wins.interval is None  # of three prompts
+    more = wins_of(bouts + [bout(place, 0.9 * (place % 2)) for place in range(3, 7)])
+    assert more.interval is not None and more.rate is not None
+    assert 0.2 <= more.interval[0] < more.rate < more.interval[1] <= 1.0
     assert wins_of(bouts) == wins
 
 

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.text import Text
 from scipy.stats import binomtest
 
+from adjudge.bench.agreement.resampling import wilson
 from adjudge.bench.report import pair_table, render, summary_lines, write_pair_report
-from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, summarise, wilson, worth
+from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, summarise, worth
 from adjudge.bench.visible import visible
 from adjudge.bench.words import percent
 from adjudge.engine.score import Reason

@@ -72,10 +72,10 @@ def test_a_stopped_run_goes_on_from_its_journal_and_judges_no_pair_twice(
     options = ("g.jsonl", "-o", "r.jsonl", "--pairing", "uncertain", "--k", "3", *SHORT)
     put, left = Journal.put, iter(range(4))
 
-    def stop_after_four(self: Journal, key: str, verdict: bytes) -> None:
+    def stop_after_four(self: Journal, key: str, verdict: bytes, answers: bytes | None = None) -> bytes:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        put(self, key, verdict)
+        return put(self, key, verdict, answers)
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "put", stop_after_four)

@@ -169,10 +169,10 @@ def test_a_run_that_was_stopped_gives_what_it_has_and_says_what_it_has_not(
 ) -> None:
     put, left = Journal.put, iter(range(3))
 
-    def stop_after_three(self: Journal, key: str, verdict: bytes) -> None:
+    def stop_after_three(self: Journal, key: str, verdict: bytes, answers: bytes | None = None) -> bytes:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        put(self, key, verdict)
+        return put(self, key, verdict, answers)
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "put", stop_after_three)

@@ -97,10 +97,11 @@ def test_a_stopped_run_goes_on_with_resume_and_asks_nothing_twice(
 ) -> None:
     put, left = Journal.put, iter(range(7))
 
-    def stop(self: Journal, key: str, verdict: bytes) -> None:
-        put(self, key, verdict)
+    def stop(self: Journal, key: str, verdict: bytes, answers: bytes | None = None) -> bytes:
+        kept = put(self, key, verdict, answers)
         if next(left, None) is None:
             raise KeyboardInterrupt
+        return kept
 
     monkeypatch.setattr("adjudge.training.stages.WINDOW", 1)
     with monkeypatch.context() as patch:

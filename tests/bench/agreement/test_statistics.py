@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from adjudge.bench.agreement import statistics as agreement
-from adjudge.bench.agreement.resampling import Bootstrap, Clusters
+from adjudge.bench.agreement.resampling import Bootstrap, Clusters, wilson
 from adjudge.engine.errors import AdjudgeError
 
 FEW = Bootstrap(draws=200)
@@ -138,9 +138,11 @@ def test_errors_and_f1_are_those_counted_by_hand():
 def test_the_calibration_error_weighs_each_bin_by_its_rows():
     confidence, correct = [0.95, 1.0, 0.91, 0.33, 0.31], [1, 0, 1, 1, 0]
     by_hand = (3 * abs((0.95 + 1.0 + 0.91) / 3 - 2 / 3) + 2 * abs(0.32 - 0.5)) / 5
-    assert agreement.calibration_error(confidence, correct, range(5), FEW).value == pytest.approx(by_hand)
+    found = agreement.calibration_error(confidence, correct, range(5))
+    assert found.value == pytest.approx(by_hand) and found.interval is None and found.clusters == 5
     with pytest.raises(AdjudgeError, match=r"number 2 of confidence is 1\.2, outside 0 to 1"):
-        agreement.calibration_error([0.5, 1.2], [1, 0], "ab", FEW)
+        agreement.calibration_error([0.5, 1.2], [1, 0], "ab")
+    assert agreement.calibration_error([], [], "").why == "no rows"
 
 
 def test_a_confusion_matrix_has_shares_of_each_human_label():
@@ -156,7 +158,7 @@ def test_a_confusion_matrix_has_shares_of_each_human_label():
 def test_every_interval_of_good_data_holds_its_value():
     judge, human, prompts = rated()
     scaled = [agreement.normalised(np.clip(column, 1, 5), 1, 5) for column in (judge, human)]
-    for measure in (agreement.pearson, agreement.squared_error, agreement.f1, agreement.calibration_error):
+    for measure in (agreement.pearson, agreement.squared_error, agreement.f1):
         found = measure(*scaled, prompts, FEW)
         low, high = found.interval
         assert low < found.value < high and math.isfinite(low + high)
@@ -170,3 +172,19 @@ def test_numbers_that_are_not_finite_or_outside_the_scale_are_named():
     with pytest.raises(AdjudgeError, match="number 3 of a rating is 6, outside 1 to 5"):
         agreement.normalised([1, 5, 6], 1, 5, "a rating")
     assert agreement.normalised([1, 3, 5], 1, 5) == [0, 0.5, 1]
+
+
+def test_equal_shares_are_as_sure_as_there_are_prompts_and_not_surer():
+    right = agreement.accuracy([0.9] * 6, [1.0] * 6, range(6))
+    assert right.value == 1.0 and right.interval == pytest.approx(wilson(6, 6)) and right.interval[0] < 0.62
+    half = agreement.mean([0, 1] * 6, [place // 2 for place in range(12)])
+    assert half.value == 0.5 and half.interval == pytest.approx(wilson(3, 6))
+    assert agreement.mean([2.5] * 6, range(6)).interval == (2.5, 2.5)  # no share
+
+
+def test_kendall_of_very_many_prompts_has_no_interval_and_no_square_of_memory(monkeypatch: pytest.MonkeyPatch):
+    judge, human, _ = rated()
+    whole = agreement.kendall(judge, human, range(len(judge)), FEW)
+    monkeypatch.setattr(agreement, "MOST_CLUSTERS", len(judge) - 1)
+    found = agreement.kendall(judge, human, range(len(judge)), FEW)
+    assert found.value == pytest.approx(whole.value) and found.interval is None and "no interval" in str(found.why)
