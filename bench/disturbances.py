@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -39,16 +40,18 @@ ALL = "all"
 VERDICT = "verdict beside it"
 PASSAGES = {"passages dropped": "drop", "passages repeated": "repeat"}
 """By kind, what Tree of Writing calls it; of its disturbances those that need no model."""
-KINDS = (*DISTURBANCES, *PASSAGES, VERDICT, *HOSTILE)
+OTHER_PROMPT = "other prompt"
+KINDS = (*DISTURBANCES, *PASSAGES, OTHER_PROMPT, VERDICT, *HOSTILE)
 
 
 class Pairing(msgspec.Struct, frozen=True):
-    """A story and what became of it: which `kind` of change, and of `what` sort that is."""
+    """A story and what became of it: which `kind` of change, and of `what` sort that is; under which `prompt`."""
 
     what: str
     kind: str
     story: int
     text: str
+    prompt: str
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -95,7 +98,7 @@ def bench_disturbances(
     changed = list(changes(stories, steps, seed, chosen))
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     items = [Item(one.prompt, _text(one.sentences), f"{n}") for n, one in enumerate(stories)]
-    items += [Item(stories[one.story].prompt, one.text, f"{n} {one.kind}") for n, one in enumerate(changed)]
+    items += [Item(one.prompt, one.text, f"{n} {one.kind}") for n, one in enumerate(changed)]
     scores: list[float | None] = [None] * len(items)
     with ExitStack() as stack:
         book = None if output is None else stack.enter_context(Journal(journal_of(output)))
@@ -155,19 +158,24 @@ def changes(stories: Sequence[Story], steps: int, seed: int, kinds: Sequence[str
 
     for number, story in enumerate(stories):
         for kind in kinds:
+            made = partial(Pairing, kind=kind, story=number, prompt=story.prompt)
             if kind in DISTURBANCES:
                 sentences, random = list(story.sentences), chance(kind, number)
                 for _ in range(steps):
                     sentences = DISTURBANCES[kind].step(sentences, random, corpus, story) or sentences
                 if tuple(sentences) != story.sentences:
-                    yield Pairing("made worse", kind, number, _text(sentences))
+                    yield made("made worse", text=_text(sentences))
             elif kind in PASSAGES:
                 if (found := disturbed(PASSAGES[kind], _text(story.sentences), seed=seed)) is not None:
-                    yield Pairing("passages", kind, number, found.text)
+                    yield made("passages", text=found.text)
+            elif kind == OTHER_PROMPT:
+                prompt = corpus.text(chance(kind, number), story).prompt
+                if prompt not in ("", story.prompt):
+                    yield made("made worse", text=_text(story.sentences), prompt=prompt)
             elif kind == VERDICT:
-                yield Pairing("hostile", kind, number, with_verdict(_text(story.sentences), chance("verdict", number)))
+                yield made("hostile", text=with_verdict(_text(story.sentences), chance("verdict", number)))
             else:
-                yield Pairing("hostile", kind, number, HOSTILE[kind](story, chance(kind, number), corpus))
+                yield made("hostile", text=HOSTILE[kind](story, chance(kind, number), corpus))
 
 
 def outcomes_of(

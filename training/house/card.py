@@ -18,8 +18,8 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
     measured = (
         ""
         if run.before is None or run.after is None
-        else f"\nOn texts of held-out prompts, made worse in the same ways, the rank correlation of {whose} with the"
-        f" known ones is {run.after:.3f} (before training {run.before:.3f}).\n"
+        else f"\nOn what was made of texts of held-out prompts as the rows of training were, the rank correlation of"
+        f" {whose} with the known ones is {run.after:.3f} (before training {run.before:.3f}).\n"
     )
     whom = "/".join(Path(recipe.keep_of).parts[-2:]) if recipe.keep_of else "what it went on from"
     kept = f" {recipe.keep:.0%} of {whom} is kept in its weights." if recipe.keep else ""
@@ -34,12 +34,15 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
     )
     if done.get(ANCHORED):
         taught += "\nOf other texts it was to keep the scores that it gave before this run."
+    unknown = start is not None and not (Path(start) / "README.md").is_file()
+    whence = "" if unknown else "No person's score went into it: it has read"
+    shown = "" if unknown else " Which of two whole stories people like better it was never shown."
     kind = "trained from" if recipe.policy.method == "full" else "an adapter for"
     return f"""# A judge of stories, {kind} {recipe.policy.model}
 
 It scores stories from 1 to 5 where adjudge's pointwise and pairwise judges read their answers, without writing.
-No person's score went into it: it has read stories as their authors left them, and the same stories made worse by
-known steps, and has learnt to tell how far each had been taken down.{taught}
+{whence or "It has read"} stories as their authors left them, and the same stories made worse by known steps, and has
+learnt to tell how far each had been taken down.{taught}
 
 - Texts: {texts[0]} to train on, {texts[1]} of other prompts held out; {run.step} steps of
   {recipe.optimiser.rows_per_step} rows, seed {recipe.seed}.{kept}
@@ -55,8 +58,8 @@ known steps, and has learnt to tell how far each had been taken down.{taught}
 
 ## What it cannot do
 
-It knows broken stories from whole ones. Which of two whole stories people like better it was never shown. It reads
-English; of other languages it knows only that an English story was asked for.
+It knows broken stories from whole ones.{shown} It was
+made for English; of other languages it knows only that an English story was asked for.
 {before}"""
 
 
@@ -77,4 +80,4 @@ def _plain(text: str) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(' '.join(cell.replace('|', '/').split()) for cell in line)} |" for line in lines)

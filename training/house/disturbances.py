@@ -232,14 +232,25 @@ def contradiction(sentence: str, random: Random, corpus: Corpus, story: Story) -
 
 
 PEOPLE = _both_ways(
-    "he/she his/her him/her He/She His/Her I/they my/their man/woman father/mother son/daughter brother/sister boy/girl"
+    "he/she his/her himself/herself man/woman father/mother son/daughter brother/sister boy/girl husband/wife"
+) | {"him": "her", "hers": "his"}
+_OBJECT = re.compile(
+    r"\b(her|Her)\b(?!\s+\w)|\b(her|Her)\b(?=\s+(?:a|an|and|as|at|back|but|by|for|from|he|how|if|in|into|it|of|"
+    r"off|on|out|over|she|so|that|the|then|they|through|to|too|up|was|what|when|where|who|with)\b)"
 )
+"""Where "her" is whom something is done to, and not whose something is: no noun can follow."""
 
 
 @_each
 def people(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
     """Who does what is mixed up."""
-    turned = re.sub(r"[A-Za-z]+", lambda found: PEOPLE.get(found[0], found[0]), sentence)
+    objects = {found.start() for found in _OBJECT.finditer(sentence)}
+
+    def other(found: re.Match[str]) -> str:
+        word = "him" if found.start() in objects else PEOPLE.get(found[0].lower(), found[0])
+        return word.capitalize() if found[0][0].isupper() else word
+
+    turned = re.sub(r"[A-Za-z]+", other, sentence)
     return turned if turned != sentence else None
 
 

@@ -65,11 +65,11 @@ def train_house(
     folder = RunFolder(Path(recipe.output))
 
     def open_task(opened: OpenModel) -> SlotTask:
-        if processes().is_main_process:
-            write_whole(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
         return SlotTask(recipe, opened, recipe.optimiser, judged)
 
-    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
+    writing = _Rows(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
+    told = {"resume": resume, "overwrite": overwrite, "status": status}
+    how: dict[str, Any] = {**told, "callbacks": (*callbacks, writing)}
     kept = () if recipe.kept is None else (read_adapter(recipe.kept).fingerprint,)
     rows = digest(train.fingerprint, held_out.fingerprint, *kept)
 
@@ -82,6 +82,18 @@ def train_house(
         write_whole(made / "README.md", text.encode())
 
     return fit(recipe, rows, open_task, measure="spearman", finish=finish, **how)
+
+
+class _Rows(TrainerCallback):
+    """Writes the rows when training begins, and an earlier run's are forgotten."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path, self.content = path, content
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Called by the trainer."""
+        if processes().is_main_process:
+            write_whole(self.path, self.content)
 
 
 def _rated(rows: Rows, asked: Asked) -> list[Rated]:

@@ -55,11 +55,13 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     texts that have as many, `from_start` the share that begins where its text does, `prompted` the share of those that
     is shown under its prompt and not its first sentence. Each becomes two versions, one worse than the other: `pairs`
     is the share that are shown to the pairwise judge, `hostile` the share whose worse version is a text that only tries
-    to buy a score. In the place of a share `scored` of the others come texts on one prompt with a teacher's scores, as
-    far as the sources have any; a share `anchored` of those is to keep, in the teacher's place, the scores that the
-    judge gives it as the run begins. A share `alone` of what is left are mostly long excerpts made worse by one kind of
-    step and no other, one that `often` names. Excerpts are asked about `asked` aspects. A step down is drawn as often
-    again for each time that `often` names it. `held_out` is the share of the prompts that are kept from training.
+    to buy a score; half as many have a verdict beside them, and as many stand under another prompt, as far as that
+    leaves any (0.4 leaves none for steps down). In the place of a share `scored` of the others come texts on one prompt
+    with a teacher's scores, as far as the sources have any; a share `anchored` of those is to keep, in the teacher's
+    place, the scores that the judge gives it as the run begins. A share `alone` of what is left are mostly long
+    excerpts made worse by one kind of step and no other, one that `often` names. Excerpts are asked about `asked`
+    aspects. A step down is drawn as often again for each time that `often` names it. `held_out` is the share of the
+    prompts that are kept from training.
     """
 
     count: Whole = 800

@@ -204,9 +204,16 @@ def joined(parts: Sequence[str], gaps: Sequence[str]) -> str:
 
 
 def written(words: Sequence[str]) -> str:
-    """Words and marks as a sentence is written."""
+    """Words and marks as a sentence is written: with an end, hyphens close, and quotes that open and close."""
     text = re.sub(r"\s+([,.;:!?)\]”’%])", r"\1", " ".join(words))
-    return re.sub(r"([(\[“$])\s+", r"\1", text)
+    text = re.sub(r"([(\[“$])\s+", r"\1", text)
+    text = re.sub(r"(?<=\w) - (?=\w)", "-", text)
+    said = text.split('"')
+    if len(said) % 2:  # every other piece stands in quotes
+        text = "".join(f'"{piece.strip()}"' if place % 2 else piece for place, piece in enumerate(said))
+    else:
+        text = " ".join(piece.strip() for piece in said)
+    return text if re.search(r"[.!?…][\"'”’)]*$", text) else text.rstrip(" ,;:-–—") + "."
 
 
 def token_spans(sentence: str) -> list[tuple[int, int]]:

@@ -157,3 +157,19 @@ def test_words_change_and_the_lines_of_a_sentence_stay() -> None:
 def test_what_is_denied_in_short_is_not_denied_again(sentence: str, denied: str | None) -> None:
     story = Story(0, "p", (sentence,), ("",))
     assert DISTURBANCES["contradiction"].step([sentence], Random(0), CORPUS, story) == (denied and [denied])
+
+
+@pytest.mark.parametrize(
+    ("said", "turned"),
+    [
+        ("She gave him her hand.", "He gave her his hand."),
+        ("Her brother saw her and called her that day.", "His sister saw him and called him that day."),
+        ("I told them that her mother was hers.", "I told them that his father was his."),
+        ("He hurt himself, so they held her.", "She hurt herself, so they held him."),
+        ("I was tired and they were late.", None),
+    ],
+)
+def test_people_change_places_and_the_grammar_stays(said: str, turned: str | None) -> None:
+    story = Story(0, "", (said,), ("",))
+    found = DISTURBANCES["people"].step([said], Random(0), Corpus([story]), story)
+    assert found == (None if turned is None else [turned])

@@ -9,7 +9,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.recipe import HouseRecipe, TextFile, read_house_recipe
-from adjudge.training.house.texts import Corpus, Story, joined, stories_of, story_of
+from adjudge.training.house.texts import Corpus, Story, joined, stories_of, story_of, written
 from tests.training.house.stories import own_stories
 
 TEXT = "The bus was late. Ana waited in the rain. At last it came."
@@ -202,3 +202,16 @@ def test_no_story_has_a_hole() -> None:
         assert joined(parts, gaps) in text
         kept += len(parts) > 3
     assert kept > 200
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ('She said , " Salt ? " and left', 'She said, "Salt?" and left.'),
+        ('forty minutes . " Salt ?', "forty minutes. Salt?"),
+        ("a well - known man ,", "a well-known man."),
+        ("It ended .", "It ended."),
+    ],
+)
+def test_what_is_put_together_of_words_is_set_as_people_set_it(words: str, sentence: str) -> None:
+    assert written(words.split()) == sentence
