@@ -37,7 +37,7 @@ TABLE := out/house-table
 AGREES := $(BIN)/adjudge bench agreement --judge pointwise --resume
 BARE := $(AGREES) --model smollm2-135m --baselines
 WORSE = $(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl
-HARDEST := order,drift,passages dropped,foreign,contradiction,people,middle,forced ending
+HARDEST := order,drift,passages dropped,foreign,contradiction,people,middle,forced ending,other prompt
 
 house: $(VENV)/.core
 	@test -n "$(DATA)" || { echo "say where the data sets are: make house DATA=FOLDER" >&2; exit 1; }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from adjudge.engine.score import Score
     from adjudge.rewards.accuracy_reward import AccuracyReward
     from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect
+    from adjudge.rewards.checks import Check, CheckReward, SectionReward
     from adjudge.rewards.combining import Product, WeightedSum
     from adjudge.rewards.debate import DebateJudge
     from adjudge.rewards.ensemble import ensemble
@@ -91,6 +92,7 @@ _HOMES = {
     "adjudge.rewards.ensemble": ("ensemble",),
     "adjudge.rewards.function_reward": ("FunctionReward",),
     "adjudge.rewards.gated": ("Gated",),
+    "adjudge.rewards.checks": ("Check", "CheckReward", "SectionReward"),
     "adjudge.rewards.gates": ("FormatReward", "LanguageReward", "LengthReward", "PatternReward", "RepetitionReward"),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
     "adjudge.rewards.guards.guarded": ("Guarded",),
@@ -141,6 +143,8 @@ __all__ = [
     "Aspect",
     "AspectVerdict",
     "AsyncEngine",
+    "Check",
+    "CheckReward",
     "ClusterEngine",
     "Comparison",
     "Completion",
@@ -193,6 +197,7 @@ __all__ = [
     "Sampling",
     "ScalarJudge",
     "Score",
+    "SectionReward",
     "Segment",
     "StaticReference",
     "StoryReward",

@@ -126,6 +126,8 @@ def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
         msgspec.structs.replace(one, name=well_formed(one.name), definition=well_formed(one.definition))
         for one in aspects
     ]
+    if slash := next((aspect.name for aspect in aspects if "/" in aspect.name), None):
+        raise AdjudgeError(f'the aspect "{slash}" has a slash in its name, which parts of parts have: give it another')
     counts = Counter(aspect.name for aspect in aspects)
     if double := next((name for name, count in counts.items() if count > 1), None):
         raise AdjudgeError(f'aspect "{double}" is given twice: leave one out')

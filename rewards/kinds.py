@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.engine.aliases import HOUSE
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import PERSE, aspects_of
+from adjudge.rewards.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.wire import (
     Row,
     example_of,
@@ -117,7 +117,16 @@ def misfit(model: str | None, judge: str, options: Options) -> str | None:
     if judge == "debate" or options.get("mode") == "reasoned" or options.get("weights") == "generated":
         raise AdjudgeError(f"{HOUSE.name} was trained to score, not to write: name another model")
     name = judge.removesuffix(OF_PAIRS)
-    return f"{HOUSE.name} was not trained for {name}: its scores may mean nothing" if name in UNTRAINED else None
+    if name in UNTRAINED:
+        return f"{HOUSE.name} was not trained for {name}: its scores may mean nothing"
+    asked = aspects_of(options["aspects"], PERSE if name == "personal" else ()) if options.get("aspects") else ()
+    known = {aspect.definition for aspect in (*HANNA, *STORYER)}
+    if other := [aspect.name for aspect in asked if aspect.definition not in known]:
+        return (
+            f'{HOUSE.name} was not trained for the aspect "{other[0]}", and will say much what it says of coherence:'
+            " name a larger model"
+        )
+    return None
 
 
 def files_of(options: Options) -> dict[str, Path]:

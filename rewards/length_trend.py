@@ -17,6 +17,10 @@ Points = Sequence[tuple[float, float]]
 """The members of a group: (length, value)."""
 
 
+FEWEST_LENGTHS = 3
+"""Through two lengths there is always a line."""
+
+
 class LengthTrend(msgspec.Struct, frozen=True):
     """The slope of values per unit of length and Pearson's r, each with its 95 % interval (Student's t; Fisher's z).
 
@@ -43,6 +47,8 @@ def length_trend(groups: Sequence[Points]) -> LengthTrend:
     with np.errstate(over="ignore", invalid="ignore"):
         xx, xy, yy = float(x_N @ x_N), float(x_N @ y_N), float(y_N @ y_N)
     if not all(map(math.isfinite, (xx, xy, yy, xx * yy))):
+        return LengthTrend()
+    if len(np.unique(np.concatenate(filled)[:, 0])) < FEWEST_LENGTHS:
         return LengthTrend()
     slope = xy / xx
     rest = y_N - slope * x_N

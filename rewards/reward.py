@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,12 @@ class Reward(ABC):
         messages of conversations. In a group of two or more with fewer than two rewards all are None. Raises
         AdjudgeError for lists of unequal length and what is no text.
         """
+        if "trainer_state" in columns:
+            warnings.warn(
+                f'reward "{self.name}" is called by a trainer as it is: give reward_funcs=[reward.for_trl()], which'
+                " puts groups together over processes and logs what they come to",
+                stacklevel=2,
+            )
         scored = self.score_groups(grouped(prompts, completions, columns))
         return [reward for group in scored for reward in group.settled]
 

@@ -28,13 +28,14 @@ _log = logging.getLogger("adjudge")
 class EngineSpec(msgspec.Struct, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
-    For a server `model` may be None: the one it serves; `tokenizer` names whose tokenizer that has, where it is not
-    found under the model's own name, `max_context` how many tokens it takes, where it does not say; its key is read
-    from the variable ADJUDGE_API_KEY. The model "policy" is the one in training, its base weights without the adapter
-    and no copy of them: see `Reward.during_training`. Raises AdjudgeError for what does not go together.
+    Without `model` it is "smollm2-135m", and of a server the one it serves; `tokenizer` names whose tokenizer that
+    has, where it is not found under the model's own name, `max_context` how many tokens it takes, where it does not
+    say; its key is read from the variable ADJUDGE_API_KEY. The model "policy" is the one in training, its base
+    weights without the adapter and no copy of them: see `Reward.during_training`. Raises AdjudgeError for what does
+    not go together.
     """
 
-    model: str | None = "smollm2-135m"
+    model: str | None = None
     adapter: str | None = None
     device: str = "auto"
     dtype: str = "auto"
@@ -46,7 +47,7 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.url is None and self.model is None:
-            raise AdjudgeError("the specification of an engine names neither a model nor the url of a server")
+            msgspec.structs.force_setattr(self, "model", "smollm2-135m")
         own = (self.adapter, self.device, self.dtype, self.max_batch_tokens, self.kv_cache_gb)
         if self.url is not None and own != (None, "auto", "auto", None, None):
             raise AdjudgeError(
@@ -186,6 +187,8 @@ class JudgeSource:
     """A judge that is there already, or is opened when it is first wanted. It pickles as its specification."""
 
     def __init__(self, judge: Judge[Any, Any] | JudgeSpec) -> None:
+        if isinstance(judge, str):
+            raise AdjudgeError(f'the judge is "{judge[:40]}", a text: give JudgeSpec("{judge[:40]}"), or an open judge')
         self.spec = judge if isinstance(judge, JudgeSpec) else None
         self.opened = None if isinstance(judge, JudgeSpec) else judge
 

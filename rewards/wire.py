@@ -60,6 +60,8 @@ class Row(msgspec.Struct, frozen=True):
 
     def without(self, name: str, why: str) -> AdjudgeError:
         """What is wrong where a column is missing: which are there, and which of them may be meant."""
+        if name in self.columns:
+            return AdjudgeError(f'{self.place}: "{name}" is empty ({why}): fill it in, or take the row out')
         there = [str(column) for column, value in self.columns.items() if value is not None]
         named = {column.strip().lower(): column for column in there}
         mend = ""
@@ -189,7 +191,10 @@ def label_of(row: Row) -> bool | None:
 
 
 def verdict_record(verdict: PairVerdict | Verdict, row: Row) -> dict[str, Any]:
-    """A verdict as it is written, with the row's further columns passed through."""
+    """A verdict as it is written, with the row's further columns passed through.
+
+    One that has the name of a verdict's own goes by "input_…".
+    """
     if isinstance(verdict, PairVerdict):
         return _record(msgspec.to_builtins(verdict), row, PAIR_COLUMNS)
     return _record({**msgspec.to_builtins(verdict), "mass": verdict.mass}, row, ITEM_COLUMNS)
@@ -282,7 +287,7 @@ def id_of(row: Row, number: int) -> str:
 
 def _record(record: dict[str, Any], row: Row, known: Sequence[str]) -> dict[str, Any]:
     further = {name: value for name, value in row.columns.items() if name not in known}
-    return {**further, **record}
+    return {**{f"input_{name}" if name in record else name: value for name, value in further.items()}, **record}
 
 
 def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
@@ -312,7 +317,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     except (OSError, ArrowException) as error:
         raise AdjudgeError(f"cannot read {path} ({error}): name a Parquet file that can be read") from error
     for number, row in enumerate(rows, 1):
-        yield Row(f"row {number} of {path.name}", encodable(row))
+        yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(row, enc_hook=str)))
 
 
 def _decoded(path: Path) -> str:
@@ -342,7 +347,7 @@ def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
             place, begun = f"line {begun} of {path.name}", reader.line_num + 1
             if len(values) > len(names):
                 raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold commas")
-            if values:
+            if any(values):  # tables have empty rows at their end
                 yield Row(place, dict(zip_longest(names, values)))
     except csv.Error as error:
         mend = "close each quote, and double those inside a text"

@@ -13,12 +13,14 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from typer.testing import CliRunner
 
-from adjudge.cli import main
+from adjudge.cli import app, main
 from tests.engine.test_weights import save_adapter
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -404,3 +406,17 @@ def test_models_and_every_help_page_print(run: Run) -> None:
     ):
         result = run(*command, "--help")
         assert result.returncode == 0 and "Usage" in result.stdout
+
+
+def test_it_says_its_version_and_its_help_by_a_letter() -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["--version"]).stdout == f"adjudge {version('adjudge')}\n"
+    assert "LLM judges as rewards" in runner.invoke(app, ["-h"]).stdout
+    assert "--resume" in runner.invoke(app, ["judge", "-h"]).stdout
+
+
+def test_what_an_encoding_has_not_is_a_question_mark(tmp_path: Path) -> None:
+    """→ in prompts show."""
+    command = [sys.executable, "-m", "adjudge", "prompts", "show", "pairwise"]
+    found = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False)
+    assert found.returncode == 0 and found.stdout.decode("ascii")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from typing import NoReturn
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -27,12 +29,27 @@ from adjudge.cli.writing import writing
 from adjudge.engine.errors import AdjudgeError
 
 app = typer.Typer(
-    help="LLM judges as rewards. Start with: adjudge judge pairs.jsonl -o verdicts.jsonl",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"adjudge {version('adjudge')}")
+        raise typer.Exit
+
+
+@app.callback()
+def adjudge(
+    which: Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it.")] = False,
+) -> None:
+    """LLM judges as rewards. Start with: adjudge judge pairs.jsonl -o verdicts.jsonl"""
+
+
 app.command("judge")(judge_command)
 for command in (rank, replay, score, serve, models):
     app.command()(command)
@@ -59,6 +76,9 @@ for name, group in GROUPS.items():
 
 def main() -> NoReturn:
     """Run the command line: mistakes the user can mend are one sentence on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # for encodings that have not every character
     try:
         app()
     except AdjudgeError as error:

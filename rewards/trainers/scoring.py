@@ -61,13 +61,15 @@ class Scorer:
     call lasts as long as it lasts. The first call's time includes opening the judge's model: where that takes long, ask
     the reward something beforehand.
 
-    With `on_failure` "abstain" a judge that fails (a server that is gone, an exception in a user's reward) is a
-    warning, and the groups it fails on abstain with "cancelled"; with "stop" it ends the run. Mistakes, such as a
-    missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains
-    with "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
-    around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too late
-    does not reach them. What they ask for themselves comes after a step's rewards, in the time that is left; where it
-    takes longer (which engines do not), those rewards are kept, and the next call waits for it as for any other.
+    With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an
+    exception in a user's reward; a server that dies later answers nothing, which is a "timeout") is a warning, and
+    the groups it fails on abstain with "cancelled"; with "stop" it ends the run. Mistakes, such as a missing column
+    or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains with
+    "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
+    around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too
+    late does not reach them. What they ask for themselves comes after a step's rewards, in the time that is left;
+    where it takes longer (which engines do not), those rewards are kept, and the next call waits for it as for any
+    other.
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
@@ -126,11 +128,15 @@ class Scorer:
             with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
                 answers = self._by(ends, ask) if groups else []
             if answers is None:
-                text = 'reward "%s" took longer than %g s: %d groups abstain'
+                text = (
+                    'reward "%s" took longer than %g s: %d groups abstain (where a step of its engine takes a tenth of'
+                    " that, lower max_batch_tokens)"
+                )
                 _log.warning(text, self.name, self.deadline, len(groups))
                 return [_abstaining(group, "timeout") for group in groups]
-            if ends is not None and (late := _late(answers)):
-                _log.warning('reward "%s": %d completions abstain after %g s', self.name, late, self.deadline)
+            if late := _late(answers):
+                text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'
+                _log.warning(text, self.name, late, time.monotonic() - begins)
             for layer in layers_of(self.reward)[1] if probe else ():
                 with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
                     done = not layer.has_probes or self._by(ends, partial(_probed, layer)) is not None

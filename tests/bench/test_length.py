@@ -99,3 +99,8 @@ def test_items_pairs_and_groups_give_their_lengths_and_skip_abstentions() -> Non
     verdict = GroupVerdict("", (1.0, -1.0, 1.0, None), (None,) * 4, None, None, (), None, False, "m", "k")
     group = Group("p", ["xxxx", "yy", "xxxx", "z"])
     assert length_of_groups([(group, verdict)]).points == ((4.0, 1.0), (2.0, -1.0))  # equal texts count once
+
+
+def test_two_lengths_say_nothing() -> None:
+    effect = length_effect("score", [[(100.0, 3.0), (100.0, 3.0), (20.0, 2.0), (20.0, 2.0), (20.0, 2.0)]])
+    assert effect.slope is None

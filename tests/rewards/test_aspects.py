@@ -57,6 +57,7 @@ def test_a_name_that_several_sets_know_means_the_preferred_ones_else_the_first()
         ("empathy*-1", "the aspects weigh empathy\\*-1: give weights from 0"),
         ("empathy*1e308", r"from 0 to 1e\+06"),
         ("empathy*0", "not all 0"),
+        ("show/tell=Is it shown?", 'the aspect "show/tell" has a slash'),
     ],
 )
 def test_mistakes_are_named(text: str, message: str) -> None:

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.reward import GroupReward, ResponseReward, together
 
 
@@ -43,3 +44,9 @@ def test_columns_of_another_length_are_refused() -> None:
     for group in ({"parts": {"a": (1.0,)}}, {"measures": {"a": ()}}, {"abstained": (None,)}):
         with pytest.raises(AdjudgeError, match="entries for 2 rewards: give one for each"):
             GroupReward(**{"rewards": (1.0, 2.0), "abstained": (None, None), **group})
+
+
+def test_a_trainer_that_calls_a_reward_as_it_is_hears_of_for_trl() -> None:
+    reward = FunctionReward(lambda prompts, completions, **columns: [1.0] * len(prompts), "mine")
+    with pytest.warns(UserWarning, match=r'reward "mine" is called by a trainer as it is: .*for_trl\(\)'):
+        assert reward(["p", "p"], ["a", "b"], trainer_state=[None, None]) == [1.0, 1.0]

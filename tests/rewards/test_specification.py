@@ -9,6 +9,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import remote_engine
+from adjudge.rewards.kinds import misfit
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 
 URL = "http://localhost:1"
@@ -91,3 +92,12 @@ def test_names_may_be_a_list_as_a_recipe_has_them() -> None:
         for a in (["style*2", "wit=Is it?"], "style*2,wit=Is it?")
     )
     assert one.aspects == two.aspects  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("aspects", "warns"), [("coherence,ending", False), ("hanna", False), ("wit=Is it funny?", True)]
+)
+def test_house_says_that_it_was_not_trained_for_ones_own_aspects(aspects: str, warns: bool) -> None:
+    said = misfit("house", "pointwise", {"aspects": aspects})
+    assert bool(said) == warns and (not warns or 'the aspect "wit"' in str(said))
+    assert misfit("smollm2-135m", "pointwise", {"aspects": aspects}) is None

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from adjudge.rewards.wire import (
     group_line,
     group_of,
     item_of,
+    json_line,
     label_of,
     labels_of,
     pair_of,
@@ -26,6 +29,7 @@ from adjudge.rewards.wire import (
     reviewed_pair_of,
     rubric_item_of,
     verdict_line,
+    verdict_record,
 )
 
 GOOD = '{"prompt": "p", "story_a": "a", "story_b": "b"}'
@@ -49,12 +53,12 @@ def test_jsonl_and_csv_give_the_same_pairs(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ('{"prompt": "p", "story_a": "a"}', 'line 7 of p.jsonl: "story_b" is missing (needed by a pairwise judge)'),
-        ('{"prompt": "p", "story_a": "a", "story_b": null}', 'line 7 of p.jsonl: "story_b" is missing'),
+        ('{"prompt": "p", "story_a": "a", "story_b": null}', 'line 7 of p.jsonl: "story_b" is empty'),
         ('{"prompt": "p", "story_a": "a", "story_b": 5}', 'line 7 of p.jsonl: "story_b" is 5, not a string'),
-        ('{"prompt": null, "story_a": "a", "story_b": "b"}', 'line 7 of p.jsonl: "prompt" is missing'),
+        ('{"prompt": null, "story_a": "a", "story_b": "b"}', 'line 7 of p.jsonl: "prompt" is empty'),
         (
             '{"prompt": null, "prompt_a": "p", "story_a": "a", "story_b": "b"}',
-            'line 7 of p.jsonl: "prompt" is missing',
+            'line 7 of p.jsonl: "prompt" is empty',
         ),
         ('{"story_a": "a", "story_b": "b"}', 'line 7 of p.jsonl: "prompt" is missing (or "prompt_a" and "prompt_b"'),
         ('{"prompt": "p", "story_a', "line 7 of p.jsonl is not JSON"),
@@ -426,3 +430,28 @@ def test_a_number_of_too_many_digits_is_named(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text('{"prompt": "P", "n": ' + "1" * 5000 + "}")
     with pytest.raises(AdjudgeError, match="too many digits"):
         read_rows(tmp_path / "r.jsonl")
+
+
+def test_a_column_that_has_a_verdicts_name_goes_by_another() -> None:
+    verdict = Verdict("1", 2.0, {}, None, False, "house", "k")
+    row = Row("here", {"id": "1", "prompt": "P", "response": "R", "model": "GPT-4", "score": 4.5, "genre": "tale"})
+    record = verdict_record(verdict, row)
+    assert (record["model"], record["input_model"]) == ("house", "GPT-4")
+    assert (record["score"], record["input_score"], record["genre"]) == (2.0, 4.5, "tale")
+
+
+def test_empty_rows_of_a_table_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("prompt,story_a,story_b\r\nP,a,b\r\n,,\r\n\r\nQ,c,\r\n")
+    assert [row.place for row in read_rows(tmp_path / "t.csv")] == ["line 2 of t.csv", "line 5 of t.csv"]
+
+
+def test_dates_and_numbers_of_parquet_are_written_as_text(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    when = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    values = {"when": when, "day": when.date(), "price": Decimal("1.50"), "raw": b"\xff", "took": timedelta(hours=1)}
+    parquet.write_table(pyarrow.Table.from_pylist([{"prompt": "P", **values}]), tmp_path / "w.parquet")
+    [row] = read_rows(tmp_path / "w.parquet")
+    assert json.loads(json_line(row.columns)) == row.columns
+    assert row.columns["when"].startswith("2024-05-01T12:00:00") and row.columns["price"] == "1.50"
