@@ -106,6 +106,11 @@ class WeightedSum(Combined):
         if not any(self.weights.values()):
             raise AdjudgeError("all weights are 0: give at least one part another")
 
+    @property
+    def below_zero(self) -> bool:
+        """Whether it can pay less than 0: by a part that can, or that is a penalty."""
+        return any(weight < 0 or (weight > 0 and self.parts[part].below_zero) for part, weight in self.weights.items())
+
     def _counts(self, part: str) -> bool:
         return self.weights[part] != 0
 

@@ -26,8 +26,8 @@ SHUT = "shut"
 class Gated(Reward):
     """`reward` for responses on which every one of `gates` gives at least `least`, else `shut` (0).
 
-    `shut` must be less than the reward can come to, or a policy is paid for shutting the gate: beside a tournament or a
-    reward model, whose rewards go below 0, give it. What a gate shuts out is not judged: it costs nothing, takes no
+    `shut` must be less than the reward can come to, or a policy is paid for shutting the gate: where that goes below 0
+    (a tournament, a reward model, a penalty), give it. What a gate shuts out is not judged: it costs nothing, takes no
     part in a tournament, and its reward is known whatever the judge would say. A gate that abstains makes the reward
     abstain, unless another one is shut. The parts are "reward", and the gates by their names; the measure "shut" is 1
     for what a gate shuts out and 0 for the rest. Raises AdjudgeError as `Combined` does, and for a `shut` that is not
@@ -40,17 +40,26 @@ class Gated(Reward):
         gates: Mapping[str, Reward | Function],
         *,
         least: float = 0.5,
-        shut: float = 0.0,
+        shut: float | None = None,
         name: str | None = None,
     ) -> None:
-        if not math.isfinite(shut) or math.isnan(least):
+        if (shut is not None and not math.isfinite(shut)) or math.isnan(least):
             raise AdjudgeError(f"shut is {shut} and least {least}: give numbers")
         self.gates = parts_of(gates)
         if "reward" in self.gates:
             raise AdjudgeError('a gate is called "reward", as what it guards: give it another name')
         self.reward = reward_of(reward, "reward")
-        self.least, self.shut = least, shut
+        if shut is None and self.reward.below_zero:
+            raise AdjudgeError(
+                f'"{self.reward.name}" can pay less than 0, what a shut gate pays: give shut, below that'
+            )
+        self.least, self.shut = least, shut or 0.0
         self.name = name or self.reward.name
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether it can pay less than 0, open or shut."""
+        return self.shut < 0 or self.reward.below_zero
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:

@@ -86,6 +86,11 @@ class JudgeReward(Reward):
             raise AdjudgeError(f'scale "decision" is for judges that decide: {", ".join(DECIDING)}')
 
     @property
+    def below_zero(self) -> bool:
+        """A reward model's logit may be."""
+        return self.source.kind == "scalar"
+
+    @property
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of the judge and of the references, as far as they are open."""
         return self.source.engines + (() if self.reference is None else self.reference.engines)

@@ -88,6 +88,11 @@ class Reward(ABC):
         """The rewards of each group, in order; a group may hold a single response, or none."""
 
     @property
+    def below_zero(self) -> bool:
+        """Whether it can pay less than 0, as far as it knows."""
+        return False
+
+    @property
     def engines(self) -> tuple[EngineFace, ...]:
         """The engines behind it that are open now: what a trainer puts to sleep, or counts the tokens of."""
         return ()

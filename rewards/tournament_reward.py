@@ -66,6 +66,11 @@ class TournamentReward(Reward):
         self.name = name
 
     @property
+    def below_zero(self) -> bool:
+        """Strengths have the mean 0."""
+        return self.over == "group"
+
+    @property
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of the judge and of the references, as far as they are open."""
         return self.source.engines + (() if self.reference is None else self.reference.engines)

@@ -61,12 +61,16 @@ class Row(msgspec.Struct, frozen=True):
     def without(self, name: str, why: str) -> AdjudgeError:
         """What is wrong where a column is missing: which are there, and which of them may be meant."""
         if name in self.columns:
-            return AdjudgeError(f'{self.place}: "{name}" is empty ({why}): fill it in, or take the row out')
+            return AdjudgeError(
+                f'{self.place}: "{name}" is missing ({why}): it is null, fill it in or take the row out'
+            )
         there = [str(column) for column, value in self.columns.items() if value is not None]
         named = {column.strip().lower(): column for column in there}
         mend = ""
         if "responses" in there and name != "prompt":
             mend = "; `adjudge rank` reads such rows"
+        elif name.startswith("story_") and "response" in there:
+            mend = "; of single texts, add --judge pointwise"
         elif near := difflib.get_close_matches(name, named, 1):
             mend = f'; if "{named[near[0]]}" is meant, rename it'
         listed = json.dumps(there, ensure_ascii=False)[1:-1][:200] or "none"

@@ -420,3 +420,15 @@ def test_what_an_encoding_has_not_is_a_question_mark(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "adjudge", "prompts", "show", "pairwise"]
     found = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False)
     assert found.returncode == 0 and found.stdout.decode("ascii")
+
+
+def test_going_on_with_other_options_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.jsonl").write_text(json.dumps({"prompt": "P", "story_a": "a", "story_b": "b"}) + "\n")
+    judge = ["judge", "p.jsonl", "-o", "v.jsonl", "--model", "dummy:tiny-llama"]
+    runner = CliRunner()
+    assert runner.invoke(app, [*judge, "--aspects", "coherence"]).exit_code == 0
+    again = runner.invoke(app, [*judge, "--aspects", "coherence", "--resume"])
+    assert again.exit_code == 0 and "goes on from" not in again.stderr
+    other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
+    assert other.exit_code == 0 and "the run that this one goes on from had other options" in other.stderr

@@ -64,7 +64,7 @@ def judge_command(
         | None,
         typer.Option(
             help="Which judge; above stand the columns each reads (default: pointwise for house, pairwise for other"
-            " models and where --orders is given)."
+            " models, behind a --url, and where --orders is given)."
         ),
     ] = None,
     *,

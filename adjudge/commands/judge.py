@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -18,9 +19,9 @@ from adjudge.commands.resumable import Earlier, alone, check_earlier, check_path
 from adjudge.commands.rows import rows_of
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
-from adjudge.rewards.journal import Journal
+from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.kinds import KINDS, Options, named, prepare
-from adjudge.rewards.run import record_run
+from adjudge.rewards.run import record_run, run_of
 from adjudge.rewards.wire import Row, label_of, verdict_line
 
 if TYPE_CHECKING:
@@ -50,9 +51,15 @@ def judge_file(
     journal: Path | None,
 ) -> None:
     """Judge every row of `path` and say what the verdicts come to; mistakes are found before the model is loaded."""
+    place = journal or journal_beside(output)
+    before = _latest(place) if earlier == "resume" else {}
     judged = judge_rows(
-        path, output, judge=judge, options=options, source=source, earlier=earlier, report=report, journal=journal
+        path, output, judge=judge, options=options, source=source, earlier=earlier, report=report, journal=place
     )
+    after = _latest(place)
+    if other := [name for name, value in before.items() if value != after[name]]:
+        said = f"the run that this one goes on from had other {', '.join(other)}"
+        print(f"adjudge: {said}; adjudge replay {place} --list has both", file=sys.stderr)
     title = f"Verdicts on {path.name}"
     show_results(
         judged.judge,
@@ -65,6 +72,20 @@ def judge_file(
         labels=judged.labels,
     )
     print(f"verdicts: {output}")
+
+
+def journal_beside(output: Path) -> Path:
+    """Where the journal of an output is, unless somebody names another."""
+    return output.parent / f"{output.name}.journal"
+
+
+def _latest(journal: Path) -> dict[str, Any]:
+    """What the latest run that a journal has a record of was about, if there is one."""
+    if not is_journal(journal):
+        return {}
+    with Journal(journal) as book:
+        run = run_of(book) if book.runs() else None
+    return {} if run is None else {"judge": run.judge, "options": run.options, "rows": run.rows}
 
 
 def judge_rows(
@@ -87,7 +108,7 @@ def judge_rows(
     if kind.what == "pairs":
         intentions(rows)
     labels = [label_of(row) for row in rows] if kind.labels else None
-    journal = journal or output.parent / f"{output.name}.journal"
+    journal = journal or journal_beside(output)
     check_lines(output)
     check_paths(f"the {kind.what}", path, output, journal=journal, report=report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:

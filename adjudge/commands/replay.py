@@ -234,6 +234,8 @@ def _check_changes(run: Run, changes: Options) -> None:
 
 def _journal_of(source: Path) -> Path:
     """The journal at that place, or beside that output."""
+    if (source.parent / "rewards.jsonl").is_file() and source.stem == "rewards":
+        raise AdjudgeError(f"{source} is of a training run: name the folder, adjudge replay {source.parent}")
     for place in (source, source.with_name(source.name + ".journal")):
         if is_journal(place):
             if not holds_run(place):

@@ -53,12 +53,12 @@ def test_jsonl_and_csv_give_the_same_pairs(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ('{"prompt": "p", "story_a": "a"}', 'line 7 of p.jsonl: "story_b" is missing (needed by a pairwise judge)'),
-        ('{"prompt": "p", "story_a": "a", "story_b": null}', 'line 7 of p.jsonl: "story_b" is empty'),
+        ('{"prompt": "p", "story_a": "a", "story_b": null}', 'line 7 of p.jsonl: "story_b" is missing'),
         ('{"prompt": "p", "story_a": "a", "story_b": 5}', 'line 7 of p.jsonl: "story_b" is 5, not a string'),
-        ('{"prompt": null, "story_a": "a", "story_b": "b"}', 'line 7 of p.jsonl: "prompt" is empty'),
+        ('{"prompt": null, "story_a": "a", "story_b": "b"}', 'line 7 of p.jsonl: "prompt" is missing'),
         (
             '{"prompt": null, "prompt_a": "p", "story_a": "a", "story_b": "b"}',
-            'line 7 of p.jsonl: "prompt" is empty',
+            'line 7 of p.jsonl: "prompt" is missing',
         ),
         ('{"story_a": "a", "story_b": "b"}', 'line 7 of p.jsonl: "prompt" is missing (or "prompt_a" and "prompt_b"'),
         ('{"prompt": "p", "story_a', "line 7 of p.jsonl is not JSON"),
