@@ -275,8 +275,10 @@ class Engine(EngineFace):
         for request in step.expired:
             request.give_up()
         if step.size:
+            began = self.scheduler.clock()
             with step_under_way(), self.runner.on_device():
                 answer(step, self.runner.forward(step), self.runner, self.stats)
+            self.scheduler.took(step, self.scheduler.clock() - began)
             self.scheduler.complete(step)
 
     def cancel(self, call: Call) -> None:

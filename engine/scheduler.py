@@ -15,6 +15,10 @@ from adjudge.engine.step import Request, Step
 
 LOOK_AHEAD = 32
 """How many of the queue are looked at for the longest prefix in the cache."""
+TELLING = 256
+"""Tokens of a step whose time tells what a token takes."""
+LEAST = 64
+"""Tokens that a step may compute however near a deadline is."""
 PATIENCE = 64
 """How many may be admitted before one that came earlier."""
 
@@ -27,7 +31,8 @@ class Scheduler:
     is evicted; the first waits for `PATIENCE` such at most. One that goes on and finds no block for its next
     token sends those that rank last back to the queue, to be computed again later, so the first always ends. Requests
     that share a prefix should follow each other (`trie.order`): the first computes it, in this step or an earlier one,
-    the rest read it. `clock` gives seconds.
+    the rest read it. Near a deadline steps are smaller, so that none is under way when it passes (`took`). `clock`
+    gives seconds.
     """
 
     def __init__(
@@ -46,6 +51,8 @@ class Scheduler:
         self._waiting: list[tuple[int, int, Request]] = []  # a heap by rank
         self._arrivals = itertools.count()
         self._hurried = False  # whether some request has a deadline
+        self._budget = max_batch_tokens
+        self._pace = 0.0  # seconds a token, 0 before that is known
 
     @property
     def waiting(self) -> int:
@@ -83,9 +90,10 @@ class Scheduler:
     def schedule(self) -> Step:
         """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones."""
         step = Step(self.cache, expired=self._expire())
+        self._budget = self._affordable()
         for request in sorted(self.running, key=_turn):
             self._advance(request, step)
-        while self._waiting and step.size < self.max_batch_tokens:
+        while self._waiting and step.size < self._budget:
             request, first = self._next()
             if not self._admit(request):
                 self._wait(request)
@@ -104,6 +112,11 @@ class Scheduler:
         for request in finished:
             if not request.done:
                 self._grow(request)
+
+    def took(self, step: Step, seconds: float) -> None:
+        """Note how long a step took; by that the next ones are bounded near a deadline."""
+        if step.size >= TELLING:
+            self._pace = seconds / step.size
 
     def cancel(self, requests: Collection[Request]) -> None:
         """Drop requests between two steps; what is computed of them stays in the cache."""
@@ -137,6 +150,14 @@ class Scheduler:
         if expired:
             self.cancel(expired)
         return expired
+
+    def _affordable(self) -> int:
+        """How many tokens can be computed until the first deadline passes, within the budget of a step."""
+        if not (self._hurried and self._pace):
+            return self.max_batch_tokens
+        first = min(request.deadline for request in (*self.running, *(entry[-1] for entry in self._waiting)))
+        affordable = (first - self.clock()) / self._pace
+        return int(min(self.max_batch_tokens, max(LEAST, affordable)))
 
     def _grow(self, request: Request) -> None:
         """Add the next token, if need be in the place of those admitted last, the request itself among them."""
@@ -191,7 +212,7 @@ class Scheduler:
     def _advance(self, request: Request, step: Step) -> None:
         """Schedule what the request's path still misses, parents first, and its answer once nothing is missing."""
         for node in request.end.path():
-            if count := min(node.missing, self.max_batch_tokens - step.size):
+            if count := max(0, min(node.missing, self._budget - step.size)):
                 step.compute(node, count)
             if node.missing:
                 return

@@ -1,0 +1,37 @@
+"""Steps near a deadline: with a clock that a step's tokens move on, a hundredth of a second each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from adjudge.engine.engine import Engine
+from adjudge.engine.step import Step
+
+TOKEN = 0.01
+LENGTH = 300
+
+
+@pytest.mark.parametrize("seconds", [8.5, 13.0, 20.1])
+def test_no_step_is_under_way_when_a_deadline_passes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    engine = Engine("dummy:tiny-llama", max_batch_tokens=512, kv_cache_gb=0.2)
+    prompts = [[number, *([7] * (LENGTH - 1))] for number in range(1, 13)]
+    expected = engine.score(prompts, ["1", "2"])
+    engine.cache.clear()
+    now = [0.0]
+    forward = engine.runner.forward
+
+    def slow(step: Step) -> torch.Tensor:
+        now[0] += TOKEN * step.size
+        return forward(step)
+
+    monkeypatch.setattr(engine.runner, "forward", slow)
+    monkeypatch.setattr(engine.scheduler, "clock", lambda: now[0])
+    scores: list[Any] = engine.score(prompts, ["1", "2"], timeout=seconds)
+    assert now[0] <= seconds + 1.0  # the smallest step: 64 tokens
+    answered = [place for place, score in enumerate(scores) if score.reason is None]
+    assert len(answered) >= seconds / TOKEN // LENGTH - 1
+    assert {scores[place].reason for place in range(12) if place not in answered} <= {"timeout"}
+    assert all(scores[place] == expected[place] for place in answered)
