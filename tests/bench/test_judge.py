@@ -140,6 +140,10 @@ def test_mistakes_are_named_before_anything_is_measured(pairs: Path) -> None:
         bench_judge(pairs, model=TINY, load=True, rates="0")
     with pytest.raises(AdjudgeError, match=r"49 requests need as many questions, and 2 pairs of .* have 48: give more"):
         bench_judge(pairs, model=TINY, load=True, requests=49)
+    with pytest.raises(AdjudgeError, match="--rates are for a load"):
+        bench_judge(pairs, model=TINY, rates="1")
+    with pytest.raises(AdjudgeError, match="is the table, and the plot stands beside it"):
+        bench_judge(pairs, model=TINY, load=True, output=Path("x.png"))
 
 
 def test_continuous_batching_computes_the_whole_of_a_prompt_that_has_nobody_to_share_with() -> None:

@@ -130,6 +130,14 @@ def test_where_people_scored_the_texts_theirs_is_the_order_of_systems() -> None:
     assert cells[0].table == "ablation: any, systems as people rank them"
 
 
+def test_peoples_scores_may_be_cells_of_a_table_and_are_of_all_texts_or_of_none() -> None:
+    texts = [judged(float(n), human=str(3 - n), system=name, instruction="1") for n, name in enumerate("abc")]
+    cells = ablation_cells("any", {WHOLE: texts})
+    assert cell(cells, WHOLE, "kendall").value == pytest.approx(-1.0)
+    with pytest.raises(AdjudgeError, match='"human" is missing or no number'):
+        ablation_cells("any", {WHOLE: [*texts, judged(1.0, human="", system="d", instruction="1")]})
+
+
 def test_several_tasks_are_counted_apart_and_together() -> None:
     one, two = judged(1.0, task="open"), judged(2.0)
     assert by_task([one, two]) == {"open": [one], "any": [two], "all": [one, two]}

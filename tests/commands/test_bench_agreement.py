@@ -176,3 +176,11 @@ def test_qurls_protocol_scores_rubrics_in_three_ways_beside_six_dimensions(run: 
 def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, arguments: tuple[str, ...], reason: str) -> None:
     with pytest.raises(AdjudgeError, match=reason):
         raise run(*arguments, "--model", "no/such-model", "-o", "out").exception  # type: ignore[misc]
+
+
+def test_a_refused_run_leaves_the_texts_of_the_one_before(run: Run) -> None:
+    assert run("stories.jsonl", *TINY, *WIT).exit_code == 0
+    texts = Path("out/texts.jsonl").read_bytes()
+    refused = run("pairs.jsonl", *TINY, "--aspects", "coherence")
+    assert isinstance(refused.exception, AdjudgeError) and "--overwrite" in str(refused.exception)
+    assert Path("out/texts.jsonl").read_bytes() == texts
