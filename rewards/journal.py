@@ -163,6 +163,8 @@ class Journal:
         """A block in which what is damaged is an AdjudgeError that names the file."""
         try:
             yield
+        except sqlite3.OperationalError:  # of the moment: it is locked, or the disk is full
+            raise
         except (sqlite3.DatabaseError, zlib.error) as error:
             raise AdjudgeError(f"{self.path} is damaged ({error}): judge into another file") from error
 

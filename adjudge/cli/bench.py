@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -57,16 +55,6 @@ def _check_output(output: Path | None) -> None:
     if output is not None:
         make_folder_of(output)
         check_writable(output)
-
-
-@contextmanager
-def _stoppable(kept: str | None) -> Iterator[None]:
-    """Say what is kept when Ctrl-C ends the block."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"adjudge: stopped; {kept or 'nothing is kept without -o'}", file=sys.stderr)
-        raise SystemExit(130) from None
 
 
 @bench.command("judge")
@@ -372,9 +360,15 @@ def bench_disturbances(
     """
     from adjudge.bench.disturbances import bench_disturbances as run
     from adjudge.bench.disturbances import journal_of
+    from adjudge.commands.resumable import keeping
 
     _check_output(output)
-    with _stoppable(None if output is None else f"what was judged is in {journal_of(output)}; run it again to go on"):
+    book = None if output is None else journal_of(output)
+    with (
+        nullcontext()
+        if book is None
+        else keeping(book, lambda: f"what was judged is in {book}", "run it again to go on")
+    ):
         run(
             stories,
             model=model or usual_model(DEFAULT_JUDGE, adapter),

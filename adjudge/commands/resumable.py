@@ -88,12 +88,15 @@ def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
 
 
 @contextmanager
-def keeping(output: Path, kept: Callable[[], str]) -> Iterator[None]:
-    """End the run in one sentence, with what is kept, when Ctrl-C, a full disk or a full journal stops it."""
+def keeping(output: Path, kept: Callable[[], str], again: str = "run again with --resume to go on") -> Iterator[None]:
+    """End the run in one sentence, with what is kept, when Ctrl-C, a full disk or a full journal stops it.
+
+    `again` is how it goes on.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        print(f"adjudge: stopped; {kept()}; run again with --resume to go on", file=sys.stderr)
+        print(f"adjudge: stopped; {kept()}; {again}", file=sys.stderr)
         raise SystemExit(130) from None
     except OSError as error:
         problem = f"cannot write {output} ({error.strerror})"
@@ -101,5 +104,5 @@ def keeping(output: Path, kept: Callable[[], str]) -> Iterator[None]:
         problem = f"cannot write the journal of {output} ({error})"
     else:
         return
-    print(f"adjudge: {problem}: make room; {kept()}; run again with --resume to go on", file=sys.stderr)
+    print(f"adjudge: {problem}: make room; {kept()}; {again}", file=sys.stderr)
     raise SystemExit(1)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.rubric import rubric_of
+from adjudge.rewards.verdict import Pair
+from adjudge.rewards.wire import (
+    json_line,
+    pair_of,
+    read_rows,
+    rubric_item_of,
+)
+
+
+def pairs(path: Path) -> list[Pair]:
+    return [pair_of(row, number) for number, row in enumerate(read_rows(path), 1)]
+
+
+RUBRIC = {"criteria": [{"name": "end", "text": "Is it earned?", "levels": {"0": "no", "1": "yes"}}]}
+OTHER = {"criteria": [{"name": "end", "text": "Is it earned?", "levels": {"2": "no", "3": "yes"}}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.jsonl", "", "is empty"),
+        ("p.jsonl", "\n \n", "is empty"),
+        ("p.csv", "story_a,story_b\n", "is empty"),
+        ("p.csv", "story_a,story_b\na,b,c\n", "line 2 of p.csv has more columns"),
+        ("p.csv", "prompt,story_a\np,a\n", 'line 2 of p.csv: "story_b" is missing'),
+        ("p.csv", "prompt;story_a;story_b\np;a, b;c\n", "if semicolons part its columns, save it with commas"),
+        ("p.csv", "prompt\tstory_a\tstory_b\np\ta\tb\n", "if tabs part its columns, save it with commas"),
+    ],
+)
+def test_files_without_rows_or_with_a_wrong_shape(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(AdjudgeError) as caught:
+        pairs(tmp_path / name)
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.jsonl", tmp_path):
+        with pytest.raises(AdjudgeError, match="cannot read"):
+            read_rows(path)
+
+
+def test_a_table_that_is_not_utf_8_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "gbk.csv"
+    path.write_bytes('prompt,story_a,story_b\np,"one\n\u4f60\u597d",b\n'.encode("gbk"))
+    with pytest.raises(AdjudgeError, match="^line 3 of gbk.csv is not UTF-8: save it as UTF-8$"):
+        read_rows(path)
+    path.write_bytes(path.read_bytes().decode("gbk").encode("utf-8-sig"))
+    assert pairs(path) == [Pair("one\n\u4f60\u597d", "b", "p", id="1")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'id,prompt\n1,a\n2,"b\n3,c\n',
+            "line 3 of p.csv is not CSV .*: close each quote, and double those inside a text",
+        ),
+        ('id,prompt\n1,"a"b\n', "line 2 of p.csv is not CSV"),
+        ("id,prompt,prompt\n1,a,b\n", 'line 1 of p.csv has the column "prompt" twice: rename one'),
+        ('id,prompt\n\n1,"a\nb"\n2,"c\nd",e\n', "line 5 of p.csv has more columns than the header"),
+    ],
+)
+def test_a_table_whose_rows_are_not_where_they_seem_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    with pytest.raises(AdjudgeError, match=message):
+        read_rows(path)
+
+
+def test_quotes_within_a_text_and_short_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text('id,prompt,more\n1,He said "hi",x\n2,"a ""b"""\n')
+    one, two = read_rows(path)
+    assert one.columns == {"id": "1", "prompt": 'He said "hi"', "more": "x"}
+    assert two.columns == {"id": "2", "prompt": 'a "b"', "more": None}
+
+
+def test_parquet_is_read_as_rows(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"prompt": "P", "response": "R", "rubric": RUBRIC}, {"prompt": "P", "response": "S", "rubric": OTHER}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
+    read = read_rows(tmp_path / "p.parquet")
+    assert [row.place for row in read] == ["row 1 of p.parquet", "row 2 of p.parquet"]
+    items = [rubric_item_of(row, number) for number, row in enumerate(read, 1)]  # each has the other's levels as null
+    assert [item.rubric for item in items] == [rubric_of(rubric, "here") for rubric in (RUBRIC, OTHER)]
+    (tmp_path / "q.parquet").write_text("no table")
+    with pytest.raises(AdjudgeError, match="q.parquet"):
+        read_rows(tmp_path / "q.parquet")
+
+
+def test_a_number_of_too_many_digits_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text('{"prompt": "P", "n": ' + "1" * 5000 + "}")
+    with pytest.raises(AdjudgeError, match="too many digits"):
+        read_rows(tmp_path / "r.jsonl")
+
+
+def test_empty_rows_of_a_table_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("prompt,story_a,story_b\r\nP,a,b\r\n,,\r\n\r\nQ,c,\r\n")
+    assert [row.place for row in read_rows(tmp_path / "t.csv")] == ["line 2 of t.csv", "line 5 of t.csv"]
+
+
+def test_dates_and_numbers_of_parquet_are_written_as_text(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    when = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    values = {"when": when, "day": when.date(), "price": Decimal("1.50"), "raw": b"\xff", "took": timedelta(hours=1)}
+    parquet.write_table(pyarrow.Table.from_pylist([{"prompt": "P", **values}]), tmp_path / "w.parquet")
+    [row] = read_rows(tmp_path / "w.parquet")
+    assert json.loads(json_line(row.columns)) == row.columns
+    assert row.columns["when"].startswith("2024-05-01T12:00:00") and row.columns["price"] == "1.50"
