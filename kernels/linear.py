@@ -29,6 +29,10 @@ ROW_TILE = 32
 LEAST_ROWS = 4
 """Row counts on CPU are padded to a multiple of this: a single row is another matmul to oneDNN, too."""
 PROBED_ROWS = (2, 3, 4, 7, 16, 17, 31, 32, 33, 64, 100, 255, 512, 1000, 2048)
+LARGE_TILES = (1024, 768, 512, 2048, 256)
+"""Rows of the matmuls that take the place of many of `ROW_TILE` rows, the better ones first."""
+LEAST_FILLED = 4
+"""A large tile that is less than a quarter full costs more than its rows in small ones."""
 LEAST_PROBED = 33
 PROBED_VALUES = 1 << 23
 """Row counts above `LEAST_PROBED` with more results than this are not probed: a head's probe would take seconds."""
@@ -70,11 +74,8 @@ def agreeing_rows(width: int, outputs: int, dtype: torch.dtype, biased: bool, th
 
     `threads` are those of the moment.
     """
-    generator = torch.Generator().manual_seed(0)
     most = max(count for count in PROBED_ROWS if count <= LEAST_PROBED or count * outputs <= PROBED_VALUES)
-    input_ND = torch.randn(most, width, generator=generator).to(dtype)
-    weight_VD = torch.randn(outputs, width, generator=generator).to(dtype)
-    bias_V = torch.randn(outputs, generator=generator).to(dtype) if biased else None
+    input_ND, weight_VD, bias_V = _cancelling(most, width, outputs, dtype, biased)
 
     def agrees(count: int) -> bool:
         parts = ((start, _onednn(input_ND[start : start + count], weight_VD, bias_V)) for start in {0, most - count})
@@ -87,6 +88,38 @@ def agreeing_rows(width: int, outputs: int, dtype: torch.dtype, biased: bool, th
         return 0
 
 
+@cache
+def large_tile(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> int:
+    """How many rows at once a probe found to have the bits of `ROW_TILE` at a time; 0 where none of `LARGE_TILES` has.
+
+    `threads` are those of the moment.
+    """
+    sizes = [size for size in LARGE_TILES if size * outputs <= PROBED_VALUES]
+    if not sizes:
+        return 0
+    input_ND, weight_VD, bias_V = _cancelling(max(sizes), width, outputs, dtype, biased)
+    small_NV = _in_tiles(input_ND, weight_VD, bias_V, [ROW_TILE] * (max(sizes) // ROW_TILE))
+    for size in sizes:
+        if torch.equal(_in_tiles(input_ND[:size], weight_VD, bias_V, [size]), small_NV[:size]):
+            return size
+    return 0
+
+
+def _cancelling(
+    rows: int, width: int, outputs: int, dtype: torch.dtype, biased: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Input, weight and bias whose products are 0, so that what a matmul finds is its rounding and tells its order."""
+    generator = torch.Generator().manual_seed(0)
+    half = width // 2
+    order = torch.cat([torch.randperm(2 * half, generator=generator), torch.arange(2 * half, width)])
+    input_NH, weight_VH = (torch.randn(count, half, generator=generator) for count in (rows, outputs))
+    odd = width - 2 * half
+    input_ND = F.pad(torch.cat([input_NH, input_NH], 1), (0, odd))[:, order].to(dtype)
+    weight_VD = F.pad(torch.cat([weight_VH, -weight_VH], 1), (0, odd))[:, order].to(dtype)
+    bias_V = 1e-6 * torch.randn(outputs, generator=generator).to(dtype) if biased else None
+    return input_ND, weight_VD, bias_V
+
+
 def _onednn(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None) -> torch.Tensor:
     """A single row goes with another beside it: by itself it is another matmul."""
     if (rows := len(input_ND)) == 1:
@@ -97,16 +130,28 @@ def _onednn(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tenso
 
 
 def tiled_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None) -> torch.Tensor:
-    """The same by matmuls of `ROW_TILE` rows each, on any machine."""
+    """The same by matmuls of `ROW_TILE` rows each, on any machine; of more where a probe found the same bits."""
     rows, outputs = len(input_ND), len(weight_VD)
     if short := -weight_VD.shape[1] % WIDTH_STEP:
         input_ND, weight_VD = F.pad(input_ND, (0, short)), F.pad(weight_VD, (0, short))
-    if missing := -rows % ROW_TILE:
+    large = 0
+    if rows > ROW_TILE:
+        large = large_tile(weight_VD.shape[1], outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads())
+    many = (rows + large - large // LEAST_FILLED) // large if large else 0
+    few = -(-max(0, rows - many * large) // ROW_TILE)
+    return _in_tiles(input_ND, weight_VD, bias_V, [large] * many + [ROW_TILE] * few)[:rows]
+
+
+def _in_tiles(
+    input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None, sizes: list[int]
+) -> torch.Tensor:
+    """The rows, and zeros after them, in matmuls of so many each."""
+    if missing := sum(sizes) - len(input_ND):
         input_ND = F.pad(input_ND, (0, 0, 0, missing))
-    output_NV = input_ND.new_empty(len(input_ND), outputs)
-    for input_TD, output_TV in zip(torch.split(input_ND, ROW_TILE), torch.split(output_NV, ROW_TILE), strict=True):
+    output_NV = input_ND.new_empty(len(input_ND), len(weight_VD))
+    for input_TD, output_TV in zip(torch.split(input_ND, sizes), torch.split(output_NV, sizes), strict=True):
         _tile(input_TD, weight_VD, bias_V, output_TV)
-    return output_NV[:rows]
+    return output_NV
 
 
 def _tile(input_TD: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None, out: torch.Tensor) -> None:

@@ -73,38 +73,40 @@ def test_tokens_computed_equal_the_size_of_the_trie() -> None:
 
 @pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2"])
-def test_scores_are_bit_equal_however_the_batch_is_cut(model: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scores_are_bit_equal_however_the_batch_is_cut(model: str, dtype: str) -> None:
     prompts = random_prompts(24)
-    whole = Engine(model, kv_cache_gb=0.05)
+    whole = Engine(model, dtype=dtype, kv_cache_gb=0.05)
     expected = whole.score(prompts, DIGITS)
 
     order = list(range(len(prompts)))
     random.Random(1).shuffle(order)
-    shuffled = Engine(model, kv_cache_gb=0.05).score([prompts[i] for i in order], DIGITS)
+    shuffled = Engine(model, dtype=dtype, kv_cache_gb=0.05).score([prompts[i] for i in order], DIGITS)
     assert [shuffled[order.index(i)] for i in range(len(prompts))] == expected
 
     for budget in (1, 7, 64):
         if budget == 1:  # one token at a time is slow: a few prompts are enough
-            assert Engine(model, kv_cache_gb=0.05, max_batch_tokens=1).score(prompts[:3], DIGITS) == expected[:3]
+            assert Engine(model, dtype=dtype, kv_cache_gb=0.05, max_batch_tokens=1).score(prompts[:3], DIGITS) == expected[:3]
         else:
-            assert Engine(model, kv_cache_gb=0.05, max_batch_tokens=budget).score(prompts, DIGITS) == expected
+            assert Engine(model, dtype=dtype, kv_cache_gb=0.05, max_batch_tokens=budget).score(prompts, DIGITS) == expected
 
-    alone = Engine(model, kv_cache_gb=0.05)
+    alone = Engine(model, dtype=dtype, kv_cache_gb=0.05)
     assert [alone.score([prompt], DIGITS)[0] for prompt in prompts] == expected
 
     torch.set_num_threads(1 if torch.get_num_threads() > 1 else 2)
-    assert Engine(model, kv_cache_gb=0.05).score(prompts, DIGITS) == expected
+    assert Engine(model, dtype=dtype, kv_cache_gb=0.05).score(prompts, DIGITS) == expected
 
 
 @pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize("threads", [3, 5, 7])
-def test_scores_are_bit_equal_in_large_batches_on_many_threads(threads: int) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scores_are_bit_equal_in_large_batches_on_many_threads(threads: int, dtype: str) -> None:
     model = "dummy:tiny-gemma2"  # its GELU shows in the scores of a tiny model, llama's SiLU seldom
     torch.set_num_threads(threads)
     source = random.Random(threads)
     prompts = [[first, *(source.randrange(256) for _ in range(148))] for first in range(10)]  # 1492 rows: uneven shares
-    together = Engine(model, kv_cache_gb=0.05).score(prompts, DIGITS)
-    alone = Engine(model, kv_cache_gb=0.05)
+    together = Engine(model, dtype=dtype, kv_cache_gb=0.05).score(prompts, DIGITS)
+    alone = Engine(model, dtype=dtype, kv_cache_gb=0.05)
     assert [alone.score([prompt], DIGITS)[0] for prompt in prompts] == together
 
 

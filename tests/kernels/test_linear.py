@@ -5,7 +5,16 @@ import torch
 from torch import nn
 
 from adjudge.kernels import linear
-from adjudge.kernels.linear import ROW_TILE, agreeing_rows, invariant_linear, make_batch_invariant, padded_rows
+from adjudge.kernels.linear import (
+    LEAST_FILLED,
+    ROW_TILE,
+    agreeing_rows,
+    invariant_linear,
+    large_tile,
+    make_batch_invariant,
+    padded_rows,
+    tiled_linear,
+)
 
 
 @pytest.fixture(params=["as the probe says", "without oneDNN"])
@@ -80,6 +89,61 @@ def test_no_more_rows_go_at_once_than_the_probe_has_seen(monkeypatch: pytest.Mon
     monkeypatch.setattr(linear, "_onednn", counted)
     assert torch.equal(invariant_linear(x, w)[:most], expected)
     assert seen == [most, most, 1]
+
+
+def counts_of_tiles(monkeypatch: pytest.MonkeyPatch, spoilt: int = 0) -> list[int]:
+    """The rows of every matmul from now on, of which those with `spoilt` rows are a little wrong."""
+    exact, seen = linear._tile, list[int]()
+
+    def counted(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, out: torch.Tensor) -> None:
+        seen.append(len(x))
+        exact(x, w, b, out)
+        if len(x) == spoilt:
+            out.mul_(1.01)
+
+    monkeypatch.setattr(linear, "_tile", counted)
+    return seen
+
+
+def test_many_rows_go_at_once_where_they_have_the_bits_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (large := large_tile(64, 64, torch.bfloat16, False, torch.get_num_threads())):
+        pytest.skip("no large tile agrees with small ones on this machine")
+    seen = counts_of_tiles(monkeypatch)
+    x, w = torch.randn(2 * large, 64).bfloat16(), torch.randn(64, 64).bfloat16()
+    whole = tiled_linear(x, w)
+    assert seen == [large, large]
+    for rows, tiles in (
+        (ROW_TILE, [ROW_TILE]),
+        (large + ROW_TILE + 1, [large, ROW_TILE, ROW_TILE]),
+        (large + large // LEAST_FILLED, [large, large]),
+    ):
+        seen.clear()
+        assert torch.equal(tiled_linear(x[:rows], w), whole[:rows])
+        assert seen == tiles
+
+
+@pytest.mark.parametrize("width", [64, 48])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_large_tile_that_does_not_agree_is_not_used(
+    width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = width, 64, dtype, False, torch.get_num_threads()
+    if not (first := large_tile(*kind)):
+        pytest.skip("no large tile agrees with small ones on this machine")
+    large_tile.cache_clear()
+    counts_of_tiles(monkeypatch, spoilt=first)
+    try:
+        assert large_tile(*kind) != first
+    finally:
+        large_tile.cache_clear()
+
+
+@pytest.mark.parametrize("width", [1, 2, 17, 64])
+def test_a_probe_sees_nothing_but_rounding(width: int) -> None:
+    x, w, b = linear._cancelling(40, width, 30, torch.float64, True)
+    assert b is not None
+    assert float((x @ w.T).abs().max()) < 1e-12 and float(b.abs().max()) < 1e-4
+    assert width == 1 or float(x.abs().mean()) > 0.1
 
 
 def test_a_type_that_onednn_does_not_know_goes_through_tiles() -> None:
