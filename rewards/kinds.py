@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from adjudge.engine.aliases import HOUSE
+from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.wire import (
@@ -184,8 +185,8 @@ def _check_type(option: str, value: Any) -> None:
     try:
         msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
-        one_of = f"choose {', '.join(get_args(wanted))}" if get_origin(wanted) is Literal else f"{error}".lower()
-        raise AdjudgeError(f"--{option.replace('_', '-')} is {value!r:.60}: {one_of}") from error
+        mend = choices_of(error, wanted) or f": {error}".lower()
+        raise AdjudgeError(f"--{option.replace('_', '-')} is {value!r:.60}{mend}") from error
 
 
 def _names(value: Names) -> list[str]:

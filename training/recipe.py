@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin,
 import msgspec
 from msgspec import Meta
 
+from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
 
@@ -259,5 +260,6 @@ def _converted(value: Any, hint: Any, table: str) -> Any:
         said, _, place = str(error).partition(" - at `$")
         *tables, field = [part for part in re.split(r"[.`]", f"{table}{place}") if part] or [""]
         where = f"[{'.'.join(tables)}] {field}" if tables else field
-        text = f"{where}: {said[0].lower()}{said[1:]}".lstrip(": ").replace("`", "")
+        said = f"{said[0].lower()}{said[1:]}{choices_of(error, hint)}"
+        text = f"{where}: {said}".lstrip(": ").replace("`", "")
         raise AdjudgeError(text) from error

@@ -86,9 +86,14 @@ def test_scores_are_bit_equal_however_the_batch_is_cut(model: str, dtype: str) -
 
     for budget in (1, 7, 64):
         if budget == 1:  # one token at a time is slow: a few prompts are enough
-            assert Engine(model, dtype=dtype, kv_cache_gb=0.05, max_batch_tokens=1).score(prompts[:3], DIGITS) == expected[:3]
+            assert (
+                Engine(model, dtype=dtype, kv_cache_gb=0.05, max_batch_tokens=1).score(prompts[:3], DIGITS)
+                == expected[:3]
+            )
         else:
-            assert Engine(model, dtype=dtype, kv_cache_gb=0.05, max_batch_tokens=budget).score(prompts, DIGITS) == expected
+            assert (
+                Engine(model, dtype=dtype, kv_cache_gb=0.05, max_batch_tokens=budget).score(prompts, DIGITS) == expected
+            )
 
     alone = Engine(model, dtype=dtype, kv_cache_gb=0.05)
     assert [alone.score([prompt], DIGITS)[0] for prompt in prompts] == expected

@@ -63,7 +63,7 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
         (WHOLE + "[optimiser]\nlr = -1", r"\[optimiser\] lr: expected float > 0"),
         (WHOLE + "[generation]\ngroup = 1", r"\[generation\] group: expected int >= 2"),
         (WHOLE + "[optimiser]\nsteps = 1\nepochs = 1", r"\[optimiser\] has both steps and epochs: give one"),
-        (WHOLE + '[policy]\nmethod = "qlora"', r"\[policy\] method: invalid enum value 'qlora'"),
+        (WHOLE + '[policy]\nmethod = "qlora"', r"\[policy\] method: invalid enum value 'qlora': choose full, lora"),
         (
             WHOLE.replace('"check"', '"vibes"'),
             r'\[reward.parts.ends\] kind is "vibes": write one of judge, tournament, ',
