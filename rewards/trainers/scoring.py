@@ -62,8 +62,9 @@ class Scorer:
     the reward something beforehand.
 
     With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an
-    exception in a user's reward; a server that dies later answers nothing, which is a "timeout") is a warning, and
-    the groups it fails on abstain with "cancelled"; with "stop" it ends the run. Mistakes, such as a missing column
+    exception in a user's reward) is a warning, and the groups it fails on abstain with "cancelled"; with "stop" it
+    ends the run. What a server that dies later was asked is "timeout"; with "stop" and no deadline a step of nothing
+    else ends the run, too. Mistakes, such as a missing column
     or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains with
     "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
     around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too
@@ -159,6 +160,9 @@ class Scorer:
 
     def _inside(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
         answers = self._answers(layers_of(self.reward)[0], groups, apart)
+        if self.deadline is None and self.on_failure == "stop" and answers and _late(answers) == _responses(groups):
+            text = f'reward "{self.name}": the judge no longer answers (every completion of this step is "timeout")'
+            answers = [AdjudgeError(f"{text}: start its server again and resume, or let it abstain")] * len(groups)
         if not apart:
             _all_rewards(answers)
         return answers
@@ -274,6 +278,10 @@ def _all_rewards(answers: Sequence[Answer]) -> list[GroupReward]:
 def _late(answers: Sequence[Answer]) -> int:
     """How many responses were out of time."""
     return sum(one.abstained.count("timeout") for one in answers if isinstance(one, GroupReward))
+
+
+def _responses(groups: Sequence[Group]) -> int:
+    return sum(len(group.responses) for group in groups)
 
 
 def _probed(layer: Layer) -> list[Answer]:

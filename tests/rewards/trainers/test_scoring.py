@@ -4,7 +4,7 @@ import pickle
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -210,6 +210,23 @@ def test_a_server_that_is_gone_is_lived_with_but_a_mistake_is_not() -> None:
         Scorer(Told(gone)).score(GROUPS)
     with pytest.raises(AdjudgeError, match="1 rewards for 2 completions"):
         Scorer(Short(len), on_failure="abstain").score(GROUPS)
+
+
+def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() -> None:
+    class Dying(Reward):
+        def __init__(self, *left: str | None) -> None:
+            self.left = left
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            return [GroupReward(tuple(None if why else 1.0 for why in self.left), cast(Any, self.left)) for _ in groups]
+
+    dead, partly = Dying("timeout", "timeout"), Dying("timeout", None)
+    with pytest.raises(AdjudgeError, match="no longer answers .* start its server again and resume, or let it abstain"):
+        Scorer(dead).score(GROUPS)
+    assert all(isinstance(answer, AdjudgeError) for answer in Scorer(dead).score_apart(GROUPS))
+    for scorer in (Scorer(partly), Scorer(dead, deadline=60), Scorer(dead, on_failure="abstain")):
+        assert [reward.abstained[0] for reward in scorer.score(GROUPS).rewards] == ["timeout"] * 2
+    assert Scorer(dead).score([]).rewards == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e39])

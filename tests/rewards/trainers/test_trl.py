@@ -292,7 +292,7 @@ def test_the_table_of_completions_has_the_same_columns_in_every_step() -> None:
                 return [GroupReward((None, None), ("timeout", "timeout"))]
             return super().score_groups(groups)
 
-    function = for_trl(Sometimes())
+    function = for_trl(Sometimes(), on_failure="abstain")
     assert isinstance(function, TrlReward)
     logged: list[tuple[str, list[Any]]] = []
     for prompt in "pq":

@@ -225,9 +225,11 @@ def test_mistakes_stop_the_training_with_their_names_whatever_failures_do(
 
 async def scored_by_worker(function: Any, answers: Sequence[str], prompts: Sequence[str] | None = None) -> list[Any]:
     """What the worker makes of a group whose completions are `answers`."""
+    from accelerate import PartialState
     from trl.experimental.async_grpo.async_rollout_worker import RolloutGroup, _AsyncRolloutLoop
     from trl.trainer.utils import get_callable_name
 
+    PartialState()  # which the worker's log wants
     worker = SimpleNamespace(
         reward_funcs=[function], reward_func_names=[get_callable_name(function)], _env_reward_types=[],
         _provides_rollout_reward=False,
