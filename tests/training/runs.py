@@ -40,7 +40,7 @@ class Vowels(Reward):
     def _group(self, group: Group) -> GroupReward:
         count = len(group.responses)
         if group.columns.get("odd"):
-            return GroupReward((None,) * count, ("timeout",) * count)
+            return GroupReward((None,) * count, ("low_mass",) * count)
         values = tuple(sum(letter in "aeiou" for letter in text) / max(1, len(text)) for text in group.responses)
         return GroupReward(values, (None,) * count)
 

@@ -99,7 +99,7 @@ def test_groups_that_abstain_teach_nothing_and_are_counted(tmp_path: Path) -> No
     recipe = tiny_recipe(tmp_path, data={"train": "rows.jsonl", "prompts": []}, optimiser={"steps": 2})
     run = train_grpo(recipe, reward=Vowels())
     lines = curve(run.folder)
-    assert [line["vowels/abstained/timeout"] for line in lines] == [1.0, 1.0]
+    assert [line["vowels/abstained/low_mass"] for line in lines] == [1.0, 1.0]
     assert all(line["reward"] is None and line["grad_norm"] == 0 for line in lines)
     begun, trained = weights(run.folder.start), weights(run.folder.policy)
     assert all(torch.equal(begun[name], trained[name]) for name in begun)
@@ -328,7 +328,7 @@ def test_a_first_call_that_is_too_late_leaves_the_table_of_completions_whole(tmp
     recipe = tiny_recipe(tmp_path, **tables, reward={"deadline": 0.5, "journal": True}, logging={"completions": True})
     run = train_grpo(recipe, reward=Nine(seconds=1.0))
     lines = [one for one in read_rewards(run.folder.rewards) if one.split == "held_out" and one.step == 0]
-    assert len(lines) == 18 and {line.abstained for line in lines} == {"timeout", None}
+    assert len(lines) == 18 and {line.abstained for line in lines} == {"low_mass", None}
     assert all((line.reward is None) == (line.parts.get("nine") is None) for line in lines)
 
 
