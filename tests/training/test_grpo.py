@@ -328,7 +328,7 @@ def test_a_first_call_that_is_too_late_leaves_the_table_of_completions_whole(tmp
     recipe = tiny_recipe(tmp_path, **tables, reward={"deadline": 0.5, "journal": True}, logging={"completions": True})
     run = train_grpo(recipe, reward=Nine(seconds=1.0))
     lines = [one for one in read_rewards(run.folder.rewards) if one.split == "held_out" and one.step == 0]
-    assert len(lines) == 18 and {line.abstained for line in lines} == {"low_mass", None}
+    assert len(lines) == 18 and {line.abstained for line in lines} == {"timeout", None}
     assert all((line.reward is None) == (line.parts.get("nine") is None) for line in lines)
 
 

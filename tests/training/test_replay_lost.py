@@ -78,7 +78,7 @@ def played(folder: Path, *calls: Callable[[str], bool], **parts: Any) -> RunFold
     run.begin({**msgspec.to_builtins(recipe), "prompts": "", "files": []}, resume=False)
     for step, late in enumerate(calls):
         reward = recipe.reward.open(recipe.policy.model, str(run.journal))
-        recorded, trainer = Recorded(for_trl(reward), run), Trainer(group=3)  # type: ignore[arg-type]
+        recorded, trainer = Recorded(for_trl(reward, deadline=60), run), Trainer(group=3)  # type: ignore[arg-type]
         trainer.state.global_step = step
         with without_models({spec: Hasty(late) for spec in specs}):
             logs: dict[str, Any] = {"log_extra": lambda *_: None, "log_metric": trainer.log_metric}
