@@ -8,25 +8,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
+from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
 from adjudge.cli.options import (
-    Attempts,
     Form,
     HowMany,
     JudgeAspects,
-    JudgeCut,
     JudgeOrders,
-    Language,
-    Layout,
-    MaxTokens,
-    MinMass,
-    Mode,
     Partners,
     Principles,
     Rubric,
-    Samples,
     Scheme,
-    Temperature,
     TreeWeights,
     Without,
     judge_options,
@@ -85,16 +76,9 @@ def bench_agreement(
     weights: TreeWeights = None,
     k: HowMany = None,
     form: Form = None,
-    mode: Mode = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    samples: Samples = None,
-    attempts: Attempts = None,
+    analyses: Analyses,
     seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses, and other partners (0).")] = None,
-    language: Language = None,
-    layout: Layout = None,
-    min_mass: MinMass = None,
-    cut: JudgeCut = None,
+    wording: Wording,
     earlier: EarlierRun,
 ) -> None:
     """Judge texts that people have rated, and say how far the judge agrees with them.

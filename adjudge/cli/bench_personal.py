@@ -7,22 +7,8 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
-from adjudge.cli.options import (
-    Attempts,
-    JournalFile,
-    JudgeAspects,
-    JudgeCut,
-    Language,
-    Layout,
-    MaxTokens,
-    MinMass,
-    Mode,
-    Samples,
-    Temperature,
-    beside,
-    judge_options,
-)
+from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
+from adjudge.cli.options import JournalFile, JudgeAspects, beside, judge_options
 from adjudge.engine.errors import AdjudgeError
 
 
@@ -39,16 +25,9 @@ def bench_personal(
     limit: Annotated[int | None, typer.Option(help="Only the first questions.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws other orders.")] = 0,
     aspects: JudgeAspects = None,
-    mode: Mode = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    samples: Samples = None,
-    attempts: Attempts = None,
-    language: Language = None,
-    layout: Layout = None,
-    min_mass: MinMass = None,
-    cut: JudgeCut = None,
     *,
+    analyses: Analyses,
+    wording: Wording,
     source: Asked,
     earlier: EarlierRun,
     journal: JournalFile = None,

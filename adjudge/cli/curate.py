@@ -7,24 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups
-from adjudge.cli.options import (
-    Attempts,
-    Examples,
-    JournalFile,
-    JudgeCut,
-    Language,
-    Layout,
-    MaxTokens,
-    MinMass,
-    Mode,
-    Override,
-    Principles,
-    Samples,
-    Temperature,
-    beside,
-    judge_options,
-)
+from adjudge.cli.groups import Analyses, AskedToWrite, EarlierRun, Wording, with_groups
+from adjudge.cli.options import Attempts, Examples, JournalFile, Mode, Override, Principles, beside, judge_options
 
 curate = typer.Typer(
     help="Make preference pairs and principles, with which judges are trained and told (Igniting).",
@@ -59,16 +43,9 @@ def curate_pairs(
     source: AskedToWrite,
     k: Annotated[int | None, typer.Option(help="Good texts to find for each text (3).", min=1)] = None,
     override: Override = None,
-    mode: Mode = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    samples: Samples = None,
-    attempts: Attempts = None,
+    analyses: Analyses,
     seed: Annotated[int | None, typer.Option(help="Another seed draws other arguments (0).")] = None,
-    language: Language = None,
-    layout: Layout = None,
-    min_mass: MinMass = None,
-    cut: JudgeCut = None,
+    wording: Wording,
     plot: Plot = None,
     earlier: EarlierRun,
     journal: JournalFile = None,
@@ -126,10 +103,7 @@ def curate_principles(
     temperature: Annotated[float | None, typer.Option(help="How freely agents write (0.8).", min=0.0)] = None,
     attempts: Attempts = None,
     seed: Annotated[int, typer.Option(help="Decides what is held out, drawn and written.")] = 0,
-    language: Language = None,
-    layout: Layout = None,
-    min_mass: MinMass = None,
-    cut: JudgeCut = None,
+    wording: Wording,
     plot: Plot = None,
     earlier: EarlierRun,
     journal: JournalFile = None,

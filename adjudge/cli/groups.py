@@ -14,13 +14,22 @@ from adjudge.cli.options import (
     DEFAULT_JUDGE,
     DEFAULT_MODEL,
     Adapter,
+    Attempts,
     Device,
     Dtype,
+    JudgeCut,
     JudgeModel,
+    Language,
+    Layout,
     MaxContext,
+    MaxTokens,
+    MinMass,
+    Mode,
     Overwrite,
     Replicas,
     Resume,
+    Samples,
+    Temperature,
     TokenizerName,
     Url,
     WriterModel,
@@ -118,6 +127,22 @@ def written(most: int, how_freely: float = 0.7) -> Group:
     return Group(make)
 
 
+def _analyses(
+    mode: Mode = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    samples: Samples = None,
+    attempts: Attempts = None,
+) -> dict[str, Any]:
+    return locals()
+
+
+def _wording(
+    language: Language = None, layout: Layout = None, min_mass: MinMass = None, cut: JudgeCut = None
+) -> dict[str, Any]:
+    return locals()
+
+
 Asked = Annotated[Source, _engine(DEFAULT_JUDGE, JudgeModel)]
 """The engine that a command asks to judge."""
 
@@ -126,3 +151,9 @@ AskedToWrite = Annotated[Source, _engine(DEFAULT_MODEL, WriterModel)]
 
 EarlierRun = Annotated[Earlier, Group(_earlier)]
 """What becomes of an earlier run of the same output."""
+
+Analyses = Annotated[dict[str, Any], Group(_analyses)]
+"""Whether a judge analyses in writing before it scores, and how it writes; `judge_options` finds them."""
+
+Wording = Annotated[dict[str, Any], Group(_wording)]
+"""In what words and order a judge asks, of how much of a text, and when it abstains; `judge_options` finds them."""

@@ -164,8 +164,14 @@ def usual_model(default: str, adapter: Path | None) -> str:
 
 
 def judge_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a judge that the user gave, of all the parameters of a command (its `locals()` at the start)."""
+    """The options of a judge that the user gave, of all the parameters of a command (its `locals()` at the start).
+
+    A parameter that is a dict stands for the options in it.
+    """
     from adjudge.rewards.kinds import KINDS
 
     names = {name for kind in KINDS.values() for name in kind.options}
-    return {name: value for name, value in parameters.items() if name in names and value is not None}
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    return {name: value for name, value in flat.items() if name in names and value is not None}

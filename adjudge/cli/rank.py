@@ -7,24 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups
-from adjudge.cli.options import (
-    Attempts,
-    JournalFile,
-    JudgeAspects,
-    JudgeCut,
-    JudgeOrders,
-    Language,
-    Layout,
-    MaxTokens,
-    MinMass,
-    Mode,
-    Report,
-    Samples,
-    Temperature,
-    beside,
-    judge_options,
-)
+from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
+from adjudge.cli.options import JournalFile, JudgeAspects, JudgeOrders, Report, beside, judge_options
 
 
 @with_groups
@@ -59,15 +43,8 @@ def rank(
     source: Asked,
     aspects: JudgeAspects = None,
     orders: JudgeOrders = None,
-    mode: Mode = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    samples: Samples = None,
-    attempts: Attempts = None,
-    language: Language = None,
-    layout: Layout = None,
-    min_mass: MinMass = None,
-    cut: JudgeCut = None,
+    analyses: Analyses,
+    wording: Wording,
     earlier: EarlierRun,
     report: Report = None,
     journal: JournalFile = None,

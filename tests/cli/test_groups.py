@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from adjudge.cli.groups import Asked, EarlierRun, Group, with_groups, written
-from adjudge.cli.options import DEFAULT_JUDGE, DEFAULT_MODEL
+from adjudge.cli.groups import Analyses, Asked, EarlierRun, Group, Wording, with_groups, written
+from adjudge.cli.options import DEFAULT_JUDGE, DEFAULT_MODEL, judge_options
 from adjudge.commands.source import Source
 from adjudge.commands.texts import Writing
 from adjudge.engine.errors import AdjudgeError
@@ -78,3 +78,24 @@ def test_a_command_keeps_its_name_and_its_help() -> None:
         """Add."""
 
     assert (command.__name__, command.__doc__) == ("command", "Add.")
+
+
+def test_options_of_a_judge_in_groups_are_found_in_the_order_in_which_they_are_typed() -> None:
+    got: list[dict[str, Any]] = []
+    app = typer.Typer()
+
+    @app.command()
+    @with_groups
+    def command(*, aspects: str = "", analyses: Analyses, seed: int = 0, wording: Wording, limit: int = 0) -> None:
+        got.append(judge_options(locals()))
+
+    given = "--limit 3 --min-mass 0.5 --language zh --seed 4 --aspects coherence --attempts 2 --mode reasoned"
+    CliRunner().invoke(app, given.split(), catch_exceptions=False)
+    assert list(got[0].items()) == [
+        ("aspects", "coherence"),
+        ("mode", "reasoned"),
+        ("attempts", 2),
+        ("seed", 4),
+        ("language", "zh"),
+        ("min_mass", 0.5),
+    ]
