@@ -26,8 +26,8 @@ from adjudge.engine.sources import tokenizer_named
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.group import Group
+from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import read_rows
 from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.recipe import recipe_of

@@ -29,7 +29,8 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.pairwise import SCALE
-from adjudge.rewards.wire import Row, pair_of, read_rows
+from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.wire import pair_of
 
 Mode = Literal["score", "generate"]
 

@@ -11,8 +11,8 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
-from adjudge.rewards.wire import Row, read_rows
 
 PLOT = re.compile(r"\[The Start of Plot ([AB])\]\n(.*?)\n\[The End of Plot \1\]", re.DOTALL)
 CHOICE = re.compile(r'"Choice"\s*:\s*"Plot ([AB])"')

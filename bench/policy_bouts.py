@@ -13,8 +13,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.judge import Judge
 from adjudge.rewards.kinds import KINDS, Options
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import PairVerdict, Verdict
-from adjudge.rewards.wire import Row
 
 Against = Literal["base", "human"]
 Scores = dict[str, float]

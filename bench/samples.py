@@ -14,8 +14,9 @@ from adjudge.bench.howtobench import TABLE_4, items_of
 from adjudge.bench.perse import read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.verdict import Example, Item, Pair, WritingTask
-from adjudge.rewards.wire import Row, read_rows, writing_of
+from adjudge.rewards.wire import writing_of
 
 Record = Mapping[str, Any]
 

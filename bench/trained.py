@@ -21,9 +21,9 @@ from adjudge.engine.face import EngineFace
 from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.kinds import kind_of, prepare
 from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.rows import Row
 from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import Row
 from adjudge.training.evaluator.finished import Finished, finished_run
 from adjudge.training.evaluator.preference import Preference, preferences_of
 from adjudge.training.evaluator.questions import NUMBERS, Rated, rated_rows

@@ -11,9 +11,9 @@ from adjudge.bench.howtobench import TABLE_4
 from adjudge.bench.tree_agreement import Agreement, agreement, fluctuation, system_means
 from adjudge.bench.tree_figures import CORRELATIONS, FLUCTUATION, TABLE_5, TABLE_6, TABLE_7
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.rows import Row, number_of
 from adjudge.rewards.tree_weights import Weights, Wish
 from adjudge.rewards.verdict import Verdict
-from adjudge.rewards.wire import Row, number_of
 
 NODES = ("content", "format", "impression")
 PARTS = ("overall", *NODES)

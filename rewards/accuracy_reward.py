@@ -16,7 +16,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of
 from adjudge.rewards.pairwise import SCALE
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
-from adjudge.rewards.wire import number_of
+from adjudge.rewards.rows import number_of
 from adjudge.rewards.words import count_words
 
 

@@ -17,10 +17,11 @@ from adjudge.rewards.kinds import KINDS
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.references import Reference, Referenced, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.rows import Row
 from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, RubricVerdict, Verdict
-from adjudge.rewards.wire import Row, builtin, item_of, pair_of
+from adjudge.rewards.wire import builtin, item_of, pair_of
 from adjudge.rewards.words import count_words
 
 Scale = Literal["unit", "own", "decision"]

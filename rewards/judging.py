@@ -28,11 +28,12 @@ from adjudge.rewards.judge import AskingJudge
 from adjudge.rewards.kinds import KINDS, JudgeName, Kind, Open, misfit, named, of_pairs, prepare, takers, usual
 from adjudge.rewards.queries import response_of
 from adjudge.rewards.reward import ResponseReward, together
+from adjudge.rewards.rows import Row, encodable
 from adjudge.rewards.template import Layout
 from adjudge.rewards.trainers.filling import filled
 from adjudge.rewards.trainers.samples import collected
 from adjudge.rewards.verdict import Pair
-from adjudge.rewards.wire import Row, encodable, verdict_record
+from adjudge.rewards.wire import verdict_record
 
 TooFew = Literal["too_few"]
 

@@ -13,12 +13,11 @@ from adjudge.engine.aliases import HOUSE
 from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import HANNA, PERSE, STORYER, aspects_of
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.wire import (
-    Row,
     example_of,
     item_of,
     pair_of,
-    read_rows,
     reviewed_item_of,
     reviewed_pair_of,
     rubric_item_of,

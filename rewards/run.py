@@ -14,7 +14,7 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, content_hash
 from adjudge.rewards.kinds import FILES, files_of
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 
 
 class KeptFile(msgspec.Struct, frozen=True):

@@ -27,9 +27,9 @@ from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.kinds import FILES
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.trainers.trl import TrlReward
-from adjudge.rewards.wire import Row
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding

@@ -14,7 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.wire import Row, number_of
+from adjudge.rewards.rows import Row, number_of
 from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, beside, read_recipe
 from adjudge.training.reward_recipe import RewardRecipe
 

@@ -12,7 +12,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
-from adjudge.rewards.wire import Row, read_rows
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.training.recipe import Data
 
 RESERVED = ("completion", "completions", "completion_ids", "prompts", "image", "images", "tools", "environment")

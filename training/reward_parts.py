@@ -20,11 +20,11 @@ from adjudge.rewards.kinds import FILES, KINDS, of_pairs, usual
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
 from adjudge.rewards.story_reward import Form, StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
-from adjudge.rewards.wire import Row
 
 Place = Callable[[str], str]
 """Makes a path of a recipe absolute."""

@@ -14,8 +14,8 @@ from adjudge.rewards.gated import Gated
 from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec
-from adjudge.rewards.wire import Row
 from adjudge.training.reward_parts import (
     AccuracyPart,
     AnyPart,

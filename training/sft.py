@@ -14,7 +14,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.tokenizer import Tokenizer, Tokens
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
 from adjudge.training.policy import lora_config, open_policy

@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gates import FormatReward
-from adjudge.rewards.wire import Row, number_of
+from adjudge.rewards.rows import Row, number_of
 from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, read_recipe
 
 NEEDED_BY = "supervised training"

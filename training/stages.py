@@ -25,7 +25,8 @@ from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.kept_answers import KeptScore
-from adjudge.rewards.wire import Row, encodable, id_of, json_line, read_rows
+from adjudge.rewards.rows import Row, encodable, id_of, read_rows
+from adjudge.rewards.wire import json_line
 from adjudge.training.once import once
 
 T = TypeVar("T")

@@ -38,8 +38,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.ensemble import EnsembleVerdict, ensemble
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import KINDS, Options, named, prepare
+from adjudge.rewards.rows import Row
 from adjudge.rewards.run import run_of
-from adjudge.rewards.wire import Row, item_of, json_line
+from adjudge.rewards.wire import item_of, json_line
 
 
 class Study(msgspec.Struct, frozen=True):

@@ -26,8 +26,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import Options, prepare
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.specification import EngineSpec
-from adjudge.rewards.wire import Row, json_line, read_rows
+from adjudge.rewards.wire import json_line
 
 NEEDED_BY = "the evaluation of policies"
 

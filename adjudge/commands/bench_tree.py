@@ -36,11 +36,11 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.kinds import Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
+from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.tree_weights import Weights, Wish
 from adjudge.rewards.verdict import Item, Verdict
-from adjudge.rewards.wire import Row
 
 TRIALS = 5
 """As published."""

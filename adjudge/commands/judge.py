@@ -21,8 +21,9 @@ from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.kinds import KINDS, Options, named, prepare
+from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run, run_of
-from adjudge.rewards.wire import Row, label_of, verdict_line
+from adjudge.rewards.wire import label_of, verdict_line
 
 if TYPE_CHECKING:
     from adjudge.rewards.judge import Judge

@@ -23,7 +23,7 @@ from adjudge.rewards import template
 from adjudge.rewards.asking import Question
 from adjudge.rewards.judge import AskingJudge, Judge
 from adjudge.rewards.kinds import KINDS, Options, kind_of, named, prepare
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "pairs": {

@@ -24,10 +24,11 @@ from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import Options, of_pairs, prepare, usual
 from adjudge.rewards.pairing import Pairing
+from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
 from adjudge.rewards.tournament import PairJudge, members_of
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import Row, group_line, group_of
+from adjudge.rewards.wire import group_line, group_of
 
 
 def rank_file(

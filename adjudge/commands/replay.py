@@ -24,9 +24,10 @@ from adjudge.rewards.journal import Journal, content_key, is_journal
 from adjudge.rewards.judge import AskingJudge, clean
 from adjudge.rewards.kinds import Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.verdict import PairVerdict, Verdict
-from adjudge.rewards.wire import Row, group_line, group_of, read_rows, verdict_line
+from adjudge.rewards.wire import group_line, group_of, verdict_line
 
 
 def list_runs(source: Path) -> None:

@@ -14,7 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.kinds import KINDS, OF_PAIRS
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 
 EXPECTED = ("a", "b", "tie")
 

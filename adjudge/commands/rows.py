@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.run import run_of
-from adjudge.rewards.wire import Row, read_rows
 
 
 def holds_run(journal: Path) -> bool:

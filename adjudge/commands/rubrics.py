@@ -22,7 +22,8 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.published_rubrics import open_rubric
 from adjudge.rewards.retrieval import EngineEmbedder
-from adjudge.rewards.wire import ITEM_COLUMNS, Row, rubric_item_of
+from adjudge.rewards.rows import Row
+from adjudge.rewards.wire import ITEM_COLUMNS, rubric_item_of
 from adjudge.training.attrition import show_attrition
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.rubrics.corpus import Page, read_corpus

@@ -15,7 +15,8 @@ from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.labels import Labels, check_labels
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.score import Score
-from adjudge.rewards.wire import Row, json_line, labels_of, read_rows
+from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.wire import json_line, labels_of
 
 WINDOW = 256
 LEAST_MASS = 0.01

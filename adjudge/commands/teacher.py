@@ -26,7 +26,7 @@ from adjudge.engine.sources import ModelSource, resolve
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.attrition import Count, show_attrition
 from adjudge.training.house.continuations import (
     Continuation,

@@ -12,8 +12,9 @@ from typing import Any
 from adjudge.bench.agreement.dataset import RatedPair
 from adjudge.bench.perse import read_chosen
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Pair
-from adjudge.rewards.wire import Row, pair_of
+from adjudge.rewards.wire import pair_of
 
 AUTOJ = {"0": 1.0, "1": 0.0, "2": 0.5}
 WINNERS = {"model_a": 1.0, "model_b": 0.0}

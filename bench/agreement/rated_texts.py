@@ -13,8 +13,9 @@ from adjudge.bench.agreement.reading import number_of, numbers_of
 from adjudge.bench.howtobench import TABLE_4, items_of
 from adjudge.bench.perse import read_rated
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.rows import Row, lines_of
 from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import Row, lines_of, writing_of
+from adjudge.rewards.wire import writing_of
 
 HANNA_CRITERIA = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.wire import Row, read_rows
+from adjudge.rewards.rows import Row, read_rows
 
 
 def read_entries(path: Path) -> list[Row]:

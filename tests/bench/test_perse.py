@@ -8,8 +8,8 @@ import pytest
 
 from adjudge.bench.perse import Chosen, Rated, Rating, ratings, read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
-from adjudge.rewards.wire import read_rows
 
 DATA = Path(__file__).parents[2].parent / "shared/data/perse"
 

@@ -13,8 +13,8 @@ from adjudge.bench.policy_texts import Text
 from adjudge.bench.policy_wins import HUMAN, Wins, human_result, result_of, wins_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import Row
 from tests.rewards.judged import WrittenJudge, WrittenPairJudge
 
 ROWS = [

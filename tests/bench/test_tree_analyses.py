@@ -17,9 +17,9 @@ from adjudge.bench.tree_analyses import (
 )
 from adjudge.bench.tree_figures import WHOLE
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.rows import Row
 from adjudge.rewards.tree_weights import Weights
 from adjudge.rewards.verdict import Part, Verdict
-from adjudge.rewards.wire import Row
 
 
 def judged(score: float | None, content: float | None = None, **columns: Any) -> Judged:

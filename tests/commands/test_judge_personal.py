@@ -18,7 +18,7 @@ from adjudge.rewards.aspects import PERSE
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import KINDS, named, of_pairs, prepare, usual
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 
 Run = Callable[..., Result]
 

@@ -20,8 +20,9 @@ from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.preference import sigmoid
+from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import pair_of, read_rows
+from adjudge.rewards.wire import pair_of
 from tests.engine.reference import next_logprobs, open_reference
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pairs.jsonl"

@@ -14,9 +14,9 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import grouped
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.references import DynamicReference, Referenced
+from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec, engines_open, without_models
 from adjudge.rewards.trainers.samples import group_of, samples_of
-from adjudge.rewards.wire import Row
 from adjudge.training.prompts import asked
 from adjudge.training.recipe import Data
 from tests.rewards.scripted import ScriptedEngine

@@ -8,14 +8,10 @@ from pathlib import Path
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.rows import read_rows
 from adjudge.rewards.rubric import rubric_of
 from adjudge.rewards.verdict import Pair
-from adjudge.rewards.wire import (
-    json_line,
-    pair_of,
-    read_rows,
-    rubric_item_of,
-)
+from adjudge.rewards.wire import json_line, pair_of, rubric_item_of
 
 
 def pairs(path: Path) -> list[Pair]:

@@ -10,8 +10,8 @@ import pytest
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.run import record_run, run_of, runs_of
-from adjudge.rewards.wire import Row, read_rows
 
 LINES = [
     '{"id": 7, "response": "lone \\ud800 and nul \\u0000", "z": NaN, "a": [1, {"b": null}], "1": 1e400}',

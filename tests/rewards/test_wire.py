@@ -10,10 +10,10 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.rubric import Criterion, Level, Rubric
 from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Part, Review, Verdict
 from adjudge.rewards.wire import (
-    Row,
     example_of,
     group_line,
     group_of,
@@ -21,7 +21,6 @@ from adjudge.rewards.wire import (
     label_of,
     labels_of,
     pair_of,
-    read_rows,
     reviewed_item_of,
     reviewed_pair_of,
     rubric_item_of,

@@ -19,7 +19,7 @@ from adjudge.engine.errors import AdjudgeError, ModelNotFound
 from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training import grpo
 from adjudge.training.grpo import HELD_OUT_BATCH, _record, held_out_batch, train_grpo
 from adjudge.training.metrics import read_metrics

@@ -11,7 +11,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import SHIPPED
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.grpo_recipe import GrpoRecipe, read_grpo_recipe
 from adjudge.training.presets import preset_record
 from adjudge.training.recipe import laid_over, recipe_of

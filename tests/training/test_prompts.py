@@ -8,7 +8,7 @@ import pytest
 
 from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.prompts import asked, dataset, read_prompts, shuffled, within
 from adjudge.training.recipe import Data
 

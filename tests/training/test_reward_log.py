@@ -116,7 +116,7 @@ def test_a_column_that_cannot_be_kept_is_named_before_anything_is_judged(tmp_pat
 
 
 def test_a_row_of_the_data_that_cannot_be_kept_is_named_before_the_run(tmp_path: Path) -> None:
-    from adjudge.rewards.wire import Row
+    from adjudge.rewards.rows import Row
 
     rows = (Row("line 1 of x", {"prompt": "a", "n": 1}), Row("line 2 of x", {"prompt": "a", "n": math.nan}))
     with pytest.raises(AdjudgeError, match='line 2 of x: column "n" holds nan'):

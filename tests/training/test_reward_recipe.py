@@ -9,10 +9,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
-from adjudge.rewards.wire import Row
 from adjudge.training.reward_parts import Engine
 from adjudge.training.reward_recipe import RewardRecipe
 from tests.training.runs import tiny_recipe

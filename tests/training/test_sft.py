@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.prompts import read_prompts
 from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.sft import _texts, train_sft

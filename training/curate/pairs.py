@@ -12,8 +12,9 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.debate import DebateJudge
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, Verdict
-from adjudge.rewards.wire import Row, item_of, label_of
+from adjudge.rewards.wire import item_of, label_of
 from adjudge.training.stages import Drop, Passed, Unusable, passed
 
 

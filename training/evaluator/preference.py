@@ -21,9 +21,9 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.reward_head import NAMES, RewardHead
 from adjudge.engine.sources import OpenModel
 from adjudge.engine.tokenizer import Tokens
+from adjudge.rewards.rows import Row
 from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import Row
 from adjudge.training.evaluator.fitting import Batch, Task, fit, room
 from adjudge.training.evaluator.packing import packed, padded
 from adjudge.training.evaluator.questions import WordingEngine

@@ -18,7 +18,7 @@ from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.kinds import kind_of, prepare
 from adjudge.rewards.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.recipe import Asked, Scores
 from adjudge.training.evaluator.targets import expected, ratings_of, soft_target
 

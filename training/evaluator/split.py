@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards.wire import Row, read_rows
+from adjudge.rewards.rows import Row, read_rows
 from adjudge.training.evaluator.recipe import JudgedRows
 from adjudge.training.prompts import plain, renamed
 

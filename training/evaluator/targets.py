@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.recipe import Scores
 
 Scale = tuple[float, float]

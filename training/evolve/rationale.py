@@ -17,8 +17,8 @@ from adjudge.rewards import template
 from adjudge.rewards.aspects import SETS, Aspect
 from adjudge.rewards.pairwise import SCALE, PairwiseJudge, texts_of_question
 from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Pair
-from adjudge.rewards.wire import Row
 from adjudge.training.stages import read_stage
 
 NEEDED_BY = "a rationale"

@@ -16,7 +16,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.evolve.rationale import Rationale, Scored, score_of
 from adjudge.training.stages import read_stage
 

@@ -15,7 +15,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
 from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.split import place_of
 from adjudge.training.house.disturbances import DISTURBANCES, HARD
 from adjudge.training.house.hostile import HOSTILE, with_verdict

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.rewards.wire import encodable
+from adjudge.rewards.rows import encodable
 from adjudge.rewards.words import count_words
 from adjudge.training.stages import Unusable
 

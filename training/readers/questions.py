@@ -15,8 +15,9 @@ from adjudge.rewards import template
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge, texts_of_choice, texts_of_rating
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
-from adjudge.rewards.wire import Row, reviewed_item_of, reviewed_pair_of
+from adjudge.rewards.wire import reviewed_item_of, reviewed_pair_of
 from adjudge.rewards.words import count_words, shortened
 from adjudge.training.readers.reviews import NEEDED_BY, score_of
 from adjudge.training.stages import read_stage

@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.wire import Row, id_of
+from adjudge.rewards.rows import Row, id_of
 from adjudge.training.stages import read_stage
 
 NEEDED_BY = "a reader's review"

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Prompt
 from adjudge.rewards import template
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.readers.names import likely_names, read_names, rename
 from adjudge.training.readers.reviews import NEEDED_BY

@@ -16,7 +16,7 @@ from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.score import Score
 from adjudge.rewards import template
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.stages import Passed, Scores, Texts, Unusable, json_of, passed
 from adjudge.training.writing.disturbances import FOLDER

@@ -17,7 +17,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Prompt
 from adjudge.rewards import template
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 from adjudge.training.writing.passages import Language, Unit, language_of, passages_of
 from adjudge.training.writing.texts import Source

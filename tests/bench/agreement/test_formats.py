@@ -14,7 +14,7 @@ from adjudge.bench.agreement.dataset import drawn, line_of
 from adjudge.bench.agreement.formats import FORMATS, load
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import KINDS, prepare
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 
 HANNA_ROW = {"Story ID": 0, "Prompt": "A ship.", "Human": "h", "Story": "It sank.", "Model": "GPT"} | dict.fromkeys(
     ("Relevance", "Coherence", "Empathy", "Surprise", "Engagement", "Complexity"), 3

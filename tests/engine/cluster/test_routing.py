@@ -16,7 +16,8 @@ from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router
 from adjudge.engine.engine import Engine
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.wire import pair_of, read_rows
+from adjudge.rewards.rows import read_rows
+from adjudge.rewards.wire import pair_of
 
 PAIRS = Path(__file__).parents[3] / "examples/pairs.jsonl"
 

@@ -20,11 +20,11 @@ from adjudge.rewards.debate import DebateJudge
 from adjudge.rewards.kinds import KINDS, prepare
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.retrieval import Index
+from adjudge.rewards.rows import Row
 from adjudge.rewards.rubric import Criterion, Level, Rubric
 from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.verdict import Example, Item, Pair
-from adjudge.rewards.wire import Row
 from tests.engine.http.serving import MODEL, Served, served, wait_until_idle
 from tests.engine.test_generate import random_prompts
 from tests.engine.test_grammar import IMPOSSIBLE

@@ -21,7 +21,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.wire import Row, item_of, pair_of
+from adjudge.rewards.rows import Row
+from adjudge.rewards.wire import item_of, pair_of
 from adjudge.training.evaluator import fitting
 from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows

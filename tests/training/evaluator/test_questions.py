@@ -9,7 +9,8 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.wire import Row, item_of
+from adjudge.rewards.rows import Row
+from adjudge.rewards.wire import item_of
 from adjudge.training.evaluator.questions import WordingEngine, rated_rows, slots_of
 from adjudge.training.evaluator.split import read_split
 from tests.training.evaluator.rated import direct_recipe

@@ -10,8 +10,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Item, Pair
-from adjudge.rewards.wire import read_rows
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.rule import inverted, written_scores
 from adjudge.training.prompts import asked

@@ -23,8 +23,8 @@ from adjudge.engine.sources import ModelSource, open_source, resolve
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import Row
 from adjudge.training.house.continuations import Continuation, noisy, of_one_length, several, written_by
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught

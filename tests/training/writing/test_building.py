@@ -9,7 +9,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.attrition import Count
 from adjudge.training.stages import Scores, Texts
 from adjudge.training.writing.building import SCHEMA, Building, Candidate, candidates_of

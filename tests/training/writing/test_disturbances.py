@@ -10,7 +10,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.wire import Row
+from adjudge.rewards.rows import Row
 from adjudge.training.stages import Texts
 from adjudge.training.writing.disturbances import KINDS, disturb, disturbed, parse_kinds
 from tests.rewards.scripted import ScriptedEngine

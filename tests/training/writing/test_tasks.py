@@ -7,7 +7,8 @@ import pytest
 
 from adjudge.bench.howtobench import items_of
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.wire import Row, writing_of
+from adjudge.rewards.rows import Row
+from adjudge.rewards.wire import writing_of
 from adjudge.training.writing.building import Candidate, Construction, candidates_of
 from adjudge.training.writing.tasks import GAP, completions, guided, opened, parse_tasks
 

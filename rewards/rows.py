@@ -1,0 +1,185 @@
+"""Rows of a file: JSONL, or CSV or Parquet with the same columns."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.tokenizer import well_formed
+
+BREAK = re.compile(r"<br ?/?>|<newline>")
+"""How public files write the end of a line."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A line of input: where it stands, for error messages, and its columns."""
+
+    place: str
+    columns: dict[str, Any]
+
+    def text(self, name: str, needed_by: str) -> str:
+        """A column that must be there and be a string (None and numbers are mistakes)."""
+        value = self.columns.get(name)
+        if value is None:
+            raise self.without(name, f"needed by {needed_by}")
+        if not isinstance(value, str):
+            raise AdjudgeError(f'{self.place}: "{name}" is {shown(value)}, not a string')
+        return value
+
+    def optional_text(self, name: str, needed_by: str) -> str | None:
+        """The same for a column that may be absent, null or an empty cell."""
+        return self.text(name, needed_by) if self.columns.get(name) not in (None, "") else None
+
+    def without(self, name: str, why: str) -> AdjudgeError:
+        """What is wrong where a column is missing: which are there, and which of them may be meant."""
+        if name in self.columns:
+            return AdjudgeError(
+                f'{self.place}: "{name}" is missing ({why}): it is null, fill it in or take the row out'
+            )
+        there = [str(column) for column, value in self.columns.items() if value is not None]
+        named = {column.strip().lower(): column for column in there}
+        mend = ""
+        if "responses" in there and name != "prompt":
+            mend = "; `adjudge rank` reads such rows"
+        elif name.startswith("story_") and "response" in there:
+            mend = "; of single texts, add --judge pointwise"
+        elif near := difflib.get_close_matches(name, named, 1):
+            mend = f'; if "{named[near[0]]}" is meant, rename it'
+        listed = json.dumps(there, ensure_ascii=False)[1:-1][:200] or "none"
+        return AdjudgeError(f'{self.place}: "{name}" is missing ({why}): its columns are {listed}{mend}')
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows of a `.csv`, of a `.parquet`, or of a file of JSON objects, one a line.
+
+    Bytes that are not UTF-8, and lone surrogates, become U+FFFD in JSON, which programs write. Raises AdjudgeError
+    naming the line: not JSON, not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file
+    that cannot be read.
+    """
+    try:
+        if path.suffix.lower() == ".csv":
+            rows = list(_csv(path, io.StringIO(_decoded(path), newline="")))
+        elif path.suffix.lower() == ".parquet":
+            rows = list(_parquet(path))
+        else:
+            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+                rows = list(_jsonl(path, file))
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
+    if not rows:
+        raise AdjudgeError(f"{path} is empty: give at least one row")
+    return rows
+
+
+def id_of(row: Row, number: int) -> str:
+    """What a row goes by: its `id`, or its number where it has none."""
+    name = row.columns.get("id")
+    return str(number if name in (None, "") else name)
+
+
+def number_of(value: Any) -> float | None:
+    """The finite number that a column holds, in a CSV file as text; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def lines_of(text: str) -> str:
+    """A text whose lines end where a public file says that they do."""
+    return BREAK.sub("\n", text)
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value, for error messages."""
+    return json.dumps(value, default=repr)[:40]
+
+
+def encodable(value: Any) -> Any:
+    """Strings made encodable, at any depth."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, Mapping):
+        return {well_formed(str(name)): encodable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encodable(item) for item in value]
+    return value
+
+
+def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        place = f"line {number} of {path.name}"
+        try:
+            columns = encodable(json.loads(line))  # no lone surrogates, and no deeper than the output's encoder will go
+        except (ValueError, RecursionError) as error:
+            detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            if not isinstance(error, (json.JSONDecodeError, RecursionError)):
+                detail = "a number of too many digits"
+            raise AdjudgeError(f"{place} is not JSON ({detail}): write one JSON object a line") from error
+        if not isinstance(columns, dict):
+            raise AdjudgeError(f"{place} is {type(columns).__name__}, not a JSON object: write one object a line")
+        yield Row(place, columns)
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
+    except ImportError:
+        raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (OSError, ArrowException) as error:
+        raise AdjudgeError(f"cannot read {path} ({error}): name a Parquet file that can be read") from error
+    for number, row in enumerate(rows, 1):
+        yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(row, enc_hook=str)))
+
+
+def _decoded(path: Path) -> str:
+    """The text of a table, which people save from programs that choose another encoding."""
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise AdjudgeError(f"line {line} of {path.name} is not UTF-8: save it as UTF-8") from error
+
+
+def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
+    csv.field_size_limit(1 << 30)
+    reader = csv.reader(lines, strict=True)
+    begun = 1
+    try:
+        names = next(reader, None) or [""]
+        if len(names) == 1 and (found := re.search(r"[;\t]", names[0])):
+            mark = "tabs" if found[0] == "\t" else "semicolons"
+            said = f'line 1 of {path.name} has one column, "{names[0][:60]}"'
+            raise AdjudgeError(f"{said}: if {mark} part its columns, save it with commas")
+        if double := next((name for name, count in Counter(names).items() if count > 1), None):
+            raise AdjudgeError(f'line 1 of {path.name} has the column "{double[:60]}" twice: rename one')
+        begun = reader.line_num + 1
+        for values in reader:
+            place, begun = f"line {begun} of {path.name}", reader.line_num + 1
+            if len(values) > len(names):
+                raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold commas")
+            if any(values):  # tables have empty rows at their end
+                yield Row(place, dict(zip_longest(names, values)))
+    except csv.Error as error:
+        mend = "close each quote, and double those inside a text"
+        raise AdjudgeError(f"line {begun} of {path.name} is not CSV ({error}): {mend}") from error
