@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
+from adjudge.engine.face import AnyPrompt, EngineFace, Stats
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt, mark_data, place_data
-from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.tokenizer import Tokenizer
 
@@ -79,44 +78,26 @@ class AbsentEngine(EngineFace):
         """The prompts, shortened where their length is known."""
         return super().fit(prompts, reserve) if self.has_tokenizer else (list(prompts), False)
 
-    def score_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Iterator[tuple[int, Score]]:
+    def score_iter(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> Iterator[tuple[int, Score]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return iter(()) if not prompts else self._refuse(prompts)
+        return self._refused(prompts)
 
-    def generate_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        sampling: Sampling | None = None,
-        *,
-        seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion]]:
+    def generate_iter(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> Iterator[tuple[int, Completion]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return iter(()) if not prompts else self._refuse(prompts)
+        return self._refused(prompts)
 
-    def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Embedding]]:
+    def embed_iter(self, prompts: Sequence[AnyPrompt], **_: Any) -> Iterator[tuple[int, Embedding]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return iter(()) if not prompts else self._refuse(prompts)
+        return self._refused(prompts)
 
-    def reward_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, ModelReward]]:
+    def reward_iter(self, prompts: Sequence[AnyPrompt], **_: Any) -> Iterator[tuple[int, ModelReward]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return iter(()) if not prompts else self._refuse(prompts)
+        return self._refused(prompts)
 
-    def _refuse(self, prompts: Sequence[AnyPrompt]) -> NoReturn:
-        raise ModelNeeded(self.name, prompts)
+    def _refused(self, prompts: Sequence[AnyPrompt]) -> Iterator[Any]:
+        if prompts:
+            raise ModelNeeded(self.name, prompts)
+        return iter(())
 
 
 def _turns(messages: Sequence[Message], end: str = "") -> Prompt:

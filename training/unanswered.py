@@ -11,7 +11,6 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.labels import Labels, LabelSet
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 
 
@@ -27,41 +26,23 @@ class UnansweredEngine(AbsentEngine):
         self.asked = 0
 
     def score_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
+        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **_: Any
     ) -> Iterator[tuple[int, Score]]:
         """Abstentions."""
         for place in self._places(prompts):
             yield place, Score.abstained(_names(labels, place), "timeout")
 
-    def generate_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        sampling: Sampling | None = None,
-        *,
-        seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion]]:
+    def generate_iter(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> Iterator[tuple[int, Completion]]:
         """Texts that had no time to be written."""
         for place in self._places(prompts):
             yield place, Completion(place, 0, "", (), "timeout")
 
-    def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Embedding]]:
+    def embed_iter(self, prompts: Sequence[AnyPrompt], **_: Any) -> Iterator[tuple[int, Embedding]]:
         """Abstentions."""
         for place in self._places(prompts):
             yield place, Embedding(None, "timeout")
 
-    def reward_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, ModelReward]]:
+    def reward_iter(self, prompts: Sequence[AnyPrompt], **_: Any) -> Iterator[tuple[int, ModelReward]]:
         """Abstentions."""
         for place in self._places(prompts):
             yield place, ModelReward(None, "timeout")
