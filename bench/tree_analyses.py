@@ -9,13 +9,12 @@ import msgspec
 
 from adjudge.bench.howtobench import TABLE_4
 from adjudge.bench.tree_agreement import Agreement, agreement, fluctuation, system_means
-from adjudge.bench.tree_figures import CORRELATIONS, FLUCTUATION, TABLE_5, TABLE_6, TABLE_7
+from adjudge.bench.tree_figures import CORRELATIONS, FLUCTUATION, NODES, TABLE_5, TABLE_6, TABLE_7
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row, number_of
 from adjudge.rewards.tree_weights import Weights, Wish
 from adjudge.rewards.verdict import Verdict
 
-NODES = ("content", "format", "impression")
 PARTS = ("overall", *NODES)
 
 
@@ -90,9 +89,9 @@ def ablation_cells(task: str, variants: Mapping[str, Sequence[Judged]]) -> list[
     for name, judged in variants.items():
         scores = [score for one in judged if (score := one.score("overall")) is not None]
         found = _agreement(task, judged)
-        for measure in CORRELATIONS:
+        theirs = TABLE_5.get(task, {}).get(name, (None,) * len(CORRELATIONS))
+        for measure, published in zip(CORRELATIONS, theirs, strict=True):
             value = getattr(found, measure, None)
-            published = TABLE_5.get(task, {}).get((name, measure))
             cells.append(Cell(table, name, measure, value, found.systems if found else 0, published))
         cells.append(Cell(table, name, "mean", fmean(scores) if scores else None, len(scores)))
     return cells

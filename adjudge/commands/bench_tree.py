@@ -15,7 +15,6 @@ from rich.text import Text
 
 from adjudge.bench.measurement import write_rows
 from adjudge.bench.tree_analyses import (
-    NODES,
     Cell,
     Judged,
     ablation_cells,
@@ -24,7 +23,7 @@ from adjudge.bench.tree_analyses import (
     fluctuation_cells,
     length_cells,
 )
-from adjudge.bench.tree_figures import FLUCTUATION, WHOLE
+from adjudge.bench.tree_figures import ABLATIONS, FLUCTUATION
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.commands.output import check_writable, make_folder_of
@@ -44,12 +43,6 @@ from adjudge.rewards.verdict import Item, Verdict
 
 TRIALS = 5
 """As published."""
-ABLATIONS = {
-    WHOLE: (),
-    **{f"without {node}": (node,) for node in NODES},
-    **{f"{node} alone": tuple(other for other in NODES if other != node) for node in NODES},
-}
-"""The parts of the tree that scores are compared of, and what is left out for each."""
 
 
 def bench_tree(

@@ -23,6 +23,7 @@ from adjudge.bench.agreement.comparison import (
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.published import published_line
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap
+from adjudge.bench.tree_figures import ABLATIONS, CORRELATIONS, TABLE_3, TABLE_5
 from adjudge.rewards.ensemble import EnsembleAspect, EnsembleVerdict, holistic
 from adjudge.rewards.verdict import Verdict
 
@@ -31,15 +32,6 @@ PARTNERS = (0, 1, 2, 4, 8, 16)
 
 HEADLINE = 4
 """The number of partners of its Tables 1 and 12."""
-
-NODES = ("content", "format", "impression")
-
-ABLATIONS: dict[str, tuple[str, ...]] = {
-    "whole tree": (),
-    **{f"without {node}": (node,) for node in NODES},
-    **{f"{node} alone": tuple(other for other in NODES if other != node) for node in NODES},
-}
-"""What is left out of the tree for each line of Tree of Writing's Table 5."""
 
 
 def partners_lines(
@@ -101,8 +93,8 @@ def tree_lines(
                 yield from _tree_lines(dataset, kept, judged(without, kept), "tree", name, f"{task}: {label}", how)
             if not without:
                 yield from _methods(f"{task}: {label}", task, ("ToW", "ToW with equal weights"))
-            elif values := published.TREE_NODES.get(label, {}).get(task):
-                yield published_line(f"{task}: {label}", "ToW, GPT-4o", published.TREE_FIGURES, values)
+            elif values := TABLE_5.get(task, {}).get(label):
+                yield published_line(f"{task}: {label}", "ToW, GPT-4o", CORRELATIONS, values)
         target = f"{task}: one rubric"
         yield from _tree_lines(dataset, places, [rubric[place] for place in places], "rubric", "rubric", target, how)
         yield from _methods(target, task, ("elaborated rubric", "auto-plan"))
@@ -128,8 +120,8 @@ def _tree_lines(
 def _methods(target: str, task: str, names: Sequence[str]) -> Iterator[Line]:
     """The published figures of some methods, where there are any of the task."""
     for name in names:
-        if values := published.TREE_METHODS[name].get(task):
-            yield published_line(target, f"{name}, GPT-4o", published.TREE_FIGURES, values)
+        if values := TABLE_3[name].get(task):
+            yield published_line(target, f"{name}, GPT-4o", CORRELATIONS, values)
 
 
 def scheme_lines(

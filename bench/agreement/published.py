@@ -23,48 +23,6 @@ EVOLVR_ORDERS = {
 }
 """Table 12: the story shown first, and shown second, with N = 4."""
 
-TREE_FIGURES = ("pearson", "kendall", "spearman")
-
-TREE_METHODS: dict[str, dict[str, tuple[float, ...]]] = {
-    "ToW": {
-        "completion": (0.87, 0.67, 0.78),
-        "guide": (0.85, 0.76, 0.89),
-        "open": (0.89, 0.78, 0.88),
-        "all tasks": (0.93, 0.83, 0.93),
-    },
-    "ToW with equal weights": {
-        "completion": (0.85, 0.56, 0.67),
-        "guide": (0.78, 0.65, 0.78),
-        "open": (0.90, 0.61, 0.82),
-        "all tasks": (0.89, 0.61, 0.82),
-    },
-    "elaborated rubric": {
-        "completion": (0.85, 0.56, 0.70),
-        "guide": (0.81, 0.70, 0.80),
-        "open": (0.90, 0.83, 0.90),
-        "all tasks": (0.89, 0.61, 0.82),
-    },
-    "auto-plan": {
-        "completion": (0.73, 0.39, 0.47),
-        "guide": (0.79, 0.59, 0.70),
-        "open": (0.84, 0.67, 0.77),
-        "all tasks": (0.88, 0.61, 0.82),
-    },
-}
-"""Tree of Writing, Table 3, GPT-4o judging nine systems: its method and its rivals, these by the mean of ten answers.
-
-A judge that reads the distribution at its answer slot has the mean of endlessly many.
-"""
-
-TREE_NODES: dict[str, dict[str, tuple[float, ...]]] = {
-    "without content": {"guide": (0.81, 0.76, 0.88), "open": (0.84, 0.78, 0.88)},
-    "without format": {"guide": (0.80, 0.65, 0.78), "open": (0.89, 0.72, 0.82)},
-    "content alone": {"guide": (0.79, 0.65, 0.78), "open": (0.89, 0.78, 0.87)},
-    "format alone": {"guide": (0.71, 0.71, 0.65), "open": (0.67, 0.50, 0.68)},
-    "impression alone": {"guide": (0.81, 0.70, 0.79), "open": (0.90, 0.72, 0.82)},
-}
-"""Table 5; it has no line without impression."""
-
 QURL_SPEARMAN = {"case-wise rubrics": 0.31, "plain judge": 0.08}
 """QuRL, Table 2: GPT-4o judging 200 answers to HelloBench, by rubrics of each question and by six fixed dimensions."""
 
