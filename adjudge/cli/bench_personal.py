@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
-from adjudge.cli.options import JournalFile, JudgeAspects, beside, judge_options
+from adjudge.cli.groups import Analyses, RunToJudge, Wording, with_groups
+from adjudge.cli.options import JudgeAspects, beside, judge_options
 from adjudge.engine.errors import AdjudgeError
 
 
@@ -28,9 +28,7 @@ def bench_personal(
     *,
     analyses: Analyses,
     wording: Wording,
-    source: Asked,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToJudge,
 ) -> None:
     """Ask for unseen readers' scores (or choices) after k = 0 to 5 of their reviews, and hold them against theirs.
 
@@ -53,9 +51,7 @@ def bench_personal(
         limit=limit,
         seed=seed,
         options=options,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )
 
 

@@ -9,6 +9,7 @@ import typer
 
 from adjudge.cli.groups import Analyses, AskedToWrite, EarlierRun, Wording, with_groups
 from adjudge.cli.options import Attempts, Examples, JournalFile, Mode, Override, Principles, beside, judge_options
+from adjudge.commands.run_options import RunOptions
 
 curate = typer.Typer(
     help="Make preference pairs and principles, with which judges are trained and told (Igniting).",
@@ -72,10 +73,8 @@ def curate_pairs(
         output or beside(texts, ".pairs.jsonl"),
         rules=Rules(per_prompt, margin, by),
         options=options,
-        source=source,
-        earlier=earlier,
+        run_options=RunOptions(source, earlier, journal),
         plot=plot,
-        journal=journal,
     )
 
 
@@ -132,8 +131,6 @@ def curate_principles(
         held_out=held_out,
         most=most,
         options=options,
-        source=source,
-        earlier=earlier,
+        run_options=RunOptions(source, earlier, journal),
         plot=plot,
-        journal=journal,
     )

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
-from adjudge.cli.options import JournalFile, beside
+from adjudge.cli.groups import RunToWrite, with_groups, written
+from adjudge.cli.options import beside
 from adjudge.commands.texts import Writing
 
 evolve = typer.Typer(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
@@ -42,9 +42,7 @@ def evolve_synthesize(
     ] = False,
     *,
     writing: Annotated[Writing, written(512)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Have rationales written that lead to the scores people gave.
 
@@ -67,9 +65,7 @@ def evolve_synthesize(
         shots=shots,
         structured=structured,
         writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )
 
 
@@ -88,9 +84,7 @@ def evolve_filter(
     mode: Mode = "direct",
     *,
     writing: Annotated[Writing, written(512)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Take rationales through stages, and keep those that pass all.
 
@@ -109,9 +103,7 @@ def evolve_filter(
         stages=stages,
         mode=mode,
         writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
         plot=plot,
     )
 
@@ -129,9 +121,7 @@ def evolve_validate(
     mode: Mode = "direct",
     *,
     writing: Annotated[Writing, written(512)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Ask a judge from outside whether the filtering kept the better rationales.
 
@@ -147,7 +137,5 @@ def evolve_validate(
         sample=sample,
         mode=mode,
         writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from adjudge.cli.options import (
     Attempts,
     Device,
     Dtype,
+    JournalFile,
     JudgeCut,
     JudgeModel,
     Language,
@@ -35,6 +36,7 @@ from adjudge.cli.options import (
     WriterModel,
     usual_model,
 )
+from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
 from adjudge.commands.texts import Writing
 from adjudge.engine.errors import AdjudgeError
@@ -47,8 +49,8 @@ class Group:
     make: Callable[..., Any]
 
 
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer reads it: a parameter annotated with a `Group` gives way to the options of that group."""
+def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command, or what makes a group, as typer reads it: parameters of a `Group` give way to the options of that."""
     parameters: list[inspect.Parameter] = []
     options: dict[str, tuple[Group, list[str]]] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
@@ -62,9 +64,9 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
             options[parameter.name] = (group, list(own))
 
     @functools.wraps(command)
-    def typed(**given: Any) -> None:
+    def typed(**given: Any) -> Any:
         made = {name: group.make(**{one: given.pop(one) for one in own}) for name, (group, own) in options.items()}
-        command(**given, **made)
+        return command(**given, **made)
 
     typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     typed.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -97,9 +99,6 @@ def _engine(default: str, model_option: object) -> Group:
 
     make.__annotations__["model"] = model_option
     return Group(make)
-
-
-Earlier = Literal["resume", "overwrite", "refuse"]
 
 
 def not_both(resume: bool, overwrite: bool) -> None:
@@ -151,9 +150,25 @@ AskedToWrite = Annotated[Source, _engine(DEFAULT_MODEL, WriterModel)]
 
 EarlierRun = Annotated[Earlier, Group(_earlier)]
 """What becomes of an earlier run of the same output."""
-
 Analyses = Annotated[dict[str, Any], Group(_analyses)]
 """Whether a judge analyses in writing before it scores, and how it writes; `judge_options` finds them."""
 
 Wording = Annotated[dict[str, Any], Group(_wording)]
 """In what words and order a judge asks, of how much of a text, and when it abstains; `judge_options` finds them."""
+
+
+@with_groups
+def _judging(*, source: Asked, earlier: EarlierRun, journal: JournalFile = None) -> RunOptions:
+    return RunOptions(source, earlier, journal)
+
+
+@with_groups
+def _writing(*, source: AskedToWrite, earlier: EarlierRun, journal: JournalFile = None) -> RunOptions:
+    return RunOptions(source, earlier, journal)
+
+
+RunToJudge = Annotated[RunOptions, Group(_judging)]
+"""What a command takes whose stages ask a model that judges."""
+
+RunToWrite = Annotated[RunOptions, Group(_writing)]
+"""What a command takes whose stages ask a model that writes."""

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
-from adjudge.cli.options import JournalFile, JudgeAspects, beside
+from adjudge.cli.groups import RunToWrite, with_groups, written
+from adjudge.cli.options import JudgeAspects, beside
 from adjudge.commands.texts import Writing
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
@@ -30,9 +30,7 @@ def readers_anonymise(
     language: PromptLanguage = "en",
     *,
     writing: Annotated[Writing, written(1024)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Give the people and places of published plots new names, so that a model does not know the plots.
 
@@ -50,9 +48,7 @@ def readers_anonymise(
         output or beside(reviews, ".anonymous.jsonl"),
         language=language,
         writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )
 
 
@@ -70,9 +66,7 @@ def readers_summarise(
     language: PromptLanguage = "en",
     *,
     writing: Annotated[Writing, written(512)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Have plots retold in few words, so that a model does not know them by their wording, and several fit a prompt.
 
@@ -87,9 +81,7 @@ def readers_summarise(
         words=words,
         language=language,
         writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
-from adjudge.cli.options import JournalFile, beside
+from adjudge.cli.groups import RunToWrite, with_groups, written
+from adjudge.cli.options import beside
 from adjudge.commands.texts import Writing
 
 rubrics = typer.Typer(
@@ -66,9 +66,7 @@ def mine(
     min_mass: MinMass = 0.01,
     *,
     writing: Annotated[Writing, written(2048, 0.8)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Mine a rubric of its own for each open question (QuRL).
 
@@ -104,10 +102,8 @@ def mine(
         corpus=corpus,
         search=search,
         items=items,
-        source=source,
         writers=writer or [],
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )
 
 
@@ -130,9 +126,7 @@ def compare(
     form: Form = "fixed",
     min_mass: MinMass = 0.01,
     *,
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Score the same rows by each scheme, and compare: rank correlation with people, variance, abstentions.
 
@@ -149,7 +143,5 @@ def compare(
         label=label,
         form=form,
         min_mass=min_mass,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )

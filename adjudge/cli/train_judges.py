@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.groups import Asked, EarlierRun, with_groups, written
-from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, JournalFile, beside
+from adjudge.cli.groups import RunToJudge, with_groups, written
+from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, beside
 from adjudge.cli.train import EarlierTraining, RunOutput, Seed
 from adjudge.commands.texts import Writing
 
@@ -114,9 +114,7 @@ def train_teacher(
     ] = 1.3,
     *,
     writing: Annotated[Writing, written(160, 0.8)],
-    source: Asked,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToJudge,
 ) -> None:
     """Have a small model go on from the first sentences of stories, well and badly, and a teacher score what it wrote.
 
@@ -139,9 +137,7 @@ def train_teacher(
         bare=bare or (DEFAULT_MODEL,),
         gain=gain,
         writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.groups import AskedToWrite, EarlierRun, with_groups, written
-from adjudge.cli.options import JournalFile, beside
+from adjudge.cli.groups import RunToWrite, with_groups, written
+from adjudge.cli.options import beside
 from adjudge.commands.texts import Writing
 
 writing = typer.Typer(
@@ -38,9 +38,7 @@ def writing_disturb(
     most: Annotated[int, typer.Option(help="Passages that are dropped or repeated at most.", min=1)] = 3,
     *,
     writing: Annotated[Writing, written(1024)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Make texts worse in known ways: a judge must score each below the text it was made of.
 
@@ -57,9 +55,7 @@ def writing_disturb(
         kinds=kinds,
         most=most,
         writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )
 
 
@@ -78,9 +74,7 @@ def writing_build(
     ] = 0.01,
     *,
     writing: Annotated[Writing, written(768)],
-    source: AskedToWrite,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
+    run_options: RunToWrite,
 ) -> None:
     """Make a writing benchmark of good texts: what must be asked for to get each of them?
 
@@ -99,7 +93,5 @@ def writing_build(
         least=least,
         min_mass=min_mass,
         writing=writing,
-        source=source,
-        earlier=earlier,
-        journal=journal,
+        run_options=run_options,
     )

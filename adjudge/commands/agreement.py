@@ -28,7 +28,7 @@ from adjudge.bench.words import counted
 from adjudge.commands.agreement_protocols import JUDGES, PROTOCOLS, VARIED, Protocol
 from adjudge.commands.agreement_study import Found, Study, plain
 from adjudge.commands.output import make_folder_of
-from adjudge.commands.resumable import Earlier
+from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError

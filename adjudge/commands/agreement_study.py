@@ -29,7 +29,8 @@ from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.commands.judge import Judged, judge_rows
 from adjudge.commands.output import open_output
-from adjudge.commands.resumable import Earlier, alone, check_earlier
+from adjudge.commands.resumable import alone, check_earlier
+from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.aliases import bare

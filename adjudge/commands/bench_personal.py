@@ -11,8 +11,8 @@ from rich.console import Console
 
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.personal_studies import Line, plan_of, sides_of, study, study_table, write_study
-from adjudge.commands.resumable import Earlier
-from adjudge.commands.source import Source, check_fit
+from adjudge.commands.run_options import RunOptions
+from adjudge.commands.source import check_fit
 from adjudge.commands.stage_run import stage_run
 from adjudge.rewards.aspects import PERSE, parse_aspects
 from adjudge.rewards.judge import How
@@ -30,20 +30,18 @@ def study_file(
     limit: int | None,
     seed: int,
     options: Options,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Study the questions of `path`; mistakes in it are found before the model is loaded."""
     sides = sides_of(read_questions(path), limit)
     plan = plan_of(ks, sides.asked, shuffles, seed)
     aspects = parse_aspects(options["aspects"], PERSE) if "aspects" in options else PERSE
     how = how_of(options)
-    check_fit(source.model, source.adapter, "personal", options)
+    check_fit(run_options.source.model, run_options.source.adapter, "personal", options)
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     lines: list[Line] = []
-    with stage_run("the questions", path, output, earlier=earlier, journal=journal, others=(), table=True) as run:
-        engine = run.open(source)
+    with stage_run("the questions", path, output, run_options, others=(), table=True) as run:
+        engine = run.open()
         asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
         for line in study(asked, sides, plan, cast(How, {**how, "journal": run.book}), aspects):
             lines.append(line)

@@ -20,7 +20,8 @@ from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result
 from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import make_folder_of, open_output
-from adjudge.commands.resumable import Earlier, alone, check_earlier, keeping
+from adjudge.commands.resumable import alone, check_earlier, keeping
+from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling

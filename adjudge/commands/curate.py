@@ -11,8 +11,7 @@ from rich.console import Console
 
 from adjudge.bench.labels import label_lines
 from adjudge.bench.words import counted
-from adjudge.commands.resumable import Earlier
-from adjudge.commands.source import Source
+from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.debate import DebateJudge
@@ -36,10 +35,8 @@ def curate_pairs_file(
     *,
     rules: Rules,
     options: Options,
-    source: Source,
-    earlier: Earlier,
+    run_options: RunOptions,
     plot: Path | None,
-    journal: Path | None,
 ) -> None:
     """Make preference pairs of the texts of `path`; mistakes are found before the model is loaded."""
     rows = read_stage(path, needs=("prompt", "response"))
@@ -47,8 +44,8 @@ def curate_pairs_file(
     if plot is not None:
         check_picture(plot)
     others = ("verdicts.jsonl", "dropped.jsonl", "summary.json")
-    with stage_run("the texts", path, output, earlier=earlier, journal=journal, plot=plot, others=others) as run:
-        engine = run.open(source)
+    with stage_run("the texts", path, output, run_options, plot=plot, others=others) as run:
+        engine = run.open()
         judge = cast(DebateJudge, open_judge(KeptEngine(engine, run.book), run.book))
         debated, verdicts = judge_candidates(judge, candidates)
         pairs, stages = make_pairs(debated.kept, rules)
@@ -95,10 +92,8 @@ def curate_principles_file(
     held_out: float,
     most: int,
     options: Options,
-    source: Source,
-    earlier: Earlier,
+    run_options: RunOptions,
     plot: Path | None,
-    journal: Path | None,
 ) -> None:
     """Search for principles on the texts of `path`; mistakes are found before the model is loaded."""
     division = divide(labelled_of(read_stage(path, needs=("prompt", "response"))), held_out, plan.seed)
@@ -120,8 +115,8 @@ def curate_principles_file(
         check_picture(plot)
     rounds: list[Round] = []
     others = ("rounds.jsonl", "dropped.jsonl")
-    with stage_run("the texts", path, output, earlier=earlier, journal=journal, plot=plot, others=others) as run:
-        engine = run.open(source)
+    with stage_run("the texts", path, output, run_options, plot=plot, others=others) as run:
+        engine = run.open()
         agents = Agents(engine, run.book, language=language, most=most, **writing)
         asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
         search = Search(

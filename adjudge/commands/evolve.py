@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.commands.resumable import Earlier
-from adjudge.commands.source import Source
+from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
@@ -42,9 +41,7 @@ def synthesize_file(
     shots: int,
     structured: bool,
     writing: Writing,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Write rationales for the stories of `path`; mistakes are found before the model is loaded."""
     chosen, voices = parse_aspects(aspects) if aspects else HANNA, parse_personas(personas)
@@ -56,8 +53,8 @@ def synthesize_file(
     if shown and len(shown[0].stories) != len(questions[0].stories):
         raise AdjudgeError(f"{examples}: give examples of {'single stories' if pointwise else 'pairs'}, as asked for")
     _show_strata(strata)
-    with stage_run("the stories", path, output, earlier=earlier, journal=journal) as run:
-        engine = run.open(source)
+    with stage_run("the stories", path, output, run_options) as run:
+        engine = run.open()
         form = form_of(questions[0], engine.tokenizer, writing.max_tokens) if structured else None
         texts = writing.texts(engine, run.book, regex=form)
         made = synthesize(questions, texts, voices, examples=shown, shots=shots, seed=writing.seed)
@@ -74,9 +71,7 @@ def filter_file(
     stages: str | None,
     mode: Mode,
     writing: Writing,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
     plot: Path | None,
 ) -> None:
     """Take the rationales of `path` through stages, and tell what each left."""
@@ -84,9 +79,9 @@ def filter_file(
     if plot is not None:
         check_picture(plot)
     rationales = read_rationales(path)
-    with stage_run("the rationales", path, output, earlier=earlier, journal=journal, plot=plot) as run:
+    with stage_run("the rationales", path, output, run_options, plot=plot) as run:
         how: dict[str, Any] = {"mode": mode, "sampling": writing.sampling}
-        filters = Filters(run.open(source), run.book, **how, attempts=writing.attempts, seed=writing.seed)
+        filters = Filters(run.open(), run.book, **how, attempts=writing.attempts, seed=writing.seed)
         done = list(filters.evolve(rationales, names))
         write_parts(output, done[-1].kept, done)
     paper = PUBLISHED if names == PIPELINE else (None,) * len(names)
@@ -108,14 +103,12 @@ def validate_file(
     sample: int,
     mode: Mode,
     writing: Writing,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Ask a judge about what `evolve filter` kept in `path` and dropped beside it."""
     stages = stages_of(_read_part(path), _read_part(dropped or beside(path, "dropped")))
-    with stage_run("the rationales", path, output, earlier=earlier, journal=journal, others=()) as run:
-        engine = run.open(source)
+    with stage_run("the rationales", path, output, run_options, others=()) as run:
+        engine = run.open()
         sampling = writing.sampling if mode == "reasoned" else None
         how: dict[str, Any] = {"mode": mode, "journal": run.book, "sampling": sampling, "attempts": writing.attempts}
         asked = KeptEngine(engine, run.book) if sampling else engine  # analyses too are kept

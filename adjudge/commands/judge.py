@@ -15,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from adjudge.commands.output import check_lines, open_output
 from adjudge.commands.results import Work, intentions, show_results
-from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
+from adjudge.commands.resumable import alone, check_earlier, check_paths, keeping
 from adjudge.commands.rows import rows_of
+from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
 from adjudge.rewards.journal import Journal, is_journal

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.resumable import Earlier, check_paths
-from adjudge.commands.source import Source
+from adjudge.commands.resumable import check_paths
+from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_beside, stage_run, write_parts
 from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
@@ -29,14 +29,12 @@ def anonymise_file(
     *,
     language: str,
     writing: Writing,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Give the names in the plots of `path` new ones; mistakes in it are found before the model is loaded."""
     rows = read_plots(path)
-    with stage_run("the reviews", path, output, earlier=earlier, journal=journal, others=("dropped", "names")) as run:
-        texts = writing.texts(run.open(source), run.book, SCHEMA)
+    with stage_run("the reviews", path, output, run_options, others=("dropped", "names")) as run:
+        texts = writing.texts(run.open(), run.book, SCHEMA)
         made = anonymise(texts, rows, language)
         maps = {one.columns["plot"]: one.names for one in made.kept}
         write_stage(beside(output, "names"), ({"plot": plot, "names": names} for plot, names in maps.items()))
@@ -53,14 +51,12 @@ def summarise_file(
     words: int,
     language: str,
     writing: Writing,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Have the plots of `path` retold; mistakes in it are found before the model is loaded."""
     rows = read_plots(path)
-    with stage_run("the reviews", path, output, earlier=earlier, journal=journal) as run:
-        texts = writing.texts(run.open(source), run.book)
+    with stage_run("the reviews", path, output, run_options) as run:
+        texts = writing.texts(run.open(), run.book)
         made = summarise(texts, rows, words, language)
         write_parts(output, made.kept, [made])
     _show([made], f"Rows of {path.name}, their plots in at most {words} words")

@@ -7,15 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 from filelock import FileLock, Timeout
 
 from adjudge.commands.output import check_writable, make_folder_of
+from adjudge.commands.run_options import Earlier
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
-
-Earlier = Literal["resume", "overwrite", "refuse"]
 
 
 def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> None:

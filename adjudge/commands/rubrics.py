@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from adjudge.commands.output import check_lines, make_folder_of
-from adjudge.commands.resumable import Earlier
+from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import Source
 from adjudge.commands.stage_run import beside, stage_run
 from adjudge.engine.errors import AdjudgeError
@@ -44,10 +44,8 @@ def mine_file(
     corpus: Path | None,
     search: str,
     items: Path | None,
-    source: Source,
     writers: Sequence[str],
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Mine a rubric for every question of `path`; mistakes in the files are found before the model is loaded."""
     check_sampling(sampling)
@@ -58,7 +56,7 @@ def mine_file(
     if items is not None:
         check_lines(items)
     stages, dropped = output.with_name(f"{output.stem}.stages"), beside(output, "dropped")
-    with stage_run("the questions", path, output, earlier=earlier, journal=journal, items=items) as run:
+    with stage_run("the questions", path, output, run_options, items=items) as run:
         if "rubrics" in mining.without:
             rows = fixed_rows(questions)
             write_stage(output, rows)
@@ -66,14 +64,14 @@ def mine_file(
                 write_stage(items, item_rows(rows, given_answers(questions)))
             print(f"rubrics: {output} (the six fixed dimensions for each of {len(rows)} questions)")
             return
-        engine = run.open(source)
+        engine = run.open()
         miner = Miner(
             engine,
             mining,
             search=_search(pages, search, KeptEngine(engine, run.book), mining.language),
             sampling=sampling,
             journal=run.book,
-            writers=[partial(_writer, source, name) for name in writers],
+            writers=[partial(_writer, run_options.source, name) for name in writers],
         )
         make_folder_of(stages / "any")
         mined = miner.mine(questions, lambda stage, rows: write_stage(stages / f"{stage}.jsonl", rows))
@@ -99,9 +97,7 @@ def compare_file(
     label: str,
     form: Form,
     min_mass: float,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Score every row of `path` by each scheme; mistakes in the file are found before the model is loaded."""
     rows = read_stage(path)
@@ -109,9 +105,9 @@ def compare_file(
     items = {row.place: rubric_item_of(row, number) for number, row in enumerate(rows, 1)}
     labels = [_label(row, label) for row in rows]
     check_schemes(schemes, items, general, form)
-    with stage_run("the items", path, output, earlier=earlier, journal=journal, others=()) as run:
+    with stage_run("the items", path, output, run_options, others=()) as run:
         verdicts = judge_schemes(
-            run.open(source),
+            run.open(),
             list(items.values()),
             schemes,  # type: ignore[arg-type]
             rubric=general,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.commands.output import check_lines
-from adjudge.commands.resumable import Earlier, alone, check_earlier, check_paths, keeping
-from adjudge.commands.source import Source
+from adjudge.commands.resumable import alone, check_earlier, check_paths, keeping
+from adjudge.commands.run_options import RunOptions
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.journal import Journal
@@ -20,18 +20,18 @@ from adjudge.training.stages import Passed, write_stage
 class StageRun:
     """A run that is alone with its output and with its journal `book`."""
 
-    def __init__(self, output: Path, book: Journal, earlier: Earlier, closing: ExitStack) -> None:
+    def __init__(self, output: Path, book: Journal, options: RunOptions, closing: ExitStack) -> None:
         self.book = book
-        self._output, self._earlier, self._closing = output, earlier, closing
+        self._output, self._options, self._closing = output, options, closing
 
-    def open(self, source: Source) -> EngineFace:
+    def open(self) -> EngineFace:
         """The engine, until the run ends; once it is open, what an overwritten run was answered is forgotten.
 
         Raises AdjudgeError where a run is to go on whose journal is not there: all would be asked again.
         """
-        check_earlier(self._output, self.book, self._earlier)
-        engine = self._closing.enter_context(source.open())
-        if self._earlier == "overwrite":
+        check_earlier(self._output, self.book, self._options.earlier)
+        engine = self._closing.enter_context(self._options.source.open())
+        if self._options.earlier == "overwrite":
             self.book.clear()
         return engine
 
@@ -41,9 +41,8 @@ def stage_run(
     what: str,
     path: Path,
     output: Path,
+    options: RunOptions,
     *,
-    earlier: Earlier,
-    journal: Path | None,
     others: Sequence[str] = ("dropped",),
     table: bool = False,
     **more: Path | None,
@@ -56,14 +55,14 @@ def stage_run(
     """
     if not table:
         check_lines(output)
-    journal = journal or output.parent / f"{output.name}.journal"
+    journal = options.journal or output.parent / f"{output.name}.journal"
     check_paths(what, path, output, journal=journal, **more)
     check_beside(path, output, *others)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
-        if earlier == "refuse":
-            check_earlier(output, book, earlier)
+        if options.earlier == "refuse":
+            check_earlier(output, book, options.earlier)
         with keeping(output, lambda: f"{len(book)} answers are kept in {journal}"):
-            yield StageRun(output, book, earlier, closing)
+            yield StageRun(output, book, options, closing)
 
 
 def beside(output: Path, name: str) -> Path:

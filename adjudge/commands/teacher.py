@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.commands.resumable import Earlier
+from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import Source
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.commands.texts import Writing, tell_texts
@@ -57,9 +57,7 @@ def teacher_file(
     bare: Sequence[str],
     gain: float,
     writing: Writing,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Have the stories of `path` gone on with, or taken as they were, and scored.
 
@@ -86,9 +84,10 @@ def teacher_file(
     if own and any(noise):
         weight_files(own)
     before = [] if own else written_before(rows)
-    with stage_run("the stories", path, output, earlier=earlier, journal=journal) as run:
+    source = run_options.source
+    with stage_run("the stories", path, output, run_options) as run:
         engines = itertools.chain(
-            [run.open(source)], (Engine(name, device=source.device, dtype=source.dtype) for name in also)
+            [run.open()], (Engine(name, device=source.device, dtype=source.dtype) for name in also)
         )
         judges = (PointwiseJudge(engine, asked, journal=run.book) for engine in engines)
         readers = (BareModel(name, source.device, source.dtype) for name in bare)

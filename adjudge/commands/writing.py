@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.resumable import Earlier
-from adjudge.commands.source import Source
+from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.commands.texts import Writing, tell_texts
 from adjudge.training.attrition import Count, show_attrition
@@ -23,21 +22,19 @@ def disturb_file(
     kinds: str | None,
     most: int,
     writing: Writing,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Disturb the texts of `path`; a model is loaded only where genres are to change."""
     chosen = parse_kinds(kinds)
     rows = read_stage(path)
     pure = [kind for kind in chosen if kind not in TRANSFERS]
     disturb(rows, pure, most=most, seed=writing.seed)  # which finds rows without a text before a model is loaded
-    with stage_run("the texts", path, output, earlier=earlier, journal=journal) as run:
+    with stage_run("the texts", path, output, run_options) as run:
         how: dict[str, Any] = {"most": most, "seed": writing.seed}
         if pure == [*chosen]:
             texts, made = None, disturb(rows, chosen, **how)
         else:
-            texts = writing.texts(run.open(source), run.book)
+            texts = writing.texts(run.open(), run.book)
             made = disturb(rows, chosen, texts, **how)
         write_parts(output, made.kept, [made])
     show_attrition([Count.of(made)], f"Disturbed texts of {path.name}")
@@ -54,15 +51,13 @@ def build_file(
     least: float,
     min_mass: float,
     writing: Writing,
-    source: Source,
-    earlier: Earlier,
-    journal: Path | None,
+    run_options: RunOptions,
 ) -> None:
     """Make a benchmark of the texts of `path`; mistakes are found before the model is loaded."""
     wanted = parse_tasks(tasks)
     candidates = candidates_of(read_stage(path))
-    with stage_run("the texts", path, output, earlier=earlier, journal=journal) as run:
-        engine = run.open(source)
+    with stage_run("the texts", path, output, run_options) as run:
+        engine = run.open()
         texts, scores = writing.texts(engine, run.book, SCHEMA), Scores(engine, run.book)
         building = Building(scores, texts, min_mass=min_mass, least=least)
         done: list[Passed[Any]] = [classified := building.classify(candidates)]

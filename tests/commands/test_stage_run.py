@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from adjudge.commands.resumable import Earlier
+from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.engine.errors import AdjudgeError
@@ -18,8 +17,8 @@ TINY = Source(model="dummy:tiny-llama", adapter=None, url=None, replicas=1, devi
 
 def run(folder: Path, source: Source, earlier: Earlier) -> None:
     """A run with one answer."""
-    with stage_run("the texts", folder / "t.jsonl", folder / "o.jsonl", earlier=earlier, journal=None) as one:
-        one.open(source)
+    with stage_run("the texts", folder / "t.jsonl", folder / "o.jsonl", RunOptions(source, earlier)) as one:
+        one.open()
         one.book.put("question", b"answer")
 
 
@@ -33,8 +32,8 @@ def test_a_model_that_cannot_be_opened_costs_no_answers_of_the_run_it_was_to_ove
     with pytest.raises(AdjudgeError, match="no/such-model"):
         run(tmp_path, NOBODY, "overwrite")
     assert kept(tmp_path) == 1
-    with stage_run("t", tmp_path / "t", tmp_path / "o.jsonl", earlier="overwrite", journal=None) as one:
-        one.open(TINY)
+    with stage_run("t", tmp_path / "t", tmp_path / "o.jsonl", RunOptions(TINY, "overwrite")) as one:
+        one.open()
         assert len(one.book) == 0
 
 
@@ -50,21 +49,21 @@ def test_a_run_whose_journal_is_gone_goes_on_only_where_nobody_is_asked(tmp_path
     run(tmp_path, TINY, "refuse")
     output = tmp_path / "o.jsonl"
     output.write_text("{}\n")
-    lost: dict[str, Any] = {"earlier": "resume", "journal": tmp_path / "another"}
-    with stage_run("the texts", tmp_path / "t.jsonl", output, **lost):
+    lost = RunOptions(NOBODY, "resume", tmp_path / "another")
+    with stage_run("the texts", tmp_path / "t.jsonl", output, lost):
         pass
     with (
         pytest.raises(AdjudgeError, match="another is empty: name its journal with --journal"),
-        stage_run("the texts", tmp_path / "t.jsonl", output, **lost) as one,
+        stage_run("the texts", tmp_path / "t.jsonl", output, lost) as one,
     ):
-        one.open(NOBODY)
+        one.open()
 
 
 def test_files_that_the_user_names_are_refused_where_they_are_one(tmp_path: Path) -> None:
     output = tmp_path / "o.jsonl"
     with (
         pytest.raises(AdjudgeError, match="is both the output and the plot: name another file"),
-        stage_run("the texts", tmp_path / "t.jsonl", output, earlier="refuse", journal=None, plot=output),
+        stage_run("the texts", tmp_path / "t.jsonl", output, RunOptions(NOBODY), plot=output),
     ):
         pass
 
@@ -73,7 +72,7 @@ def test_an_output_that_is_a_folder_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     with (
         pytest.raises(AdjudgeError, match="cannot write . "),
-        stage_run("the texts", Path("t.jsonl"), Path("."), earlier="refuse", journal=None),
+        stage_run("the texts", Path("t.jsonl"), Path("."), RunOptions(NOBODY)),
     ):
         pass
 
@@ -82,7 +81,7 @@ def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -
     texts = tmp_path / "o.dropped.jsonl"
     with (
         pytest.raises(AdjudgeError, match="o.dropped.jsonl would be overwritten: name another output"),
-        stage_run("the texts", texts, tmp_path / "o.jsonl", earlier="refuse", journal=None),
+        stage_run("the texts", texts, tmp_path / "o.jsonl", RunOptions(NOBODY)),
     ):
         pass
 
