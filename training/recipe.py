@@ -132,6 +132,14 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             self, output=beside(folder, self.output), policy=msgspec.structs.replace(policy, model=model)
         )
 
+    def changed(self, seed: int | None, output: Path | None) -> Self:
+        """The same, with what else was said, if it was, in the place of its own."""
+        return msgspec.structs.replace(
+            self,
+            seed=self.seed if seed is None else seed,
+            output=self.output if output is None else str(output.absolute()),
+        )
+
 
 class RowsRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A recipe that learns from files of rows."""

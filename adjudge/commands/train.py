@@ -25,7 +25,6 @@ from adjudge.training.curves import MEND, can_draw, draw_curves
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.presets import preset_about, preset_names, preset_text
-from adjudge.training.recipe import AnyRecipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
 
@@ -46,7 +45,7 @@ def train_grpo_file(
     output: Path | None = None,
 ) -> None:
     """Train the policy of a GRPO recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = _changed(read_grpo_recipe(path), seed, output)
+    recipe = read_grpo_recipe(path).changed(seed, output)
     if stop_on is not None:
         recipe = msgspec.structs.replace(recipe, guards=recipe.guards.stopping_on(stop_on))
     need_extras()
@@ -61,19 +60,13 @@ def train_sft_file(
     path: Path, *, resume: bool, overwrite: bool, seed: int | None = None, output: Path | None = None
 ) -> None:
     """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = _changed(read_sft_recipe(path), seed, output)
+    recipe = read_sft_recipe(path).changed(seed, output)
     need_extras()
     from adjudge.training.sft import train_sft
 
     with stoppable(recipe.output):
         run = train_sft(recipe, resume=resume, overwrite=overwrite, status=say)
     show(run, "loss on held-out rows")
-
-
-def _changed(recipe: AnyRecipe, seed: int | None, output: Path | None) -> AnyRecipe:
-    """The recipe with what the command line says in the place of its own."""
-    given = {"seed": seed, "output": None if output is None else str(output.absolute())}
-    return msgspec.structs.replace(recipe, **{name: value for name, value in given.items() if value is not None})
 
 
 def say(line: str) -> None:

@@ -19,7 +19,7 @@ def train_direct_file(
     path: Path, *, data: Path | None, resume: bool, overwrite: bool, seed: int | None, output: Path | None
 ) -> None:
     """Train the direct evaluator of a recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = read_judge_recipe(path, DirectRecipe, data=data, seed=seed, output=output)
+    recipe = read_judge_recipe(path, DirectRecipe, data=data).changed(seed, output)
     need_extras()
     from adjudge.training.evaluator.direct import train_direct
 
@@ -35,7 +35,7 @@ def train_reward_file(
     path: Path, *, data: Path | None, resume: bool, overwrite: bool, seed: int | None, output: Path | None
 ) -> None:
     """Train the reward model of a recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = read_judge_recipe(path, PreferenceRecipe, data=data, seed=seed, output=output)
+    recipe = read_judge_recipe(path, PreferenceRecipe, data=data).changed(seed, output)
     need_extras()
     from adjudge.training.evaluator.preference import train_reward
 
@@ -50,7 +50,7 @@ def train_house_file(
     path: Path, *, data: Path | None, resume: bool, overwrite: bool, seed: int | None, output: Path | None
 ) -> None:
     """Train the house judge of a recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = read_house_recipe(path, data=data, seed=seed, output=output)
+    recipe = read_house_recipe(path, data=data).changed(seed, output)
     need_extras()
     from adjudge.training.house.house import train_house
 

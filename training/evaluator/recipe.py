@@ -147,25 +147,14 @@ class PreferenceRecipe(JudgedRecipe, frozen=True, forbid_unknown_fields=True, kw
 AnyJudgeRecipe = TypeVar("AnyJudgeRecipe", DirectRecipe, PreferenceRecipe)
 
 
-def read_judge_recipe(
-    path: Path,
-    kind: type[AnyJudgeRecipe],
-    *,
-    data: Path | None = None,
-    seed: int | None = None,
-    output: Path | None = None,
-) -> AnyJudgeRecipe:
-    """The recipe of a TOML file, with what else was said in the place of its own.
+def read_judge_recipe(path: Path, kind: type[AnyJudgeRecipe], *, data: Path | None = None) -> AnyJudgeRecipe:
+    """The recipe of a TOML file, with the rows of `data`, if that is said, in the place of its own.
 
     Raises AdjudgeError as `read_recipe` does, and where no file of rows is named.
     """
     recipe = read_recipe(path, kind)
     if data is not None:
         recipe = msgspec.structs.replace(recipe, data=msgspec.structs.replace(recipe.data, train=str(data.absolute())))
-    if seed is not None:
-        recipe = msgspec.structs.replace(recipe, seed=seed)
-    if output is not None:
-        recipe = msgspec.structs.replace(recipe, output=str(output.absolute()))
     if recipe.data.train is None:
         raise AdjudgeError(f'{path.name} names no rows: write [data] train = "rows.jsonl", or give --data')
     return recipe

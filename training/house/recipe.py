@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import msgspec
 from msgspec import Meta
@@ -138,10 +138,8 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
         return msgspec.structs.replace(super().placed(folder), sources=sources, keep_of=keep_of)
 
 
-def read_house_recipe(
-    path: Path, *, data: Path | None = None, seed: int | None = None, output: Path | None = None
-) -> HouseRecipe:
-    """The recipe of a TOML file, with what else was said in the place of its own.
+def read_house_recipe(path: Path, *, data: Path | None = None) -> HouseRecipe:
+    """The recipe of a TOML file.
 
     Sources that are not where the recipe says are looked for in the folder `data`. Raises AdjudgeError as
     `read_recipe` does, and for a source that is nowhere.
@@ -156,6 +154,4 @@ def read_house_recipe(
             where = named if data is None else f"{named} (or {one.path})"
             raise AdjudgeError(f"the source {where} is not there: mend its path, or name its folder with --data")
         sources.append(one)
-    changes: dict[str, Any] = {"seed": seed, "output": None if output is None else str(output.absolute())}
-    given = {name: value for name, value in changes.items() if value is not None}
-    return msgspec.structs.replace(recipe, sources=tuple(sources), **given)
+    return msgspec.structs.replace(recipe, sources=tuple(sources))
