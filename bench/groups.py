@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.length import LengthEffect, length_line, length_of_groups
+from adjudge.bench.run_cost import RunCost
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.engine.score import Reason
@@ -27,32 +28,24 @@ class GroupRow(msgspec.Struct, frozen=True):
 class GroupSummary(msgspec.Struct, frozen=True):
     """Counts over the groups of one run; `abstained` are pairs, by reason, `truncated` are groups."""
 
-    model: str
+    cost: RunCost
     groups: int
     pairs: int
     abstained: dict[Reason, int]
     truncated: int
     length: LengthEffect
-    seconds: float
-    tokens_computed: int
-    prompt_tokens: int
 
 
-def summarise_groups(
-    rows: Sequence[GroupRow], model: str, seconds: float, tokens_computed: int, prompt_tokens: int
-) -> GroupSummary:
-    """The summary of `rows`, with the run's counters."""
+def summarise_groups(rows: Sequence[GroupRow], cost: RunCost) -> GroupSummary:
+    """The summary of `rows`."""
     verdicts = [row.verdict for row in rows]
     return GroupSummary(
-        model=model,
+        cost=cost,
         groups=len(rows),
         pairs=sum(len(verdict.outcomes) for verdict in verdicts),
         abstained=dict(sum((verdict.abstentions for verdict in verdicts), Counter())),
         truncated=sum(verdict.truncated for verdict in verdicts),
         length=length_of_groups([(row.group, row.verdict) for row in rows]),
-        seconds=seconds,
-        tokens_computed=tokens_computed,
-        prompt_tokens=prompt_tokens,
     )
 
 
@@ -79,11 +72,11 @@ def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
 def group_lines(summary: GroupSummary) -> list[str]:
     """The run in a few plain sentences."""
     reasons = "".join(f", {count} {reason}" for reason, count in sorted(summary.abstained.items()))
-    computed, asked = summary.tokens_computed, summary.prompt_tokens
+    cost = summary.cost
     lines = [
-        f"{summary.model}: {counted(summary.groups, 'group')}, {counted(summary.pairs, 'pair')}",
+        f"{cost.model}: {counted(summary.groups, 'group')}, {counted(summary.pairs, 'pair')}",
         f"abstained on {sum(summary.abstained.values())} of {summary.pairs}{reasons}",
         f"length: {length_line(summary.length)}",
-        f"computed {computed:,} of {asked:,} tokens asked for in {summary.seconds:.1f} s",
+        f"{cost.tokens} in {cost.seconds:.1f} s",
     ]
     return [visible(line) for line in lines]

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.length import LengthEffect, length_line, length_of_items
+from adjudge.bench.run_cost import RunCost
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.engine.score import Reason
@@ -29,19 +30,15 @@ class ItemRow(msgspec.Struct, frozen=True):
 
 
 class ItemSummary(msgspec.Struct, frozen=True):
-    """Counts over the items of one run; `parts` are the names of all parts, `remembered` came from the journal."""
+    """Counts over the items of one run; `parts` are the names of all parts."""
 
-    model: str
+    cost: RunCost
     items: int
     scores: tuple[float, ...]
     parts: tuple[str, ...]
     abstained: dict[Reason, int]
     truncated: int
     length: LengthEffect
-    seconds: float
-    tokens_computed: int
-    prompt_tokens: int
-    remembered: int = 0
 
     @property
     def mean(self) -> float | None:
@@ -54,29 +51,17 @@ class ItemSummary(msgspec.Struct, frozen=True):
         return stdev(self.scores) if len(self.scores) > 1 else None
 
 
-def summarise_items(
-    rows: Sequence[ItemRow],
-    model: str,
-    seconds: float,
-    tokens_computed: int,
-    prompt_tokens: int,
-    *,
-    remembered: int = 0,
-) -> ItemSummary:
-    """The summary of `rows`, with the run's counters."""
+def summarise_items(rows: Sequence[ItemRow], cost: RunCost) -> ItemSummary:
+    """The summary of `rows`."""
     verdicts = [row.verdict for row in rows]
     return ItemSummary(
-        model=model,
+        cost=cost,
         items=len(rows),
         scores=tuple(verdict.score for verdict in verdicts if verdict.score is not None),
         parts=tuple(dict.fromkeys(name for verdict in verdicts for name in verdict.breakdown)),
         abstained=dict(Counter(verdict.abstained for verdict in verdicts if verdict.abstained)),
         truncated=sum(verdict.truncated for verdict in verdicts),
         length=length_of_items([(row.item, row.verdict) for row in rows]),
-        seconds=seconds,
-        tokens_computed=tokens_computed,
-        prompt_tokens=prompt_tokens,
-        remembered=remembered,
     )
 
 
@@ -102,17 +87,15 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
 def item_lines(summary: ItemSummary) -> list[str]:
     """The run in a few plain sentences: scores, abstentions, length, tokens, time."""
     told = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.abstained.items()))
-    asked, computed = summary.prompt_tokens, summary.tokens_computed
+    cost = summary.cost
     lines = [
-        f"{summary.model}: {counted(summary.items, 'item')}",
+        f"{cost.model}: {counted(summary.items, 'item')}",
         mean_line(summary),
         f"abstained on {sum(summary.abstained.values())} of {summary.items}" + (f": {told}" if told else ""),
         f"texts shortened in {summary.truncated} of {summary.items}",
         f"length: {length_line(summary.length)}",
-        f"computed {computed:,} of {asked:,} tokens asked for"
-        + (f" (1 in {asked / computed:.1f})" if computed else ""),
-        f"{summary.seconds:.1f} s"
-        + (f", {counted(summary.remembered, 'item')} remembered" if summary.remembered else ""),
+        cost.tokens + cost.sharing,
+        f"{cost.seconds:.1f} s" + (f", {counted(cost.remembered, 'item')} remembered" if cost.remembered else ""),
     ]
     return [visible(line) for line in lines]
 

@@ -23,7 +23,6 @@ from adjudge.bench.summary import (
     by_order,
     pace,
     position_bias,
-    sharing,
     worth,
 )
 from adjudge.bench.visible import visible
@@ -38,14 +37,14 @@ def summary_lines(summary: RunSummary) -> list[str]:
     """The run in a few plain sentences: agreement, position bias, abstentions, tokens, time."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.abstained.items()))
     lines = [
-        f"{summary.model}: {counted(summary.pairs, 'pair')}, {counted(len(summary.aspects), 'aspect')}",
+        f"{summary.cost.model}: {counted(summary.pairs, 'pair')}, {counted(len(summary.aspects), 'aspect')}",
         agreement(summary),
         position_bias(summary),
         f"abstained on {sum(summary.abstained.values())} of {summary.pairs}" + (f": {reasons}" if reasons else ""),
         f"texts shortened in {summary.truncated} of {summary.pairs}",
         f"length: {length_line(summary.length)}",
-        f"computed {summary.tokens_computed:,} of {summary.prompt_tokens:,} tokens asked for" + sharing(summary),
-        f"{summary.seconds:.1f} s" + pace(summary),
+        summary.cost.tokens + summary.cost.sharing,
+        f"{summary.cost.seconds:.1f} s" + pace(summary),
     ]
     return [visible(line) for line in lines]
 

@@ -12,6 +12,7 @@ import msgspec
 
 from adjudge.bench.agreement.resampling import wilson
 from adjudge.bench.length import LengthEffect, length_of_pairs
+from adjudge.bench.run_cost import RunCost
 from adjudge.bench.words import counted, percent, signed, span
 from adjudge.engine.score import Reason
 from adjudge.rewards.preference import sigmoid
@@ -53,10 +54,9 @@ class RunSummary(msgspec.Struct, frozen=True):
     `agreed`, `disagreed` and `undecided` (even or abstained) count the pairs meant to have a better story. `bias` is
     the mean position bias in log-odds for the first place; `both_orders` counts the decided pairs that have one, and
     `turned` those whose winner depends on the order. `length` is how the preference goes with the stories' lengths.
-    `prompt_tokens` were asked for, `tokens_computed` went through the model.
     """
 
-    model: str
+    cost: RunCost
     aspects: tuple[str, ...]
     pairs: int
     abstained: dict[Reason, int]
@@ -67,11 +67,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     bias: float | None
     both_orders: int
     turned: int
-    seconds: float
-    tokens_computed: int
-    prompt_tokens: int
     length: LengthEffect
-    remembered: int = 0  # pairs whose verdict came from the journal: time and tokens are of the others
 
     @property
     def decided(self) -> int:
@@ -102,21 +98,13 @@ class RunSummary(msgspec.Struct, frozen=True):
         return None if self.bias is None else sigmoid(self.bias) - 0.5
 
 
-def summarise(
-    rows: Sequence[PairRow],
-    model: str,
-    seconds: float,
-    tokens_computed: int,
-    prompt_tokens: int,
-    *,
-    remembered: int = 0,
-) -> RunSummary:
-    """The summary of `rows`, with the run's counters."""
+def summarise(rows: Sequence[PairRow], cost: RunCost) -> RunSummary:
+    """The summary of `rows`."""
     meant = [row for row in rows if row.expected in ("a", "b")]
     biases = [row.verdict.bias for row in rows if row.verdict.bias is not None]
     orders = [row.by_order for row in rows if row.by_order is not None]
     return RunSummary(
-        model=model,
+        cost=cost,
         aspects=tuple(dict.fromkeys(name for row in rows for name in row.verdict.aspects)),
         pairs=len(rows),
         abstained=dict(Counter(row.verdict.abstained for row in rows if row.verdict.abstained)),
@@ -127,11 +115,7 @@ def summarise(
         bias=fmean(biases) if biases else None,
         both_orders=len(orders),
         turned=sum((a_first > 0.5) != (b_first > 0.5) for a_first, b_first in orders),
-        seconds=seconds,
-        tokens_computed=tokens_computed,
-        prompt_tokens=prompt_tokens,
         length=length_of_pairs([(row.pair, row.verdict) for row in rows]),
-        remembered=remembered,
     )
 
 
@@ -197,13 +181,9 @@ def position_bias(summary: RunSummary) -> str:
     )
 
 
-def sharing(summary: RunSummary) -> str:
-    """The ratio of the tokens asked for to those computed."""
-    return f" (1 in {summary.prompt_tokens / summary.tokens_computed:.1f})" if summary.tokens_computed else ""
-
-
 def pace(summary: RunSummary) -> str:
     """Pairs judged per second, and how many were not judged anew."""
-    judged = summary.pairs - summary.remembered
-    rate = f", {judged / summary.seconds:.2f} pairs/s" if judged and summary.seconds > 0 else ""
-    return rate + (f", {counted(summary.remembered, 'pair')} remembered" if summary.remembered else "")
+    cost = summary.cost
+    judged = summary.pairs - cost.remembered
+    rate = f", {judged / cost.seconds:.2f} pairs/s" if judged and cost.seconds > 0 else ""
+    return rate + (f", {counted(cost.remembered, 'pair')} remembered" if cost.remembered else "")

@@ -40,7 +40,7 @@ def evolvr(study: Study) -> Found:
     judged = judge_texts(most, rows)
     ensembles = dict(zip(sizes, all_scores(study, judged, sizes), strict=True))
     lines = list(protocols.partners_lines(dataset, ensembles, "ensemble", study.how))
-    return Found(lines, judged.verdicts, judged.work.model)
+    return Found(lines, judged.verdicts, judged.cost.model)
 
 
 def tree(study: Study) -> Found:
@@ -65,7 +65,7 @@ def tree(study: Study) -> Found:
             return list(asked.judge_iter([judged.subjects[place] for place in places]))
 
         lines = list(protocols.tree_lines(dataset, without, rubric, "tree", study.how))
-    return Found(lines, [*judged.verdicts, *rubric], judged.work.model)
+    return Found(lines, [*judged.verdicts, *rubric], judged.cost.model)
 
 
 def qurl(study: Study) -> Found:
@@ -88,7 +88,7 @@ def qurl(study: Study) -> Found:
     assert latest is not None
     lines = list(protocols.scheme_lines(dataset, verdicts, study.how))
     every = [verdict for found in verdicts.values() if not isinstance(found, str) for verdict in found]
-    return Found(lines, every, latest.work.model)
+    return Found(lines, every, latest.cost.model)
 
 
 PROTOCOLS: dict[Protocol, Callable[[Study], Found]] = {"evolvr": evolvr, "tree": tree, "qurl": qurl}

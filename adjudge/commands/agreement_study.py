@@ -104,7 +104,7 @@ def _texts(study: Study) -> Found:
     return Found(
         _by_target(lines),
         judged.verdicts,
-        judged.work.model,
+        judged.cost.model,
         confusion_of(dataset, scores, aspects or [OVERALL], how),
         whole_labels(dataset.scale),
         (listed.judge, listed.human),
@@ -132,7 +132,7 @@ def _pairs(study: Study) -> Found:
     sure = sureness([one for one, _ in kept], [row.preferred for _, row in kept])
     said = ([one.preference or 0.0 for one, _ in kept], [row.preferred for _, row in kept])
     drawn_sure = sure if all(one.sure for one, _ in kept) else ((), ())
-    model, lines = judged.work.model, _by_target(lines)
+    model, lines = judged.cost.model, _by_target(lines)
     return Found(lines, judged.verdicts, model, labels=(0.0, 0.5, 1.0), scored=said, sure=drawn_sure)
 
 

@@ -13,8 +13,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from adjudge.bench.run_cost import RunCost
 from adjudge.commands.output import check_lines, open_output
-from adjudge.commands.results import Work, intentions, show_results
+from adjudge.commands.results import intentions, show_results
 from adjudge.commands.resumable import alone, check_earlier, check_paths, keeping
 from adjudge.commands.rows import rows_of
 from adjudge.commands.run_options import Earlier
@@ -38,7 +39,7 @@ class Judged(msgspec.Struct, frozen=True):
     subjects: list[Any]
     verdicts: list[Any]
     labels: list[bool | None] | None
-    work: Work
+    cost: RunCost
 
 
 def judge_file(
@@ -68,7 +69,7 @@ def judge_file(
         judged.rows,
         judged.subjects,
         judged.verdicts,
-        judged.work,
+        judged.cost,
         title=title,
         report=report,
         labels=judged.labels,
@@ -143,7 +144,7 @@ def judge_rows(
                 verdicts.append(verdict)
                 write(verdict_line(verdict, row))
             seconds = time.perf_counter() - started
-    return Judged(name, rows, subjects, verdicts, labels, Work.of(engine, seconds, remembered))
+    return Judged(name, rows, subjects, verdicts, labels, RunCost.of(engine, seconds, remembered))
 
 
 def _watched(judge: Judge[Any, Any], subjects: Sequence[Any]) -> Iterator[Any]:

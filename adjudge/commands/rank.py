@@ -12,9 +12,10 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, open_output
-from adjudge.commands.results import Work, show_rankings
+from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import alone, check_earlier, check_paths, keeping
 from adjudge.commands.rows import rows_of
 from adjudge.commands.run_options import Earlier
@@ -86,7 +87,7 @@ def rank_file(
                 verdicts.append(verdict)
             seconds = time.perf_counter() - started
     title = f"Rankings of {path.name}"
-    show_rankings(name, groups, verdicts, Work.of(engine, seconds), title=title, report=report)
+    show_rankings(name, groups, verdicts, RunCost.of(engine, seconds), title=title, report=report)
     print(f"rankings: {output}")
 
 

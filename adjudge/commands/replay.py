@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
 from adjudge.commands.output import check_lines, check_writable, make_folder_of, open_output
-from adjudge.commands.results import Work, show_rankings, show_results
+from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import holds_run
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
@@ -102,7 +103,7 @@ def replay_file(
         if given is not None and run.what != "groups" and kind_of(run.judge).gather is not None:
             raise AdjudgeError(f"each verdict of {run.judge} rests on other rows of its run too: leave out --rows")
         read = run.read_rows(book) if given is None else given
-        results = Results(output, report, f"Replay of {run.source}", Work(run.card.name, remembered=len(read)))
+        results = Results(output, report, f"Replay of {run.source}", RunCost(run.card.name, remembered=len(read)))
         if run.what == "groups":
             _replay_groups(book, run, options, changes, read, results)
             return
@@ -117,7 +118,7 @@ def replay_file(
             verdicts = _remembered(book, verdict_type, [keys[place] for place in held], subjects_held)
         shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
         if results.are_told:
-            show_results(run.judge, rows_held, subjects_held, shown, results.work, **results.how)
+            show_results(run.judge, rows_held, subjects_held, shown, results.cost, **results.how)
     if missing := len(read) - len(held):
         print(
             f"adjudge: {missing} of {len(read)} rows have no verdict in the journal:"
@@ -133,7 +134,7 @@ class Results(msgspec.Struct, frozen=True):
     output: Path | None
     report: Path | None
     title: str
-    work: Work
+    cost: RunCost
 
     def write(self, verdicts: Iterable[tuple[Row, Any]], line_of: Callable[[Any, Row], bytes]) -> list[Any]:
         """Write each as a line, and return them all."""
@@ -173,7 +174,7 @@ def _replay_groups(
     ranked = contest_of({**options, **changes}).open(judge).rank_iter(groups)
     verdicts = results.write(zip(rows, ranked, strict=True), group_line)
     if results.are_told:
-        show_rankings(run.judge, groups, verdicts, results.work, **results.how)
+        show_rankings(run.judge, groups, verdicts, results.cost, **results.how)
 
 
 def _engine(run: Run) -> AbsentEngine:

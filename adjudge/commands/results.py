@@ -10,28 +10,13 @@ from typing import Any, Literal
 import msgspec
 from rich.console import Console
 
+from adjudge.bench.run_cost import RunCost
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.kinds import KINDS, OF_PAIRS
 from adjudge.rewards.rows import Row
 
 EXPECTED = ("a", "b", "tie")
-
-
-class Work(msgspec.Struct, frozen=True):
-    """What a run has cost; `remembered` verdicts came from the journal, time and tokens are of the others."""
-
-    model: str
-    seconds: float = 0.0
-    tokens_computed: int = 0
-    prompt_tokens: int = 0
-    remembered: int = 0
-
-    @staticmethod
-    def of(engine: EngineFace, seconds: float, remembered: int = 0) -> Work:
-        """What the engine did in that time."""
-        return Work(engine.name, seconds, engine.stats.tokens_computed, engine.stats.prompt_tokens, remembered)
 
 
 def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | None, str | None]]:
@@ -44,7 +29,7 @@ def show_results(
     rows: Sequence[Row],
     subjects: Sequence[Any],
     verdicts: Sequence[Any],
-    work: Work,
+    cost: RunCost,
     *,
     title: str,
     report: Path | None,
@@ -53,14 +38,13 @@ def show_results(
 ) -> None:
     """Print what the verdicts of a judge say, beside people's labels where there are any, and write it as `report`."""
     console = _console(to_stderr)
-    counters = (_who(work, judge), work.seconds, work.tokens_computed, work.prompt_tokens)
     if KINDS[judge].what == "items":
         from adjudge.bench.item_page import write_item_report
         from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
         from adjudge.bench.labels import label_lines
 
         items = [ItemRow(item, verdict) for item, verdict in zip(subjects, verdicts, strict=True)]
-        totals = summarise_items(items, *counters, remembered=work.remembered)
+        totals = summarise_items(items, _named(cost, judge))
         console.print(item_table(verdicts, width=console.width))
         _print(console, item_lines(totals) + ([] if labels is None else label_lines(verdicts, labels)))
         _write(console, report, lambda path: write_item_report(path, items, totals, title=title))
@@ -72,7 +56,7 @@ def show_results(
         PairRow(pair, verdict, expected, note)
         for pair, verdict, (expected, note) in zip(subjects, verdicts, intentions(rows), strict=True)
     ]
-    summary = summarise(pairs, *counters, remembered=work.remembered)
+    summary = summarise(pairs, _named(cost, judge))
     console.print(pair_table(pairs, summary, width=console.width))
     _print(console, summary_lines(summary))
     _write(console, report, lambda path: write_pair_report(path, pairs, summary, title=title))
@@ -82,7 +66,7 @@ def show_rankings(
     judge: str,
     groups: Sequence[Group],
     verdicts: Sequence[GroupVerdict],
-    work: Work,
+    cost: RunCost,
     *,
     title: str,
     report: Path | None,
@@ -94,15 +78,15 @@ def show_rankings(
 
     console = _console(to_stderr)
     rows = [GroupRow(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
-    totals = summarise_groups(rows, _who(work, judge), work.seconds, work.tokens_computed, work.prompt_tokens)
+    totals = summarise_groups(rows, _named(cost, judge))
     console.print(group_table(verdicts))
     _print(console, group_lines(totals))
     _write(console, report, lambda path: write_group_report(path, rows, totals, title=title))
 
 
-def _who(work: Work, judge: str) -> str:
-    """The model, and as which judge it was asked."""
-    return f"{work.model}, {judge.removesuffix(OF_PAIRS)}"
+def _named(cost: RunCost, judge: str) -> RunCost:
+    """The cost, with the judge as which the model was asked beside its name."""
+    return msgspec.structs.replace(cost, model=f"{cost.model}, {judge.removesuffix(OF_PAIRS)}")
 
 
 def _console(to_stderr: bool) -> Console:

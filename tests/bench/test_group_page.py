@@ -7,6 +7,7 @@ import pytest
 
 from adjudge.bench.group_page import members_of, render_groups
 from adjudge.bench.groups import GroupRow, group_lines, summarise_groups
+from adjudge.bench.run_cost import RunCost
 from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from tests.bench.test_report import HOSTILE, Page
 
@@ -27,7 +28,7 @@ def row(words: str = "calm") -> GroupRow:
 
 
 def page(rows: list[GroupRow]) -> Page:
-    return Page(render_groups(rows, summarise_groups(rows, "tiny", 1.0, 10, 20), title="A title"))
+    return Page(render_groups(rows, summarise_groups(rows, RunCost("tiny", 1.0, 10, 20)), title="A title"))
 
 
 def test_members_come_strongest_first_with_what_they_won() -> None:
@@ -63,6 +64,6 @@ def test_a_group_without_answers_and_no_groups_make_pages_too() -> None:
 
 
 def test_the_lines_count_pairs_abstentions_and_work() -> None:
-    lines = group_lines(summarise_groups([row()], "tiny", 1.0, 10, 20))
+    lines = group_lines(summarise_groups([row()], RunCost("tiny", 1.0, 10, 20)))
     assert lines[:2] == ["tiny: 1 group, 4 pairs", "abstained on 1 of 4, 1 low_mass"]
     assert lines[-1] == "computed 10 of 20 tokens asked for in 1.0 s"

@@ -6,6 +6,7 @@ import msgspec
 
 from adjudge.bench.item_page import bins_of, lines_of, render_items, scale_of
 from adjudge.bench.items import ItemRow, summarise_items
+from adjudge.bench.run_cost import RunCost
 from adjudge.rewards.verdict import Item, Part, Verdict
 from tests.bench.test_report import HOSTILE, Page
 
@@ -24,7 +25,7 @@ def row(name: str = "one", score: float | None = 3.0, words: str = "A story.") -
 
 
 def page(rows: list[ItemRow]) -> Page:
-    return Page(render_items(rows, summarise_items(rows, "tiny", 1.0, 10, 20), title="A title"))
+    return Page(render_items(rows, summarise_items(rows, RunCost("tiny", 1.0, 10, 20)), title="A title"))
 
 
 def test_every_text_part_and_analysis_is_on_the_page() -> None:

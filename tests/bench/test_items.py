@@ -5,6 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
+from adjudge.bench.run_cost import RunCost
 from adjudge.rewards.verdict import Item, Part, Verdict
 
 NAMES = ("relevance", "coherence", "\x1b[2Jwit")
@@ -45,7 +46,7 @@ def test_a_narrow_table_keeps_the_score() -> None:
 
 def test_the_lines_count_scores_abstentions_and_work() -> None:
     rows = [ItemRow(Item("p", "story"), verdict) for verdict in VERDICTS]
-    assert item_lines(summarise_items(rows, "m", 2.0, 100, 250, remembered=1)) == [
+    assert item_lines(summarise_items(rows, RunCost("m", 2.0, 100, 250, remembered=1))) == [
         "m: 3 items",
         "mean score 3.00, standard deviation 1.41",
         "abstained on 1 of 3: 1 unparsable",
@@ -54,4 +55,4 @@ def test_the_lines_count_scores_abstentions_and_work() -> None:
         "computed 100 of 250 tokens asked for (1 in 2.5)",
         "2.0 s, 1 item remembered",
     ]
-    assert item_lines(summarise_items(rows[2:], "m", 0.0, 0, 0))[1] == "no item has a score"
+    assert item_lines(summarise_items(rows[2:], RunCost("m", 0.0, 0, 0)))[1] == "no item has a score"

@@ -17,6 +17,7 @@ from scipy.stats import binomtest
 
 from adjudge.bench.agreement.resampling import wilson
 from adjudge.bench.report import pair_table, render, summary_lines, write_pair_report
+from adjudge.bench.run_cost import RunCost
 from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, summarise, worth
 from adjudge.bench.visible import visible
 from adjudge.bench.words import percent
@@ -43,7 +44,7 @@ def row(name: str = "pair", p: float | None = 0.8, expected: Expected = "a", bia
 
 
 def summary(rows: list[PairRow], seconds: float = 4.0, computed: int = 1000, asked: int = 5000) -> RunSummary:
-    return summarise(rows, "tiny", seconds, computed, asked)
+    return summarise(rows, RunCost("tiny", seconds, computed, asked))
 
 
 def page(rows: list[PairRow]) -> Page:

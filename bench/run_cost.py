@@ -1,0 +1,35 @@
+"""What a run has cost, in numbers and in words."""
+
+from __future__ import annotations
+
+import msgspec
+
+from adjudge.engine.face import EngineFace
+
+
+class RunCost(msgspec.Struct, frozen=True):
+    """Of a `model`: `prompt_tokens` were asked for, `tokens_computed` went through it.
+
+    `remembered` verdicts came from the journal; time and tokens are of the others.
+    """
+
+    model: str
+    seconds: float = 0.0
+    tokens_computed: int = 0
+    prompt_tokens: int = 0
+    remembered: int = 0
+
+    @staticmethod
+    def of(engine: EngineFace, seconds: float, remembered: int = 0) -> RunCost:
+        """What the engine did in that time."""
+        return RunCost(engine.name, seconds, engine.stats.tokens_computed, engine.stats.prompt_tokens, remembered)
+
+    @property
+    def tokens(self) -> str:
+        """The tokens in words."""
+        return f"computed {self.tokens_computed:,} of {self.prompt_tokens:,} tokens asked for"
+
+    @property
+    def sharing(self) -> str:
+        """Their ratio, as it stands behind them; nothing where none were computed."""
+        return f" (1 in {self.prompt_tokens / self.tokens_computed:.1f})" if self.tokens_computed else ""
