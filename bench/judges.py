@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from scipy import stats
 
@@ -26,6 +25,7 @@ from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.verdict import PairVerdict
+from adjudge.training.progress import watched
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -99,15 +99,11 @@ def bench_judges(
 def run_trial(trial: Trial, sample: Sample, engine: EngineFace, minutes: float) -> Outcome:
     """Judge the sample, for about `minutes` at most."""
     verdicts: list[Any] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     started = time.perf_counter()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(trial.judge, total=len(sample.subjects))
-        for verdict in trial.run(engine, sample.subjects):
-            verdicts.append(verdict)
-            progress.advance(task)
-            if time.perf_counter() - started > 60 * minutes:
-                break
+    for verdict in watched(trial.judge, trial.run(engine, sample.subjects), len(sample.subjects)):
+        verdicts.append(verdict)
+        if time.perf_counter() - started > 60 * minutes:
+            break
     seconds = time.perf_counter() - started
     measure, agreement, compared = agreement_of(verdicts, sample.truth[: len(verdicts)])
     return Outcome(

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.errors import AdjudgeError
@@ -28,6 +26,7 @@ from adjudge.rewards.kept_answers import KeptScore
 from adjudge.rewards.rows import Row, encodable, id_of, read_rows
 from adjudge.rewards.wire import json_line
 from adjudge.training.once import once
+from adjudge.training.progress import watched
 
 T = TypeVar("T")
 Read = Callable[[str], T]
@@ -211,13 +210,7 @@ def json_of(kind: type[T]) -> Read[T]:
 
 def passed(stage: str, rows: Sequence[Any], results: Iterable[tuple[int, T | Unusable]]) -> Passed[T]:
     """The results of a stage, put in the order of its `rows` (objects or Structs), with a bar while they come."""
-    found: dict[int, T | Unusable] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(stage, total=len(rows))
-        for place, result in results:
-            found[place] = result
-            progress.advance(task)
+    found = dict(watched(stage, results, len(rows)))
     kept: list[T] = []
     dropped: list[Drop] = []
     for place, row in enumerate(rows):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
@@ -30,6 +30,7 @@ from adjudge.rewards.kinds import Options, prepare
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.wire import json_line
+from adjudge.training.progress import bar
 
 NEEDED_BY = "the evaluation of policies"
 
@@ -178,8 +179,7 @@ def _show(results: Sequence[PolicyResult], base: str, folder: Folder, judge: str
 
 @contextmanager
 def _bar(what: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with bar() as progress:
         yield progress, progress.add_task(what, total=total)
 
 

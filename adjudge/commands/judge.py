@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.output import check_lines, open_output
@@ -26,9 +23,7 @@ from adjudge.rewards.kinds import KINDS, Options, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run, run_of
 from adjudge.rewards.wire import label_of, verdict_line
-
-if TYPE_CHECKING:
-    from adjudge.rewards.judge import Judge
+from adjudge.training.progress import watched
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -140,18 +135,8 @@ def judge_rows(
                 keys=keys,
             )
             started = time.perf_counter()
-            for row, verdict in zip(rows, _watched(opened, subjects), strict=True):
+            for row, verdict in zip(rows, watched("judging", opened.judge_iter(subjects), len(subjects)), strict=True):
                 verdicts.append(verdict)
                 write(verdict_line(verdict, row))
             seconds = time.perf_counter() - started
     return Judged(name, rows, subjects, verdicts, labels, RunCost.of(engine, seconds, remembered))
-
-
-def _watched(judge: Judge[Any, Any], subjects: Sequence[Any]) -> Iterator[Any]:
-    """The verdicts in order, with a bar that shows how far they are."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("judging", total=len(subjects))
-        for verdict in judge.judge_iter(subjects):
-            yield verdict
-            progress.advance(task)

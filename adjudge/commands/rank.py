@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import Contest
@@ -31,6 +29,7 @@ from adjudge.rewards.run import record_run
 from adjudge.rewards.tournament import PairJudge, members_of
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import group_line, group_of
+from adjudge.training.progress import bar
 
 
 def rank_file(
@@ -62,8 +61,7 @@ def rank_file(
         if earlier == "overwrite":
             book.clear()
         verdicts: list[GroupVerdict] = []
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        progress = bar()
         task = progress.add_task("comparing", total=total)
         with (
             open_output(output) as write,  # from here on an earlier output is gone; its comparisons are in the journal
