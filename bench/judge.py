@@ -28,6 +28,7 @@ from adjudge.bench.writing_peers import writing_peers
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
+from adjudge.rewards.kinds import names_of
 from adjudge.rewards.pairwise import SCALE
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.wire import pair_of
@@ -240,7 +241,7 @@ def _rates(text: str | None) -> list[float]:
 
 def _switches(text: str | None) -> list[str]:
     """Switches from the command line, after commas, each once; raises AdjudgeError for others."""
-    names = list(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
+    names = list(dict.fromkeys(names_of(text)))
     if unknown := [name for name in names if name not in SWITCHES]:
         raise AdjudgeError(f'--also names "{unknown[0]}": choose {", ".join(SWITCHES)}')
     return names

@@ -59,6 +59,12 @@ Names = str | list[str]
 """Names after commas, or one by one."""
 
 
+def names_of(value: Names | None) -> list[str]:
+    """The names of an option, without blanks around them; none where nothing was said."""
+    pieces = value.split(",") if isinstance(value, str) else value or ()
+    return [name for name in map(str.strip, pieces) if name]
+
+
 class Kind(msgspec.Struct, frozen=True):
     """A judge by name: whether it judges `what`, the options it takes, and how it reads a row if not as most do.
 
@@ -188,12 +194,6 @@ def _check_type(option: str, value: Any) -> None:
         raise AdjudgeError(f"--{option.replace('_', '-')} is {value!r:.60}{mend}") from error
 
 
-def _names(value: Names) -> list[str]:
-    """The names of an option."""
-    pieces = value.split(",") if isinstance(value, str) else value
-    return [name for name in map(str.strip, pieces) if name]
-
-
 def kind_of(name: str) -> Kind:
     """The judge of that name; raises AdjudgeError where there is none."""
     if name not in KINDS:
@@ -281,7 +281,7 @@ def _personal(options: Options) -> Open:
     from adjudge.rewards.personal import PersonalJudge, checked_k
 
     k, how = checked_k(options.get("k", 3)), how_of(options)
-    if (without := _names(options.get("without", "texts"))) != ["texts"]:
+    if (without := names_of(options.get("without", "texts"))) != ["texts"]:
         raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
     texts = "without" not in options
     return lambda engine, journal: PersonalJudge(engine, k=k, texts=texts, **how, journal=journal)
@@ -315,8 +315,8 @@ def _tree(options: Options) -> Open:
     from adjudge.rewards.tree import TreeJudge
     from adjudge.rewards.tree_nodes import checked_without, parse_weights
 
-    without = _names(options.get("without", ""))
-    weights = parse_weights(",".join(_names(options.get("weights", "equal"))), checked_without(without))
+    without = names_of(options.get("without", ""))
+    weights = parse_weights(",".join(names_of(options.get("weights", "equal"))), checked_without(without))
     own = {name: options[name] for name in ("attempts", "seed") if name in options and weights == "generated"}
     how = how_of({name: value for name, value in options.items() if name not in own}) | own
     form = options.get("form", "fixed")
@@ -340,7 +340,7 @@ def _debate(options: Options) -> Open:
     # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
     how_of({name: options[name] for name in ("mode", "samples") if name in options})
     how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
-    without = _names(options.get("without", ""))
+    without = names_of(options.get("without", ""))
     agents_without(without)
     file = options.get("examples")
     if file is None and "k" in options:

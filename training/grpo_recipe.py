@@ -13,6 +13,7 @@ from msgspec import Meta
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
+from adjudge.rewards.kinds import names_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row, number_of
 from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, beside, read_recipe
@@ -142,7 +143,7 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def stopping_on(self, names: str) -> Guards:
         """The same with other guards to stop on, named after commas; raises AdjudgeError for one that is none."""
-        given = [name.strip() for name in names.split(",") if name.strip()]
+        given = names_of(names)
         chosen = tuple(name for name in GUARDS if name in given)
         if unknown := [name for name in given if name not in GUARDS]:
             raise AdjudgeError(f'there is no guard "{unknown[0]}" to stop on: choose from {", ".join(GUARDS)}')

@@ -80,6 +80,7 @@ def mine(
     asked twice.
     """
     from adjudge.commands.rubrics import mine_file
+    from adjudge.rewards.kinds import names_of
     from adjudge.training.rubrics.mining import Mining
 
     mining = Mining(
@@ -88,7 +89,7 @@ def mine(
         answers=answers,
         alpha=alpha,
         form=form,
-        without=frozenset(name.strip() for name in (without or "").split(",") if name.strip()),  # type: ignore[misc]
+        without=frozenset(names_of(without)),  # type: ignore[arg-type]
         language=language,
         min_mass=min_mass,
         attempts=writing.attempts,
@@ -134,12 +135,13 @@ def compare(
     each criterion met or not.
     """
     from adjudge.commands.rubrics import compare_file
+    from adjudge.rewards.kinds import names_of
 
     compare_file(
         items,
         output or beside(items, ".schemes.jsonl"),
         rubric=rubric,
-        schemes=[name.strip() for name in schemes.split(",") if name.strip()],
+        schemes=names_of(schemes),
         label=label,
         form=form,
         min_mass=min_mass,

@@ -15,6 +15,7 @@ from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, parse_aspects
+from adjudge.rewards.kinds import names_of
 from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
 from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
@@ -123,7 +124,7 @@ def parse_stages(text: str | None) -> tuple[str, ...]:
     """Names after commas, the paper's pipeline for None; raises AdjudgeError for a name that is no stage."""
     if text is None:
         return PIPELINE
-    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    names = tuple(names_of(text.lower()))
     if unknown := next((name for name in names if name not in PIPELINE), None):
         raise AdjudgeError(f'no stage is called "{unknown}": choose from {", ".join(dict.fromkeys(PIPELINE))}')
     if not names:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import names_of
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.principle import PrincipleJudge
 from adjudge.rewards.verdict import Item, Verdict
@@ -74,7 +75,7 @@ class Round(msgspec.Struct, frozen=True):
 
 def checked_reflection(without: str | None) -> bool:
     """Whether there is reflection, from the agents to leave out; raises AdjudgeError for any other name."""
-    names = {name.strip() for name in (without or "").split(",") if name.strip()}
+    names = set(names_of(without))
     if unknown := sorted(names - {"reflect"}):
         raise AdjudgeError(f'no agent "{unknown[0]}" to leave out of the search for principles: only reflect can be')
     return not names

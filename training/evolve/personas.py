@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import names_of
 
 PERSONAS: dict[str, str] = {
     "academic": (
@@ -33,7 +34,7 @@ def parse_personas(text: str | None) -> tuple[str, ...]:
     """Names after commas, all five for None; raises AdjudgeError for a name that is none of them, or comes twice."""
     if text is None:
         return tuple(PERSONAS)
-    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    names = tuple(names_of(text.lower()))
     if unknown := next((name for name in names if name not in PERSONAS), None):
         raise AdjudgeError(f'no persona is called "{unknown}": choose from {", ".join(PERSONAS)}')
     if not names or len(set(names)) != len(names):

@@ -17,6 +17,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Prompt
 from adjudge.rewards import template
+from adjudge.rewards.kinds import names_of
 from adjudge.rewards.rows import Row
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 from adjudge.training.writing.passages import Language, Unit, language_of, passages_of
@@ -95,7 +96,7 @@ def parse_kinds(text: str | None, known: Sequence[str] = KINDS) -> tuple[str, ..
     """Names after commas, all known ones for None; raises AdjudgeError for what is no kind."""
     if text is None:
         return tuple(known)
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(names_of(text)))
     for name in names:
         if name not in known:
             raise AdjudgeError(f'no disturbance is called "{name[:40]}": choose {", ".join(known)}')

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, get_args
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.kinds import names_of
 from adjudge.rewards.verdict import WritingTask
 from adjudge.rewards.words import count_words
 from adjudge.training.stages import Passed, Unusable, passed
@@ -36,7 +37,7 @@ WRITE: dict[Language, str] = {
 
 def parse_tasks(text: str | None) -> tuple[WritingTask, ...]:
     """Names after commas, all for None; raises AdjudgeError for what is no task."""
-    names = TASKS if text is None else tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = TASKS if text is None else names_of(text)
     if unknown := [name for name in names if name not in TASKS]:
         raise AdjudgeError(f'no task is called "{unknown[0][:40]}": choose {", ".join(TASKS)}')
     if not names:
