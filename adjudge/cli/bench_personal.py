@@ -8,16 +8,14 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.groups import Analyses, RunToJudge, Wording, with_groups
-from adjudge.cli.options import JudgeAspects, beside, judge_options
+from adjudge.cli.options import JudgeAspects, beside, judge_options, output_beside
 from adjudge.engine.errors import AdjudgeError
 
 
 @with_groups
 def bench_personal(
     items: Annotated[Path, typer.Argument(help="Questions, as `adjudge readers group` writes them.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The table as CSV (default: beside the input, .studies.csv).")
-    ] = None,
+    output: Annotated[Path | None, output_beside("The table as CSV", ".studies.csv")] = None,
     k: Annotated[
         str | None, typer.Option(help="Numbers of reviews to show, after commas (default: 0 to all there are).")
     ] = None,

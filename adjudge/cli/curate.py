@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import Analyses, AskedToWrite, EarlierRun, Wording, with_groups
-from adjudge.cli.options import Attempts, Examples, JournalFile, Mode, Override, Principles, beside, judge_options
+from adjudge.cli.options import (
+    Attempts,
+    Examples,
+    JournalFile,
+    Mode,
+    Override,
+    Principles,
+    beside,
+    judge_options,
+    output_beside,
+)
 from adjudge.commands.run_options import RunOptions
 
 curate = typer.Typer(
@@ -23,9 +33,7 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw it: a .png, .svg or .
 @with_groups
 def curate_pairs(
     texts: Annotated[Path, typer.Argument(help="JSONL or CSV of texts, several to each prompt.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The pairs, JSONL (default: beside the input, .pairs.jsonl).")
-    ] = None,
+    output: Annotated[Path | None, output_beside("The pairs, JSONL", ".pairs.jsonl")] = None,
     examples: Examples = None,
     without: Annotated[
         str | None,
@@ -82,12 +90,7 @@ def curate_pairs(
 @with_groups
 def curate_principles(
     texts: Annotated[Path, typer.Argument(help="JSONL or CSV of texts that people called good (1) or not (0).")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="The principles found, TOML (default: beside the input, .principles.toml)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("The principles found, TOML", ".principles.toml")] = None,
     principles: Principles = None,
     rounds: Annotated[int, typer.Option(help="How long to search.", min=1)] = 10,
     written: Annotated[int, typer.Option(help="Bad texts that are written in a round.", min=1)] = 8,

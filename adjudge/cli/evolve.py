@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
-from adjudge.cli.options import beside
+from adjudge.cli.options import beside, output_beside
 from adjudge.commands.texts import Writing
 
 evolve = typer.Typer(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
@@ -23,10 +23,7 @@ Mode = Annotated[
 @with_groups
 def evolve_synthesize(
     stories: Annotated[Path, typer.Argument(help="JSONL: prompt, story and scores (or HANNA's ratings) by aspect.")],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Rationales, JSONL (default: beside the input, .rationales.jsonl)."),
-    ] = None,
+    output: Annotated[Path | None, output_beside("Rationales, JSONL", ".rationales.jsonl")] = None,
     aspects: Annotated[str | None, typer.Option(help="hanna (default), storyer, or names after commas.")] = None,
     personas: Annotated[str | None, typer.Option(help="Names after commas (default: all five).")] = None,
     each: Annotated[int, typer.Option(help="Pairs for each combination of scores of an aspect.", min=1)] = 4,
@@ -73,10 +70,7 @@ def evolve_synthesize(
 @with_groups
 def evolve_filter(
     rationales: Annotated[Path, typer.Argument(help="JSONL or CSV, as `adjudge evolve synthesize` writes them.")],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Those that are left, JSONL (default: beside the input, .evolved.jsonl)."),
-    ] = None,
+    output: Annotated[Path | None, output_beside("Those that are left, JSONL", ".evolved.jsonl")] = None,
     stages: Annotated[
         str | None, typer.Option(help="In any order, after commas (default: rule,refine,rule,attack,confidence).")
     ] = None,
@@ -113,10 +107,7 @@ def evolve_filter(
 def evolve_validate(
     evolved: Annotated[Path, typer.Argument(help="What `adjudge evolve filter` has left.")],
     dropped: Annotated[Path | None, typer.Option(help="What it has dropped (default: EVOLVED.dropped.jsonl).")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The table as JSONL (default: beside the input, .validation.jsonl)."),
-    ] = None,
+    output: Annotated[Path | None, output_beside("The table as JSONL", ".validation.jsonl")] = None,
     sample: Annotated[int, typer.Option(help="Rationales, and pairs, of each stage at most.", min=1)] = 1000,
     mode: Mode = "direct",
     *,

@@ -25,6 +25,7 @@ from adjudge.cli.options import (
     Without,
     beside,
     judge_options,
+    output_beside,
 )
 
 
@@ -33,12 +34,7 @@ def judge_command(
     texts: Annotated[
         Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts; or a journal, to judge its texts again.")
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Verdicts, JSONL in input order (default: beside the input, .verdicts.jsonl)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("Verdicts, JSONL in input order", ".verdicts.jsonl")] = None,
     judge: Annotated[
         Literal[
             "pairwise",

@@ -23,6 +23,11 @@ def beside(path: Path, ending: str) -> Path:
     return path.with_suffix(ending)
 
 
+def output_beside(what: str, ending: str) -> Any:
+    """The option of an output that is `beside` the input, unless the user says where."""
+    return typer.Option("-o", "--output", help=f"{what} (default: beside the input, {ending}).")
+
+
 Model = Annotated[
     str,
     typer.Option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or `dummy:<config>`."),

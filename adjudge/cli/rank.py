@@ -8,18 +8,13 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
-from adjudge.cli.options import JournalFile, JudgeAspects, JudgeOrders, Report, beside, judge_options
+from adjudge.cli.options import JournalFile, JudgeAspects, JudgeOrders, Report, beside, judge_options, output_beside
 
 
 @with_groups
 def rank(
     groups: Annotated[Path, typer.Argument(help="JSONL of groups: the responses to one prompt.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Rankings, JSONL in input order (default: beside the input, .ranks.jsonl)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("Rankings, JSONL in input order", ".ranks.jsonl")] = None,
     pairing: Annotated[
         Literal["all", "circular", "uncertain"],
         typer.Option(help="Every pair; each with k others; or those pairs that tell most, round by round."),

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
-from adjudge.cli.options import JudgeAspects, beside
+from adjudge.cli.options import JudgeAspects, beside, output_beside
 from adjudge.commands.texts import Writing
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
@@ -21,12 +21,7 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw what each stage left:
 @with_groups
 def readers_anonymise(
     reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot, and a review where there is one.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="The rows with new names, JSONL (default: beside the input, .anonymous.jsonl)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("The rows with new names, JSONL", ".anonymous.jsonl")] = None,
     language: PromptLanguage = "en",
     *,
     writing: Annotated[Writing, written(1024)],
@@ -56,12 +51,7 @@ def readers_anonymise(
 @with_groups
 def readers_summarise(
     reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="The rows with summaries, JSONL (default: beside the input, .summaries.jsonl)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("The rows with summaries, JSONL", ".summaries.jsonl")] = None,
     words: Annotated[int, typer.Option(help="Words of a summary at most.", min=10)] = 250,
     language: PromptLanguage = "en",
     *,
@@ -88,10 +78,7 @@ def readers_summarise(
 @readers.command("group")
 def readers_group(
     reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of reviews; see below.")],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The questions, JSONL (default: beside the input, .items.jsonl)."),
-    ] = None,
+    output: Annotated[Path | None, output_beside("The questions, JSONL", ".items.jsonl")] = None,
     k: Annotated[int | None, typer.Option(help="Earlier reviews in each (3; of choices 1).", min=1, max=5)] = None,
     n: Annotated[int | None, typer.Option(help="Questions of each reader at most (10; of choices 50).", min=1)] = None,
     least: Annotated[
@@ -129,9 +116,7 @@ def readers_group(
 @readers.command("instruct")
 def readers_instruct(
     items: Annotated[Path, typer.Argument(help="Questions, as `adjudge readers group` writes them.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The rows, JSONL (default: beside the input, .sft.jsonl).")
-    ] = None,
+    output: Annotated[Path | None, output_beside("The rows, JSONL", ".sft.jsonl")] = None,
     split: Annotated[
         Literal["train", "valid", "test", "all"], typer.Option(help="The side of the split to take.")
     ] = "train",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
-from adjudge.cli.options import beside
+from adjudge.cli.options import beside, output_beside
 from adjudge.commands.texts import Writing
 
 rubrics = typer.Typer(
@@ -32,12 +32,7 @@ def mine(
     corpus: Annotated[
         Path | None, typer.Option(help="Folder of .txt, .md and .jsonl (text, title) files to search.")
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Questions with their rubrics, JSONL (default: beside the input, .rubrics.jsonl)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("Questions with their rubrics, JSONL", ".rubrics.jsonl")] = None,
     items: Annotated[
         Path | None, typer.Option(help="Also write every answer as an item with its question's rubric, to be judged.")
     ] = None,
@@ -112,12 +107,7 @@ def mine(
 @with_groups
 def compare(
     items: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt, response, and rubric or checklist.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Each row's score by scheme, JSONL (default: beside the input, .schemes.jsonl)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("Each row's score by scheme, JSONL", ".schemes.jsonl")] = None,
     rubric: Annotated[
         Path | None,
         typer.Option(help="TOML or JSON, six, igniting or writing; for rows without a rubric of their own."),

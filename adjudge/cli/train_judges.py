@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.groups import RunToJudge, with_groups, written
-from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, beside
+from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, beside, output_beside
 from adjudge.cli.train import EarlierTraining, RunOutput, Seed
 from adjudge.commands.texts import Writing
 
@@ -84,12 +84,7 @@ def train_teacher(
             help="JSONL or CSV with prompt (a first sentence) and text; without --writer JSONL, with scored."
         ),
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="The same with `scored`, JSONL (default: beside the input, .scored.jsonl)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("The same with `scored`, JSONL", ".scored.jsonl")] = None,
     writer: Annotated[
         str | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
-from adjudge.cli.options import beside
+from adjudge.cli.options import beside, output_beside
 from adjudge.commands.texts import Writing
 
 writing = typer.Typer(
@@ -23,12 +23,7 @@ Texts = Annotated[Path, typer.Argument(help="JSONL or CSV of texts: response, te
 @with_groups
 def writing_disturb(
     texts: Texts,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="The texts and what became of them (default: beside the input, .disturbed.jsonl)."
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_beside("The texts and what became of them", ".disturbed.jsonl")] = None,
     kinds: Annotated[
         str | None,
         typer.Option(
@@ -63,10 +58,7 @@ def writing_disturb(
 @with_groups
 def writing_build(
     texts: Texts,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The benchmark, JSONL (default: beside the input, .benchmark.jsonl)."),
-    ] = None,
+    output: Annotated[Path | None, output_beside("The benchmark, JSONL", ".benchmark.jsonl")] = None,
     tasks: Annotated[str | None, typer.Option(help="completion, guide, open, after commas (default: all).")] = None,
     least: Annotated[float, typer.Option(help="Quality of 1 to 5 that a text must have.", min=1.0, max=5.0)] = 4.0,
     min_mass: Annotated[
