@@ -58,12 +58,7 @@ class KeptEngine(EngineAround):
         self._journal = journal
 
     def score_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
+        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
         each: Any = [labels] * len(prompts) if isinstance(labels, Labels) else labels
@@ -71,7 +66,7 @@ class KeptEngine(EngineAround):
 
         def ask(new: list[int]) -> Iterator[tuple[int, Score]]:
             wanted, over = [prompts[place] for place in new], [each[place] for place in new]
-            return self._engine.score_iter(wanted, over, priority=priority, timeout=timeout)
+            return self._engine.score_iter(wanted, over, **how)
 
         unpack = msgspec.msgpack.Decoder(Score).decode
         return once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda score: score.reason)
@@ -99,26 +94,22 @@ class KeptEngine(EngineAround):
         found = once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda text: text.finish_reason)
         return ((place, msgspec.structs.replace(text, prompt=place)) for place, text in found)
 
-    def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Embedding]]:
+    def embed_iter(self, prompts: Sequence[AnyPrompt], **how: Any) -> Iterator[tuple[int, Embedding]]:
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
         keys = [self._key("embedding", prompt, None) for prompt in prompts]
 
         def ask(new: list[int]) -> Iterator[tuple[int, KeptEmbedding]]:
             wanted = [prompts[place] for place in new]
-            for number, embedding in self._engine.embed_iter(wanted, priority=priority, timeout=timeout):
+            for number, embedding in self._engine.embed_iter(wanted, **how):
                 yield number, KeptEmbedding.of(embedding)
 
         unpack = msgspec.msgpack.Decoder(KeptEmbedding).decode
         found = once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda kept: kept.reason)
         return ((place, kept.embedding) for place, kept in found)
 
-    def reward_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, ModelReward]]:
+    def reward_iter(self, prompts: Sequence[AnyPrompt], **how: Any) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
-        return self._engine.reward_iter(prompts, priority=priority, timeout=timeout)
+        return self._engine.reward_iter(prompts, **how)
 
     def _key(self, what: str, prompt: AnyPrompt, how: Any) -> str:
         return content_key(

@@ -50,24 +50,21 @@ class BorrowedEngine(EngineAround):
         prompts: Sequence[AnyPrompt],
         labels: AnyLabels | Sequence[AnyLabels],
         *,
-        priority: int = 0,
         timeout: float | None = None,
+        **how: Any,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
         if self._late:
             self._check()
             yield from enumerate(Score.abstained(_names(one), "timeout") for one in sets_of(prompts, labels))
             return
-        how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
-        yield from self._until_end(self._engine.score_iter(prompts, labels, **how))
+        yield from self._until_end(self._engine.score_iter(prompts, labels, timeout=self._left(timeout), **how))
 
     def generate_iter(
         self,
         prompts: Sequence[AnyPrompt],
         sampling: Sampling | None = None,
         *,
-        seeds: Sequence[int] | None = None,
-        priority: int = 0,
         timeout: float | None = None,
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
@@ -77,22 +74,20 @@ class BorrowedEngine(EngineAround):
             n = options.get("n", 1) if sampling is None else sampling.n
             yield from enumerate(Completion(at // n, at % n, "", (), "timeout") for at in range(len(prompts) * n))
             return
-        how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": self._left(timeout)}
-        yield from self._until_end(self._engine.generate_iter(prompts, sampling, **how, **options))
+        options["timeout"] = self._left(timeout)
+        yield from self._until_end(self._engine.generate_iter(prompts, sampling, **options))
 
     def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+        self, prompts: Sequence[AnyPrompt], *, timeout: float | None = None, **how: Any
     ) -> Iterator[tuple[int, Embedding]]:
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
-        yield from self._until_end(self._engine.embed_iter(prompts, **how))
+        yield from self._until_end(self._engine.embed_iter(prompts, timeout=self._left(timeout), **how))
 
     def reward_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
+        self, prompts: Sequence[AnyPrompt], *, timeout: float | None = None, **how: Any
     ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
-        how: dict[str, Any] = {"priority": priority, "timeout": self._left(timeout)}
-        yield from self._until_end(self._engine.reward_iter(prompts, **how))
+        yield from self._until_end(self._engine.reward_iter(prompts, timeout=self._left(timeout), **how))
 
     @property
     def _late(self) -> bool:
