@@ -27,7 +27,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import Options, prepare
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.wire import json_line
 from adjudge.training.progress import bar
@@ -128,7 +128,7 @@ def _keep_texts(path: Path, written: dict[str, list[Text]], rows: Sequence[Row],
                 about = {
                     "policy": policy,
                     "as": use,
-                    "id": _id(rows, text.place),
+                    "id": id_of(rows[text.place], text.place + 1),
                     "prompt": rows[text.place].columns["prompt"],
                 }
                 write(json_line({**about, **{n: v for n, v in msgspec.to_builtins(text).items() if n != "place"}}))
@@ -147,7 +147,12 @@ def _judge(referee: Referee, matches: Sequence[Match], path: Path, rows: Sequenc
 def _line(bout: Bout, verdict: Any, rows: Sequence[Row]) -> bytes:
     """A match and its verdict; of a judge of single texts both, without what it wrote."""
     match = bout.match
-    about = {"policy": match.policy, "against": match.against, "id": _id(rows, match.place), "sample": match.sample}
+    about = {
+        "policy": match.policy,
+        "against": match.against,
+        "id": id_of(rows[match.place], match.place + 1),
+        "sample": match.sample,
+    }
     said = {name: value for name, value in msgspec.to_builtins(bout).items() if name != "match"}
     detail = {} if verdict is None or isinstance(verdict, tuple) else {"verdict": msgspec.to_builtins(verdict)}
     return json_line({**about, **said, **detail})
@@ -181,8 +186,3 @@ def _show(results: Sequence[PolicyResult], base: str, folder: Folder, judge: str
 def _bar(what: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
     with bar() as progress:
         yield progress, progress.add_task(what, total=total)
-
-
-def _id(rows: Sequence[Row], place: int) -> str:
-    name = rows[place].columns.get("id")
-    return str(place + 1 if name in (None, "") else name)

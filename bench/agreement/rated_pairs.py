@@ -12,7 +12,7 @@ from typing import Any
 from adjudge.bench.agreement.dataset import RatedPair
 from adjudge.bench.perse import read_chosen
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row
+from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import pair_of
 
@@ -70,7 +70,7 @@ def preferences(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
         (prompt_c, chosen), (prompt_r, rejected) = (_conversation(row, name) for name in ("chosen", "rejected"))
         flipped = hashlib.blake2b(f"{prompt}\0{chosen}\0{rejected}".encode("utf-8", "backslashreplace")).digest()[0] % 2
         a, b = (rejected, chosen) if flipped else (chosen, rejected)
-        name = str(number if row.columns.get("id") in (None, "") else row.columns["id"])
+        name = id_of(row, number)
         group = row.optional_text("subset", "RewardBench")
         if prompt or (prompt_c == prompt_r):
             pair = Pair(a, b, prompt or prompt_c, id=name)

@@ -17,7 +17,7 @@ from adjudge.rewards import template
 from adjudge.rewards.aspects import SETS, Aspect
 from adjudge.rewards.pairwise import SCALE, PairwiseJudge, texts_of_question
 from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row
+from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.verdict import Pair
 from adjudge.training.stages import read_stage
 
@@ -141,7 +141,7 @@ def score_of(value: Any, place: str, name: str) -> int:
 def _rationale(row: Row, number: int) -> Rationale:
     sides = "ab" if row.optional_text("story_b", NEEDED_BY) is not None else "a"
     return Rationale(
-        id=str(number if row.columns.get("id") in (None, "") else row.columns["id"]),
+        id=id_of(row, number),
         aspect=_aspect(row),
         stories=tuple(_story(row, side) for side in sides),
         persona=row.optional_text("persona", NEEDED_BY) or "",
