@@ -50,10 +50,9 @@ def _check_example(path: Path, example: Path) -> None:
 
 def _check_output(output: Path | None) -> None:
     """Find before hours of work that a table could not be written; raises AdjudgeError."""
-    from adjudge.commands.output import check_writable, make_folder_of
+    from adjudge.commands.output import check_writable
 
     if output is not None:
-        make_folder_of(output)
         check_writable(output)
 
 

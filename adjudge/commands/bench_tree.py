@@ -26,7 +26,7 @@ from adjudge.bench.tree_analyses import (
 from adjudge.bench.tree_figures import ABLATIONS, FLUCTUATION
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
-from adjudge.commands.output import check_writable, make_folder_of
+from adjudge.commands.output import check_writable
 from adjudge.commands.resumable import alone, keeping
 from adjudge.commands.rows import holds_run, rows_of
 from adjudge.commands.source import Source, check_fit
@@ -57,7 +57,6 @@ def bench_tree(
     if output is not None:
         if output.resolve() in {place.resolve() for place in (path, found) if place is not None}:
             raise AdjudgeError(f"{output} is what is read: name another file")
-        make_folder_of(output)
         check_writable(output)
     if found is None:
         rows = rows_of(path)

@@ -15,7 +15,8 @@ TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
 
 def check_writable(path: Path) -> None:
-    """Raise AdjudgeError where a file cannot be opened for writing; what it holds stays, and none is made."""
+    """Make the folder of a file, and raise AdjudgeError where it cannot be written; what it holds stays."""
+    make_folder_of(path)
     try:
         if path.exists():
             path.open("ab").close()

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import check_lines, check_writable, make_folder_of, open_output
+from adjudge.commands.output import check_lines, check_writable, open_output
 from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import holds_run
 from adjudge.engine.absent import AbsentEngine
@@ -94,7 +94,6 @@ def replay_file(
         if written is not None:
             if written.resolve() in read_places:
                 raise AdjudgeError(f"{written} is what is read: name another file")
-            make_folder_of(written)
             check_writable(written)
     with Journal(journal) as book, TemporaryDirectory() as folder:
         run = run_of(book, number)

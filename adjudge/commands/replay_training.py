@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.commands.output import check_writable, make_folder_of, open_output
+from adjudge.commands.output import check_writable, open_output
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.replay import Replayed, replay_rewards
@@ -43,7 +43,6 @@ def replay_training(source: Path, output: Path | None, recipe: Path | None = Non
     if output is not None:
         if output.resolve().parent == source.resolve():
             raise AdjudgeError(f"{output} is in the folder that is read: name a file elsewhere")
-        make_folder_of(output)
         check_writable(output)
     replayed = []
     with open_output(output) as write:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from adjudge.commands.output import check_writable, make_folder_of
+from adjudge.commands.output import check_writable
 from adjudge.commands.run_options import Earlier
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
@@ -30,7 +30,6 @@ def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> N
         places[file.resolve()] = name
     for name, written in names.items():
         if name not in (what, "the journal"):  # which is a database, and says so itself
-            make_folder_of(written)
             check_writable(written)
 
 

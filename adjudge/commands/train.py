@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from safetensors import SafetensorError
 
-from adjudge.commands.output import check_writable, make_folder_of
+from adjudge.commands.output import check_writable
 from adjudge.commands.resumable import keeping
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import Change, changes, left_out
@@ -122,7 +122,6 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
     path = output or runs[0].curves
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise AdjudgeError(f"{path} is no picture: name a .png, .svg or .pdf")
-    make_folder_of(path)
     check_writable(path)
     lines = [read_metrics(run.metrics) for run in runs]
     draw_curves(lines, path, ", ".join(folder.resolve().name for folder in folders))
