@@ -11,9 +11,18 @@ class EngineAround(EngineFace):
 
     def __init__(self, engine: EngineFace) -> None:
         super().__init__(engine.tokenizer)
-        self.name, self.fingerprint = engine.name, engine.fingerprint
-        self.adapter, self.dtype = engine.adapter, engine.dtype
+        self.name, self.dtype = engine.name, engine.dtype
         self._engine = engine
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """That of the engine, which changes with its weights."""
+        return self._engine.fingerprint
+
+    @property
+    def adapter(self) -> str | None:  # type: ignore[override]
+        """That of the engine."""
+        return self._engine.adapter
 
     @property
     def max_prompt_tokens(self) -> int:

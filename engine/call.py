@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from adjudge.engine.errors import PromptError
 from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
 
@@ -63,7 +64,9 @@ class Call:
     answers: deque[tuple[int, Any]] = field(default_factory=deque)
 
     def deadline(self, timeout: float | None) -> float:
-        """When it is to be done, infinity where nobody says."""
+        """When it is to be done, infinity where nobody says; raises PromptError for seconds that are no number."""
+        if timeout is not None and math.isnan(timeout):
+            raise PromptError("timeout is nan: give seconds, or None to wait as long as it takes")
         return self.ends if timeout is None else min(self.ends, self.begun + timeout)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache, partial
+from numbers import Integral
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +19,7 @@ from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.reward_head import RewardHead
-from adjudge.engine.sampling import Sampling
+from adjudge.engine.sampling import Sampling, is_number
 from adjudge.engine.score import Score
 from adjudge.engine.token_bytes import byte_table
 from adjudge.engine.tokenizer import Tokenizer, Tokens
@@ -251,6 +252,8 @@ class EngineFace(ABC):
 
     def read(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
         """Every prompt as tokens, as far as shows that it is too long; raises PromptError with its place."""
+        if isinstance(prompts, str | Prompt):
+            raise PromptError("one prompt is given for a list of them: put it in brackets, [prompt]")
         tokens = []
         for place, prompt in enumerate(prompts):
             try:
@@ -270,6 +273,9 @@ class EngineFace(ABC):
         """Every prompt as tokens, and how to sample, checked; raises PromptError."""
         if seeds is not None and len(seeds) != len(prompts):
             raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
+        for seed in () if seeds is None else seeds:
+            if not is_number(seed, Integral):
+                raise PromptError(f"seeds holds {seed!r:.40}: give a whole number for each prompt")
         sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
         return self.read(prompts), sampling
 

@@ -42,4 +42,7 @@ def _is_cuttable(segment: Segment) -> bool:
 
 
 def _limited(segment: Segment, cap: int) -> Segment:
-    return msgspec.structs.replace(segment, limit=cap) if _is_cuttable(segment) else segment
+    """With the common limit, or its own where that is less."""
+    if not _is_cuttable(segment):
+        return segment
+    return msgspec.structs.replace(segment, limit=cap if segment.limit is None else min(cap, segment.limit))

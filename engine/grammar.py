@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -33,14 +34,19 @@ THREADS = ThreadPoolExecutor(2, thread_name_prefix="adjudge-forms")
 
 
 class Form:
-    """What may come next in one text; `first` [V] are the tokens with which it may begin, where they are known."""
+    """What may come next in one text; `first` [V] are the tokens with which it may begin, where they are known.
 
-    def __init__(self, matcher: Any, size: int, first: torch.Tensor | None = None) -> None:
-        self._matcher, self._size, self._first = matcher, size, first
+    `spoilt` is called where a text has come to the library's limits, which its copies share.
+    """
+
+    def __init__(
+        self, matcher: Any, size: int, first: torch.Tensor | None = None, spoilt: Callable[[], None] = lambda: None
+    ) -> None:
+        self._matcher, self._size, self._first, self._spoilt = matcher, size, first, spoilt
 
     def copy(self) -> Form:
         """The same for another text."""
-        return Form(self._matcher.deep_copy(), self._size, self._first)
+        return Form(self._matcher.deep_copy(), self._size, self._first, self._spoilt)
 
     def allowed(self) -> torch.Tensor:
         """[V] bool: the tokens with which the text can still come to its form."""
@@ -64,6 +70,7 @@ class Form:
         """Whether the text has its form; one that cannot come to it any more has not."""
         if error := self.error:
             log.warning("a text ends before it has its form: %s", error.strip().splitlines()[0])
+            self._spoilt()
             return False
         return bool(self._matcher.is_accepting())
 
@@ -104,7 +111,7 @@ class Grammars:
         if form.error:
             return form, _said(form.error)
         tried = form.copy()
-        begun = Form(form._matcher, self._size, tried.allowed())
+        begun = Form(form._matcher, self._size, tried.allowed(), self._compiled.cache_clear)
         if not tried.error and (begins := begun.allowed().nonzero()).numel():
             tried.take(int(begins[0]))  # a large object fails, and takes its time, at what follows its bracket
             tried.allowed()

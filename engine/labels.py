@@ -30,7 +30,8 @@ class Labels(msgspec.Struct, frozen=True):
 
     `values` are their numbers (by default the labels themselves, where all are numbers). `terminator` is what the
     template writes after an answer: it scores a label that is the beginning of another ("1" and "10"). With
-    `variants`, a label written as one token after a space counts as the same label.
+    `variants`, a label written after a space counts as the same label, for all labels of a set where one of them is a
+    single token with its space.
     """
 
     labels: tuple[str, ...]
@@ -42,7 +43,8 @@ class Labels(msgspec.Struct, frozen=True):
     def of(labels: Labels | Sequence[str]) -> Labels:
         """Labels from a plain sequence of strings."""
         if isinstance(labels, Labels):
-            return labels
+            given: Sequence[str] = labels.labels  # a list, where a user does not look at types
+            return labels if isinstance(given, tuple) else msgspec.structs.replace(labels, labels=tuple(given))
         if isinstance(labels, str):
             raise LabelError(f'labels must be a list of strings, not the one string "{labels}"')
         return Labels(tuple(labels))
@@ -126,10 +128,14 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
         return tokenizer.encode(text, trusted)
 
     base = encode(suffix)
-    spellings: dict[Tokens, int] = {}
+    spellings: dict[Tokens, tuple[int, str]] = {}
+    spaces = _spaces(labels, suffix, base, encode)
     for index, label in enumerate(labels.labels):
-        for ids in _variants(label, suffix, base, encode, labels.variants):
-            if (other := spellings.setdefault(ids, index)) != index:
+        for before in spaces[:1] if label[0].isspace() else spaces:
+            ids = _continuation(before + label, suffix, base, encode)
+            if not ids:
+                raise LabelError(f'label "{label}" has no tokens in this vocabulary: choose another spelling')
+            if (other := spellings.setdefault(ids, (index, before + label))[0]) != index:
                 raise LabelError(f'labels "{labels.labels[other]}" and "{label}" are the same tokens here: rename one')
             if len(ids) > MOST_TOKENS_EACH:
                 raise LabelError(f'label "{label[:40]}" has {len(ids)} tokens: at most {MOST_TOKENS_EACH}')
@@ -174,15 +180,13 @@ def _continuation(text: str, suffix: str, base: Tokens, encode: Encode) -> Token
     return ids[len(base) :] if len(ids) > len(base) and ids[: len(base)] == base else encode(text)
 
 
-def _variants(label: str, suffix: str, base: Tokens, encode: Encode, variants: bool) -> list[Tokens]:
-    found = [_continuation(label, suffix, base, encode)]
-    if variants and suffix and not suffix[-1].isspace() and not label[0].isspace():
-        spaced = _continuation(" " + label, suffix, base, encode)
-        if len(spaced) == 1 and spaced not in found:
-            found.append(spaced)
-    if not all(found):
-        raise LabelError(f'label "{label}" has no tokens in this vocabulary: choose another spelling')
-    return found
+def _spaces(labels: Labels, suffix: str, base: Tokens, encode: Encode) -> tuple[str, ...]:
+    """What may stand before a label: nothing, and a space where the model may write one with the label in one token."""
+    if not labels.variants or not suffix or suffix[-1].isspace():
+        return ("",)
+    bare = (label for label in labels.labels if not label[0].isspace())
+    one = any(len(_continuation(f" {label}", suffix, base, encode)) == 1 for label in bare)
+    return ("", " ") if one else ("",)
 
 
 class _Trie:
@@ -210,16 +214,15 @@ class _Trie:
 
 
 def _terminated(
-    labels: Labels, spellings: dict[Tokens, int], suffix: str, base: Tokens, encode: Encode
+    labels: Labels, spellings: dict[Tokens, tuple[int, str]], suffix: str, base: Tokens, encode: Encode
 ) -> dict[Tokens, tuple[int, bool]]:
     """Every spelling's full path, and whether it must stop there because another goes on from it."""
     trie = _Trie(spellings)
     ends: dict[Tokens, tuple[int, bool]] = {}
-    for ids, index in spellings.items():
+    for ids, (index, text) in spellings.items():
         goes_on = bool(trie.children[trie.find(ids) or 0])
         if goes_on and labels.terminator:
-            label = labels.labels[index]
-            whole = _continuation(label + labels.terminator, suffix, base, encode)
+            whole = _continuation(text + labels.terminator, suffix, base, encode)
             ids = whole if whole[: len(ids)] == ids and len(whole) > len(ids) else ids + encode(labels.terminator)
             goes_on = trie.find(ids) is not None
         if ids in ends:

@@ -13,6 +13,8 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported, reason
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.sources import OpenModel
 
+SAMPLE = 16
+"""Values of each base weight that are looked at, to see whether they were changed."""
 MEND = "train an adapter instead (LoRA), or give the judge a model of its own"
 
 
@@ -27,6 +29,7 @@ class Lent:
         self.model, self.tokenizer = model, tokenizer
         self.name, self.fingerprint = name, fingerprint
         self._taken: dict[str, nn.Parameter] = {}
+        self._sample = torch.empty(0)
 
     def open(self) -> OpenModel:
         """A model of the same architecture whose parameters are the base model's own objects; it has no adapter.
@@ -51,6 +54,7 @@ class Lent:
         for name, _ in list(bare.named_buffers(remove_duplicate=False)):
             place, _, leaf = name.rpartition(".")
             bare.get_submodule(place)._buffers[leaf] = getattr(_own(base, place), leaf).clone()
+        self._sample = self._sampled()
         bare.generation_config = copy.deepcopy(getattr(base, "generation_config", None))
         return OpenModel(bare.eval(), self.tokenizer)
 
@@ -65,6 +69,19 @@ class Lent:
             place, _, leaf = name.rpartition(".")
             if _own(base, place)._parameters.get(leaf) is not own or own.requires_grad:
                 raise AdjudgeError(f"{name} of {self.name} was exchanged or is trained since it was lent: {MEND}")
+
+    def changed(self) -> str | None:
+        """What tells the weights from those of the last time, where they were changed in place; else None.
+
+        Merging an adapter and taking it out again does that: it rounds them.
+        """
+        before, self._sample = self._sample, self._sampled()
+        return None if torch.equal(before, self._sample) else _sha256(self._sample.numpy())
+
+    def _sampled(self) -> torch.Tensor:
+        """Some values of every base weight."""
+        values = [own.detach().flatten()[:: max(1, own.numel() // SAMPLE)][:SAMPLE] for own in self._taken.values()]
+        return torch.cat([value.float() for value in values]).cpu()
 
 
 def unwrapped(model: Any) -> Any:

@@ -46,11 +46,15 @@ class Prompt(msgspec.Struct, frozen=True):
     def template(text: str, /, **data: str) -> Prompt:
         """`text` is trusted and each `{field}` in it an untrusted segment: Prompt.template("Rate: {story}", story=…).
 
-        Raises PromptError for a field without data, and for data without a field.
+        Raises PromptError for a field without data, data without a field or that is no string, and a lone brace.
         """
         segments: list[Segment] = []
         used: set[str] = set()
-        for literal, field, _, _ in string.Formatter().parse(text):
+        try:
+            parts = list(string.Formatter().parse(text))
+        except ValueError as error:
+            raise PromptError(f"the template cannot be read ({error}): write a brace as {{{{ or }}}}") from error
+        for literal, field, _, _ in parts:
             if literal:
                 segments.append(Segment(literal, trusted=True))
             if field is None:
@@ -59,6 +63,8 @@ class Prompt(msgspec.Struct, frozen=True):
                 raise PromptError(
                     f'the template names "{{{field}}}" but no {field}= was given: give it, or write a brace as {{{{'
                 )
+            if not isinstance(data[field], str):
+                raise PromptError(f"{field} is {data[field]!r:.40}, not a string: give its text")
             used.add(field)
             segments.append(Segment(data[field]))
         if unused := data.keys() - used:

@@ -100,11 +100,11 @@ class Sampling(msgspec.Struct, frozen=True):
         ):
             for name in names:
                 value = getattr(self, name)
-                if not _is_number(value, kind):
+                if not is_number(value, kind):
                     raise PromptError(f"{name} is {str(value)[:40]}: give {what}")
         for name in ("seed", "prompt_logprobs"):
             value = getattr(self, name)
-            if value is not None and not _is_number(value, Integral):
+            if value is not None and not is_number(value, Integral):
                 raise PromptError(f"{name} is {value!r}: give a whole number, or None")
         for name, each, what in (
             ("stop", str, "strings"),
@@ -139,7 +139,7 @@ class Sampling(msgspec.Struct, frozen=True):
         return sampling
 
 
-def _is_number(value: Any, kind: type) -> bool:
+def is_number(value: Any, kind: type) -> bool:
     """Whether it is a finite number of that kind; numpy's count too."""
     if isinstance(value, bool) or not isinstance(value, kind):
         return False

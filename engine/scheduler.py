@@ -6,6 +6,7 @@ import heapq
 import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 
 from adjudge.engine.blocks import OutOfBlocks
@@ -88,19 +89,25 @@ class Scheduler:
             )
 
     def schedule(self) -> Step:
-        """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones."""
+        """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones.
+
+        The latter two by priority, and those that are begun first where it is the same.
+        """
         step = Step(self.cache, expired=self._expire())
         self._budget = self._affordable()
-        for request in sorted(self.running, key=_turn):
-            self._advance(request, step)
-        while self._waiting and step.size < self._budget:
-            request, first = self._next()
-            if not self._admit(request):
-                self._wait(request)
+        in_order = sorted(self.running, key=_rank)
+        begun = deque(request for request in in_order if _is_begun(request))
+        for request in in_order:
+            if not _is_begun(request):
+                self._advance(request, step)
+        room = True
+        while step.size < self._budget:
+            if begun and not (room and self._waiting and self._waiting[0][0] < begun[0].priority):
+                self._advance(begun.popleft(), step)
+            elif room and self._waiting:
+                room = self._begin(step)
+            else:
                 break
-            first.overtaken += request is not first
-            self.running.append(request)
-            self._advance(request, step)
         return step
 
     def complete(self, step: Step) -> None:
@@ -196,6 +203,17 @@ class Scheduler:
                 self._wait(request)
         return best, first
 
+    def _begin(self, step: Step) -> bool:
+        """Run a waiting request, if the pool has room for it; whether it has."""
+        request, first = self._next()
+        if not self._admit(request):
+            self._wait(request)
+            return False
+        first.overtaken += request is not first
+        self.running.append(request)
+        self._advance(request, step)
+        return True
+
     def _admit(self, request: Request) -> bool:
         missed, again = self.cache.missed_tokens, request.missed >= 0
         try:
@@ -219,9 +237,9 @@ class Scheduler:
         step.finish(request, self.max_batch_tokens - step.size)
 
 
-def _turn(request: Request) -> tuple[bool, int, int]:
-    """First those that go on, and those that are computed and want no more than their answer; by rank."""
-    return request.own is None and request.end.missing > 0, *_rank(request)
+def _is_begun(request: Request) -> bool:
+    """Whether it is neither going on nor computed and in want of no more than its answer."""
+    return request.own is None and request.end.missing > 0
 
 
 def _rank(request: Request) -> tuple[int, int]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
 
+from adjudge.engine.around import EngineAround
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import NotServing
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
-from adjudge.engine.reward_head import RewardHead
+from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.worker import Event, Piece, Ticket, Worker
@@ -20,13 +20,12 @@ from adjudge.engine.worker import Event, Piece, Ticket, Worker
 ENDED = "whoever asked has gone: this engine takes no more calls of theirs"
 
 
-class SharedEngine(EngineFace):
+class SharedEngine(EngineAround):
     """What a judge in a thread of its own uses while other calls run on the same engine."""
 
     def __init__(self, worker: Worker) -> None:
-        engine = worker.engine
-        super().__init__(engine.tokenizer)
-        self.name, self.dtype, self.stats = engine.name, engine.dtype, engine.stats
+        super().__init__(worker.engine)
+        self.stats = worker.engine.stats
         self._worker = worker
         self._under_way: dict[Ticket, SimpleQueue[Event]] = {}
         self._ended = False
@@ -44,26 +43,6 @@ class SharedEngine(EngineFace):
         for ticket, events in under_way.items():
             self._worker.cancel(ticket)
             events.put(NotServing(ENDED))
-
-    @property
-    def fingerprint(self) -> str:  # type: ignore[override]
-        """That of the engine, which changes with its weights."""
-        return self._worker.engine.fingerprint
-
-    @property
-    def adapter(self) -> str | None:  # type: ignore[override]
-        """That of the engine."""
-        return self._worker.engine.adapter
-
-    @property
-    def max_prompt_tokens(self) -> int:
-        """The longest prompt that fits."""
-        return self._worker.engine.max_prompt_tokens
-
-    @property
-    def reward_head(self) -> RewardHead | None:
-        """That of the engine."""
-        return self._worker.engine.reward_head
 
     def score_iter(
         self,

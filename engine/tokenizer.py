@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -17,6 +18,15 @@ from adjudge.engine.prompt import Message, Prompt, Segment, mark_data, place_dat
 Tokens = tuple[int, ...]
 
 BLANKS = " \t\r\n\u2581"
+
+DAY = datetime(2024, 7, 26)
+"""Today, for chat templates that write it into every prompt: the day that Llama's take where nobody gives one."""
+SAME_DAY = (
+    "{%- macro strftime_now(form) -%}{{ form"
+    + "".join(f"|replace('%{sign}', '{DAY.strftime(f'%{sign}')}')" for sign in "aAbBdmyYHMSpj")
+    + " }}{%- endmacro -%}"
+)
+"""Stands before such a template, in the place of the function that transformers gives it."""
 
 ELLIPSIS = "\n[...]\n"
 """Stands where the middle of a text was cut out."""
@@ -155,8 +165,9 @@ class Tokenizer:
     def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """The model's chat template around `messages`, then `answer` (trusted) as the beginning of its reply.
 
-        Untrusted segments never pass through the template. Thinking modes are switched off. A model without a
-        template gets the messages as paragraphs; one that refuses a system message gets it at the head of the first
+        Untrusted segments never pass through the template. Thinking modes are switched off, and a template
+        that writes down the day has it the same every day. A model without a template gets the messages as paragraphs,
+        after its own leading tokens; one that refuses a system message gets it at the head of the first
         user message.
         """
         texts, data = mark_data([message.content for message in messages])
@@ -177,7 +188,7 @@ class Tokenizer:
 
     def _render(self, roles: Sequence[str], texts: Sequence[str], reply: bool = True) -> str:
         if not self.inner.chat_template:
-            return "\n\n".join(texts) + "\n\n"
+            return self.decode(self._bos) + "\n\n".join(texts) + "\n\n"
         turns = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
         try:
             return self._apply(turns, reply)
@@ -193,8 +204,11 @@ class Tokenizer:
             ) from error
 
     def _apply(self, turns: list[dict[str, str]], reply: bool) -> str:
+        template = self.inner.get_chat_template()
+        if "strftime_now" in template:
+            template = SAME_DAY + template
         rendered = self.inner.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=reply, enable_thinking=False
+            turns, chat_template=template, tokenize=False, add_generation_prompt=reply, enable_thinking=False
         )
         return str(rendered)
 

@@ -156,7 +156,7 @@ def writers(
                 sample=sample,
                 prompt_tokens=len(tokens),
                 sampling=sampling,
-                seed=(seed % (1 << 64), sample),
+                seed=(int(seed) % (1 << 64), sample),
                 room=sampling.max_tokens,
                 end_ids=end_ids,
                 written=GrowingText(tokenizer.decode_on, tokenizer.bytewise),

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
@@ -21,6 +22,10 @@ from adjudge.engine.tokenizer import well_formed
 
 BREAK = re.compile(r"<br ?/?>|<newline>")
 """How public files write the end of a line."""
+
+
+MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
+"""What parts a table's columns."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -62,15 +67,15 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a `.csv`, of a `.parquet`, or of a file of JSON objects, one a line.
+    """All rows of a `.csv` or `.tsv`, of a `.parquet`, or of a file of JSON objects, one a line.
 
-    Bytes that are not UTF-8, and lone surrogates, become U+FFFD in JSON, which programs write. Raises AdjudgeError
-    naming the line: not JSON, not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file
-    that cannot be read.
+    A table's columns may be parted by commas, tabs or semicolons, which its header tells. Bytes that are not UTF-8, and
+    lone surrogates, become U+FFFD in JSON, which programs write. Raises AdjudgeError naming the line: not JSON, not an
+    object, no rows, a CSV row with too many columns or not in UTF-8; and for a file that cannot be read.
     """
     try:
-        if path.suffix.lower() == ".csv":
-            rows = list(_csv(path, io.StringIO(_decoded(path), newline="")))
+        if path.suffix.lower() in (".csv", ".tsv"):
+            rows = list(_csv(path, _decoded(path)))
         elif path.suffix.lower() == ".parquet":
             rows = list(_parquet(path))
         else:
@@ -155,29 +160,27 @@ def _decoded(path: Path) -> str:
     """The text of a table, which people save from programs that choose another encoding."""
     content = path.read_bytes()
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise AdjudgeError(f"line {line} of {path.name} is not UTF-8: save it as UTF-8") from error
 
 
-def _csv(path: Path, lines: Iterator[str]) -> Iterator[Row]:
+def _csv(path: Path, text: str) -> Iterator[Row]:
+    header = text.partition("\n")[0]
+    mark = next((mark for mark in MARKS if mark in header), ",")  # a name may hold those after the one that parts it
     csv.field_size_limit(1 << 30)
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     begun = 1
     try:
         names = next(reader, None) or [""]
-        if len(names) == 1 and (found := re.search(r"[;\t]", names[0])):
-            mark = "tabs" if found[0] == "\t" else "semicolons"
-            said = f'line 1 of {path.name} has one column, "{names[0][:60]}"'
-            raise AdjudgeError(f"{said}: if {mark} part its columns, save it with commas")
         if double := next((name for name, count in Counter(names).items() if count > 1), None):
             raise AdjudgeError(f'line 1 of {path.name} has the column "{double[:60]}" twice: rename one')
         begun = reader.line_num + 1
         for values in reader:
             place, begun = f"line {begun} of {path.name}", reader.line_num + 1
             if len(values) > len(names):
-                raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold commas")
+                raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold {MARKS[mark]}")
             if any(values):  # tables have empty rows at their end
                 yield Row(place, dict(zip_longest(names, values)))
     except csv.Error as error:

@@ -11,8 +11,7 @@ import numpy as np
 from adjudge.engine.around import EngineAround
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
-from adjudge.engine.labels import Labels
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, sets_of
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
@@ -61,7 +60,7 @@ class KeptEngine(EngineAround):
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        each: Any = [labels] * len(prompts) if isinstance(labels, Labels) else labels
+        each = sets_of(prompts, labels)
         keys = [self._key("score", prompt, label_set) for prompt, label_set in zip(prompts, each, strict=True)]
 
         def ask(new: list[int]) -> Iterator[tuple[int, Score]]:

@@ -28,9 +28,21 @@ from adjudge.engine.prompt import Message, Prompt, Segment
 ONLY: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "tool_choice": ("none",),
+    "functions": ([],),
+    "function_call": ("none",),
     "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
     "reasoning_effort": ("none",),
+    "verbosity": ("medium",),
+    "chat_template": (),
+    "chat_template_kwargs": ({}, {"enable_thinking": False}),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "echo": (False,),
 }
+"""Fields of OpenAI's, vLLM's and SGLang's, and which values they may have here; others than null at all, or none."""
 
 
 class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -107,8 +119,19 @@ class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=
 
     tools: Any = None
     tool_choice: Any = None
+    functions: Any = None
+    function_call: Any = None
     modalities: Any = None
+    audio: Any = None
+    prediction: Any = None
+    web_search_options: Any = None
     reasoning_effort: Any = None
+    verbosity: Any = None
+    chat_template: Any = None
+    chat_template_kwargs: Any = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    echo: bool | None = None
     parallel_tool_calls: Any = None
 
 

@@ -10,8 +10,19 @@ import msgspec
 from adjudge.engine.completion import Completion
 from adjudge.engine.http.errors import HttpError
 
-NEUTRAL: dict[str, tuple[Any, ...]] = {"frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},)}
-"""Fields of OpenAI's that change nothing when they have these values; there is no other value for them here."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "detokenize": (True,),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "min_tokens": (0,),
+    "spaces_between_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "use_beam_search": (False,),
+}
+"""Fields of OpenAI's, vLLM's and SGLang's that change nothing at these values; they have no other here."""
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop", "seed", "n", "ignore_eos")
 FORMS = ("allowed_token_ids", "json_schema", "choices", "regex")
@@ -57,10 +68,18 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
+    detokenize: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    length_penalty: float | None = None
+    min_tokens: int | None = None
+    spaces_between_special_tokens: bool | None = None
+    stop_token_ids: list[int] | None = None
+    use_beam_search: bool | None = None
 
     metadata: Any = None
     prompt_cache_key: Any = None
     prompt_cache_retention: Any = None
+    request_id: Any = None
     safety_identifier: Any = None
     service_tier: Any = None
     store: Any = None
@@ -74,7 +93,8 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def options(self) -> dict[str, Any]:
         """Those that were given, for `Sampling`; raises a 400 for what can only be left out."""
         refuse_all_but(self, NEUTRAL)
-        return {name: value for name in (*SAMPLING, *FORMS) if (value := getattr(self, name)) is not None}
+        given = {name: value for name in (*SAMPLING, *FORMS) if (value := getattr(self, name)) is not None}
+        return given | {"top_k": 0} if self.top_k == -1 else given  # vLLM's and SGLang's way to say all
 
 
 def refuse_all_but(request: msgspec.Struct, values: dict[str, tuple[Any, ...]]) -> None:
@@ -83,7 +103,8 @@ def refuse_all_but(request: msgspec.Struct, values: dict[str, tuple[Any, ...]]) 
         value = getattr(request, name)
         if value is not None and value not in good:
             choices = " or ".join(msgspec.json.encode(choice).decode() for choice in good)
-            raise HttpError(400, f"{name} is not supported: leave it out, or give {choices}", param=name)
+            mend = f"leave it out, or give {choices}" if good else "leave it out"
+            raise HttpError(400, f"{name} is not supported: {mend}", param=name)
 
 
 class CachedTokens(msgspec.Struct, frozen=True):

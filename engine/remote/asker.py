@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock
@@ -19,6 +21,8 @@ from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
 from adjudge.engine.score import Reason
 
 T = TypeVar("T")
+
+_log = logging.getLogger("adjudge")
 
 
 class _Halved(NamedTuple):
@@ -53,7 +57,7 @@ class Asker:
         self._loop.close()
 
     def answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
-        """Ask, and yield the call's answers as they come in."""
+        """Ask, and yield the call's answers as they come in; why some have none is logged, once a call."""
         outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
         if os.getpid() != self._process:
             raise AdjudgeError("this engine was opened before the process was forked: open another RemoteEngine here")
@@ -67,6 +71,7 @@ class Asker:
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
         waiting, asked = set(questions), len(questions)
         refused: list[tuple[Question, Refused]] = []
+        troubles: Counter[str] = Counter()
         error: Exception | None = None
         try:
             while True:
@@ -83,6 +88,7 @@ class Asker:
                     refused.append((question, outcome))
                 elif isinstance(outcome, NoAnswer):
                     question.give_up(outcome.reason)
+                    troubles[str(outcome)] += outcome.reason != "too_long"
                 elif isinstance(outcome, Exception):
                     error = error or outcome
                     asking.cancel()
@@ -102,6 +108,10 @@ class Asker:
                 yield call.answers.popleft()
         finally:
             asking.cancel()
+            if count := troubles.total():
+                _log.warning(
+                    "%d requests to a server got no answer: %s", count, max(troubles, key=troubles.__getitem__)
+                )
 
     async def _ask_all(
         self, questions: Sequence[Question], left: float, outcomes: SimpleQueue[tuple[Question | None, Any]]

@@ -217,7 +217,7 @@ class Transport:
         if status == 422 and b'"non_finite"' in raw:
             return NoAnswer(f"{self.base_url} finds no number after the prompt ({what})", "non_finite")
         if status in (401, 403):
-            return RemoteError(f"{self.base_url} wants another key ({what}): pass api_key=")
+            return RemoteError(f"{self.base_url} wants another key ({what}): set ADJUDGE_API_KEY, or pass api_key=")
         if status in (404, 405, 501):
             return RemoteError(f"{self.base_url} has no {path} for this model ({what}): {mend(path)}")
         if response.is_redirect:

@@ -252,6 +252,24 @@ def test_fit_shortens_untrusted_segments_alike_and_keeps_the_template_whole(engi
     assert engine.fit([Prompt((Segment("fits", True),))]) == ([Prompt((Segment("fits", True),))], False)
 
 
+def test_fit_keeps_a_smaller_limit_that_a_segment_has(engine: Engine) -> None:
+    prompt = Prompt((Segment("abcd " * 900, limit=10), Segment("efgh " * 900)))
+    [fitted], truncated = engine.fit([prompt])
+    assert truncated and fitted.segments[0].limit == 10 < (fitted.segments[1].limit or 0)
+    assert len(engine.tokenizer.prompt(fitted)) <= engine.max_prompt_tokens
+
+
+@pytest.mark.parametrize("prompts", ["one", Prompt((Segment("one"),))])
+def test_one_prompt_for_a_list_of_them_is_refused(engine: Engine, prompts: Any) -> None:
+    with pytest.raises(PromptError, match=r"put it in brackets, \[prompt\]"):
+        engine.score(prompts, DIGITS)
+
+
+def test_a_timeout_that_is_no_number_is_refused(engine: Engine) -> None:
+    with pytest.raises(PromptError, match="timeout is nan: give seconds"):
+        engine.score([[1, 2]], DIGITS, timeout=float("nan"))
+
+
 def test_fit_leaves_texts_that_must_not_be_cut_and_the_engine_says_too_long(engine: Engine) -> None:
     fitted, _ = engine.fit([Prompt((Segment("x" * 5000, cut="never"), Segment("?", True)))])
     assert engine.score(fitted, DIGITS)[0].reason == "too_long"

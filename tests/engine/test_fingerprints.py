@@ -46,7 +46,7 @@ def test_a_damaged_note_is_not_believed(cache: Path, tmp_path: Path) -> None:
     assert file_sha256(file) == hashlib.sha256(b"one").hexdigest()
 
 
-@pytest.mark.parametrize("part", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("part", ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"])
 def test_a_fingerprint_changes_with_each_part_of_the_model(cache: Path, model: Path, part: str) -> None:
     before = folder_fingerprint(model)
     (model / part).write_text("changed")

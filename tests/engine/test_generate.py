@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -301,6 +302,29 @@ def test_what_a_call_takes_to_prepare_is_part_of_its_time(passed: float, reason:
         engine.step()
         [(_, answer)] = call.answers
         assert answer.reason == reason
+
+
+def test_seeds_are_whole_numbers_numpys_too() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    prompts, how = [[1, 2], [3, 4]], {"max_tokens": 4, "temperature": 1.0}
+    texts = [engine.generate(prompts, seeds=seeds, **how) for seeds in ([0, 1], np.arange(2))]  # type: ignore[arg-type]
+    assert [text.token_ids for text in texts[0]] == [text.token_ids for text in texts[1]]
+    with pytest.raises(PromptError, match="seeds holds 1.5: give a whole number for each prompt"):
+        engine.generate(prompts, seeds=[1.5, 2], **how)  # type: ignore[list-item]
+
+
+def test_a_call_of_lower_priority_number_does_not_wait_for_the_chunks_of_another() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=64)
+    later, urgent = engine.score_call([list(range(200)) * 3], DIGITS), engine.score_call([[9, 8, 7]], DIGITS)
+    engine.start(later, priority=5)
+    engine.step()
+    engine.start(urgent, priority=-1)
+    engine.step()
+    assert not urgent.open and later.open
+    while later.open:
+        engine.step()
+    alone = Engine(TINY, kv_cache_gb=0.05).score([list(range(200)) * 3], DIGITS)
+    assert [answer for _, answer in later.answers] == alone
 
 
 def test_a_call_of_lower_priority_number_comes_first() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import LabelError
 from adjudge.engine.labels import Labels, LabelSet, compile_labels
 from adjudge.engine.score import Score
@@ -41,6 +42,28 @@ def test_a_space_before_a_digit_is_a_token_of_its_own_here_and_no_variant(real: 
     assert spelt(real, Labels(("5",)), "Answer:") == [("5", ["5"], False)]
 
 
+def test_labels_of_any_length_may_stand_after_a_space_where_one_of_them_is_a_token_with_it(real: Tokenizer) -> None:
+    found = spelt(real, Labels(("No", "Not sure", " Yes")), "Answer:")
+    assert ("Not sure", [" Not", " sure"], False) in found and ("No", [" No"], False) in found
+    assert [label for label, *_ in found] == ["No", "No", "Not sure", "Not sure", " Yes"]
+    grades = spelt(real, Labels(("A", "A+")), "Grade:")
+    assert ("A", [" A"], True) in grades and ("A+", [" A", "+"], False) in grades
+    ended = spelt(real, Labels(("A", "A+"), terminator=" ]]"), "Grade:")
+    assert [tokens[0] for label, tokens, stops in ended if label == "A" and not stops] == ["A", " A"]
+
+
+def test_the_answer_that_a_model_writes_has_its_probability_though_it_is_several_tokens(smollm2: str) -> None:
+    engine = Engine(smollm2, kv_cache_gb=0.1)
+    prompt = (
+        "Q: Is the sky green?\nA: No\nQ: What did I eat on 3 May 1987?\nA: Not sure\nQ: What is my aunt's name?\nA:"
+    )
+    [score] = engine.score([prompt], ["Yes", "No", "Not sure"])
+    [text] = engine.generate([prompt], max_tokens=2, temperature=0.0, logprobs=1)
+    assert text.text == " Not sure" and score.best == "Not sure"
+    assert score.full_logprobs is not None
+    assert score.full_logprobs[2] >= sum(token.logprob for token in text.logprobs) - 1e-4
+
+
 def test_a_label_that_begins_another_stops_or_is_terminated(real: Tokenizer) -> None:
     assert spelt(real, Labels(("1", "10")), "[[") == [("1", ["1"], True), ("10", ["1", "0"], False)]
     terminated = spelt(real, Labels(("1", "10"), terminator="]]"), "[[")
@@ -60,6 +83,10 @@ def test_two_labels_with_one_spelling_are_ambiguous(real: Tokenizer) -> None:
 def test_two_labels_that_a_terminator_makes_alike_are_ambiguous(real: Tokenizer) -> None:
     with pytest.raises(LabelError, match=r'labels "A" and "A\]\]" are the same tokens once "\]\]" ends them'):
         compile_labels(Labels(("A", "A]]"), terminator="]]"), "[[", True, real)
+
+
+def test_labels_in_a_list_are_labels() -> None:
+    assert Labels.of(Labels(["a", "b"])) == Labels(("a", "b"))  # type: ignore[arg-type]
 
 
 def test_values_are_the_labels_numbers_or_given() -> None:

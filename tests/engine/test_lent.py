@@ -209,6 +209,22 @@ def test_what_would_change_the_lenders_weights_or_take_changed_ones_is_an_error(
         engine.score(PROMPTS, LABELS)
 
 
+def test_weights_that_merging_and_unmerging_has_rounded_are_other_weights() -> None:
+    model = policy(init_lora_weights=False)
+    engine = Engine(lent(model), kv_cache_gb=0.05)
+    engine.score(PROMPTS, LABELS)
+    fingerprint = engine.fingerprint
+    engine.score(PROMPTS, LABELS)
+    assert engine.fingerprint == fingerprint
+    for _ in range(3):
+        model.merge_adapter()
+        model.unmerge_adapter()
+    warm = engine.score(PROMPTS, LABELS)
+    assert engine.fingerprint != fingerprint
+    engine.cache.clear()
+    assert engine.score(PROMPTS, LABELS) == warm
+
+
 def test_the_content_of_base_weights_is_their_identity_whatever_the_adapter_says() -> None:
     model, tokenizer = policy(), lent(policy()).tokenizer
     before = content_fingerprint(model, tokenizer)

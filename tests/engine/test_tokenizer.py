@@ -128,6 +128,16 @@ def test_chat_without_a_template_is_paragraphs_and_a_template_without_system_rol
         tiny.inner.chat_template = before
 
 
+def test_a_template_that_writes_down_the_day_has_it_the_same_every_day(tiny: Tokenizer) -> None:
+    before = tiny.inner.chat_template
+    try:
+        tiny.inner.chat_template = "{{ strftime_now('Today is %A, %d %b %Y.') }} {{ messages[0].content }}"
+        prompt = tiny.chat([Message("user", Prompt.template("Rate {s}", s="x"))])
+    finally:
+        tiny.inner.chat_template = before
+    assert "".join(segment.text for segment in prompt.segments) == "Today is Friday, 26 Jul 2024. Rate x"
+
+
 def test_marks_in_trusted_text_are_refused_and_harmless_in_data(tiny: Tokenizer) -> None:
     with pytest.raises(PromptError, match=r"U\+E000"):
         tiny.chat([Message("user", Prompt((Segment("\ue0000\ue001", True),)))])
@@ -143,6 +153,10 @@ def test_templates_name_a_field_that_is_missing_or_unused() -> None:
         Prompt.template("{a}")
     with pytest.raises(PromptError, match="no place for b"):
         Prompt.template("{a}", a="1", b="2")
+    with pytest.raises(PromptError, match="the template cannot be read .*: write a brace as {{ or }}"):
+        Prompt.template("Rate {a", a="1")
+    with pytest.raises(PromptError, match="a is 5, not a string: give its text"):
+        Prompt.template("{a}", a=5)  # type: ignore[arg-type]
 
 
 def test_a_plain_string_begins_as_the_model_expects_and_is_untrusted(tiny: Tokenizer) -> None:
@@ -153,6 +167,7 @@ def test_a_plain_string_begins_as_the_model_expects_and_is_untrusted(tiny: Token
     backend.post_processor = TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 256)])
     with_bos = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<|endoftext|>"))
     assert with_bos.prompt("ab") == (256, 97, 98)
+    assert with_bos.prompt(with_bos.chat([Message("user", Prompt.template("ab"))])) == (256, *b"ab\n\n")
 
 
 def test_a_slow_tokenizer_is_refused() -> None:

@@ -30,8 +30,11 @@ OTHER = {"criteria": [{"name": "end", "text": "Is it earned?", "levels": {"2": "
         ("p.csv", "story_a,story_b\n", "is empty"),
         ("p.csv", "story_a,story_b\na,b,c\n", "line 2 of p.csv has more columns"),
         ("p.csv", "prompt,story_a\np,a\n", 'line 2 of p.csv: "story_b" is missing'),
-        ("p.csv", "prompt;story_a;story_b\np;a, b;c\n", "if semicolons part its columns, save it with commas"),
-        ("p.csv", "prompt\tstory_a\tstory_b\np\ta\tb\n", "if tabs part its columns, save it with commas"),
+        (
+            "p.csv",
+            "prompt;story_a;story_b\np;a, b;c;d\n",
+            "quote texts that hold semicolons",
+        ),
     ],
 )
 def test_files_without_rows_or_with_a_wrong_shape(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -39,6 +42,15 @@ def test_files_without_rows_or_with_a_wrong_shape(tmp_path: Path, name: str, con
     with pytest.raises(AdjudgeError) as caught:
         pairs(tmp_path / name)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.tsv"])
+@pytest.mark.parametrize("mark", ["\t", ";", ","])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_table_is_read_whatever_parts_its_columns(tmp_path: Path, name: str, mark: str, encoding: str) -> None:
+    rows = (("prompt", "story_a", "story_b"), ("p", '"a, \u4f60; b"', "c"))
+    (tmp_path / name).write_text("".join(mark.join(row) + "\r\n" for row in rows), encoding=encoding, newline="")
+    assert pairs(tmp_path / name) == [Pair("a, \u4f60; b", "c", "p", id="1")]
 
 
 def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:

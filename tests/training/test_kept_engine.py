@@ -31,6 +31,23 @@ def test_texts_and_scores_that_are_kept_are_not_asked_for_again(tiny: Engine, bo
     assert [text.prompt for text in whole[1][0]] == [0, 1, 2]
 
 
+def test_labels_in_a_list_are_one_set_for_all_prompts(tiny: Engine, book: Journal) -> None:
+    kept = KeptEngine(tiny, book)
+    kept.score(["a:"], ["Yes", "No"])
+    scores = kept.score(["a:", "c:"], ["Yes", "No"])
+    assert scores == tiny.score(["a:", "c:"], ["Yes", "No"])
+
+
+def test_an_engine_whose_weights_change_is_asked_again(tiny: Engine, book: Journal) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
+    kept = KeptEngine(engine, book)
+    before = kept.score(["a:"], ["Yes", "No"])
+    name, weights = next((name, one) for name, one in engine.runner.model.named_parameters() if "down_proj" in name)
+    engine.update_weights({name: 2 * weights.detach().clone()})
+    assert kept.fingerprint == engine.fingerprint
+    assert kept.score(["a:"], ["Yes", "No"]) == engine.score(["a:"], ["Yes", "No"]) != before
+
+
 def test_embeddings_that_are_kept_are_not_computed_again(tiny: Engine, book: Journal) -> None:
     kept = KeptEngine(tiny, book)
     first = kept.embed(prompts("a", "b"))

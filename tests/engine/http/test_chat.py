@@ -73,6 +73,22 @@ def test_what_asks_for_nothing_changes_nothing(site: Served) -> None:
     }
     neutral = {"tools": [], "tool_choice": "none", "modalities": ["text"], "reasoning_effort": "none"}
     assert told(**nulls) == told(**neutral) == told(parallel_tool_calls=False) == told()
+    inert = {
+        "chat_template_kwargs": {"enable_thinking": False},
+        "top_k": -1,
+        "stop_token_ids": [],
+        "min_tokens": 0,
+        "length_penalty": 1.0,
+        "add_generation_prompt": True,
+        "use_beam_search": False,
+        "functions": None,
+        "verbosity": "medium",
+        "request_id": "r",
+    }
+    assert told(**inert) == told()
+    for name, value in (("chat_template", "{{ x }}"), ("min_tokens", 3), ("continue_final_message", True)):
+        response = site.post("/v1/chat/completions", {"messages": MESSAGES, **HOW, name: value})
+        assert response.status_code == 400 and f"{name} is not supported: leave it out" in response.text
 
 
 def test_a_stream_adds_up_to_the_same_replies(site: Served, client: openai.OpenAI) -> None:

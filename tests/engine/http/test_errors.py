@@ -27,7 +27,7 @@ DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 1
         (TEXT, {"temperature": -1}, "temperature"),
         (TEXT, {"top_p": 0}, "top_p"),
         (TEXT, {"min_p": 2}, "min_p"),
-        (TEXT, {"top_k": -1}, "top_k"),
+        (TEXT, {"top_k": -2}, "top_k"),
         (TEXT, {"repetition_penalty": 0}, "repetition_penalty"),
         (TEXT, {"logprobs": 21}, "logprobs"),
         (TEXT, {"n": 0}, "n"),

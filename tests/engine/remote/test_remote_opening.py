@@ -19,7 +19,7 @@ from tests.engine.remote.peer import Peer, breaks_off, says
 def test_the_key_is_sent_and_never_told(open_remote: Open) -> None:
     remote, _ = open_remote("vllm", key="sesame", api_key="sesame")
     assert remote.score(["a"], DIGITS)[0].reason is None
-    with pytest.raises(RemoteError, match=r"the key is wrong\): pass api_key=") as caught:
+    with pytest.raises(RemoteError, match=r"the key is wrong\): set ADJUDGE_API_KEY, or pass api_key=") as caught:
         open_remote("vllm", key="sesame", api_key="simsim")
     assert "simsim" not in str(caught.value)
 

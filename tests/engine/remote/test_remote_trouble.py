@@ -74,8 +74,8 @@ def test_what_goes_wrong_once_is_asked_again(
 
 
 @pytest.mark.parametrize(("name", "reason"), [("500", "timeout"), ("reset", "timeout"), ("NaN", "unsupported")])
-def test_what_stays_wrong_abstains_and_costs_the_others_nothing(
-    open_remote: Open, engine: Engine, name: str, reason: str
+def test_what_stays_wrong_abstains_is_logged_once_and_costs_the_others_nothing(
+    open_remote: Open, engine: Engine, name: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     remote, _ = open_remote("vllm", proper, TROUBLE[name], retries=0, max_concurrency=1)
     own = engine.score(PROMPTS[:3], DIGITS)
@@ -85,6 +85,8 @@ def test_what_stays_wrong_abstains_and_costs_the_others_nothing(
         else:
             assert score.full_logprobs == pytest.approx(own[place].full_logprobs, abs=1e-5)
         assert score.prompt_tokens == own[place].prompt_tokens
+    [line] = [record.message for record in caplog.records if "got no answer" in record.message]
+    assert line.startswith("1 requests to a server got no answer: http://")
 
 
 @pytest.mark.parametrize(
