@@ -11,7 +11,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError
-from adjudge.engine.grammar import _takes_too_much
+from adjudge.engine.grammar import Form, _takes_too_much
 from adjudge.engine.sampling import Sampling
 from tests.engine.test_generate import TINY, message
 
@@ -63,6 +63,22 @@ def test_a_text_is_one_of_the_choices_or_matches_its_expression(smollm2: str) ->
     assert all(completion.finish_reason == "stop" for completion in completions)
     [number] = engine.generate(["How many?"], temperature=1.0, seed=3, regex="[1-9][0-9]{2} (cats|dogs)")
     assert re.fullmatch("[1-9][0-9]{2} (cats|dogs)", number.text)
+
+
+def test_a_form_that_a_text_has_spoilt_is_not_kept_for_others() -> None:
+    class Exhausted:
+        def deep_copy(self) -> Exhausted:
+            return self
+
+        def is_error(self) -> bool:
+            return True
+
+        def get_error(self) -> str:
+            return "lexer error: too many states"
+
+    spoilt: list[int] = []
+    form = Form(Exhausted(), 4, spoilt=lambda: spoilt.append(1))
+    assert not form.copy().complete and spoilt == [1]
 
 
 @pytest.mark.parametrize(
