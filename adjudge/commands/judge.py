@@ -18,6 +18,7 @@ from adjudge.commands.rows import rows_of
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
+from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.kinds import KINDS, Options, named, prepare
 from adjudge.rewards.rows import Row
@@ -70,6 +71,8 @@ def judge_file(
         labels=judged.labels,
     )
     print(f"verdicts: {output}")
+    if judged.verdicts and all(verdict.abstained == "timeout" for verdict in judged.verdicts):
+        raise AdjudgeError("nothing was answered: once the server answers, run this again with --resume")
 
 
 def journal_beside(output: Path) -> Path:
