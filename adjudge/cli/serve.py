@@ -12,6 +12,9 @@ from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, Model, Replicas
 def serve(
     model: Model = DEFAULT_MODEL,
     adapter: Annotated[str | None, typer.Option(help="A PEFT folder of a LoRA adapter for the model.")] = None,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="What clients call the model (default: as in --model).")
+    ] = None,
     host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in: give an API key then.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes any free one.", min=0, max=65535)] = 8000,
     api_key: Annotated[
@@ -65,6 +68,7 @@ def serve(
     run(
         model=model,
         adapter=adapter,
+        served_model_name=served_model_name,
         host=host,
         port=port,
         api_key=api_key,

@@ -21,6 +21,7 @@ def serve(
     *,
     model: str,
     adapter: str | None,
+    served_model_name: str | None,
     host: str,
     port: int,
     api_key: str | None,
@@ -67,7 +68,7 @@ def serve(
             "cuda_graphs": cuda_graphs,
         }
         engine = _engine(model, replicas, how)
-        gate = create_app(engine, limits, [judging(chosen)], __version__)
+        gate = create_app(engine, limits, [judging(chosen)], __version__, served_model_name)
         where, bound = address_of(listener)
         url = f"http://[{where}]:{bound}" if ":" in where else f"http://{where}:{bound}"
         try:

@@ -25,12 +25,19 @@ from adjudge.engine.http.service import Service
 from adjudge.engine.http.status import health, metrics, model, models
 
 
-def create_app(engine: AsyncFace, limits: Limits | None = None, routes: Sequence[Any] = (), version: str = "0") -> Gate:
+def create_app(
+    engine: AsyncFace,
+    limits: Limits | None = None,
+    routes: Sequence[Any] = (),
+    version: str = "0",
+    name: str | None = None,
+) -> Gate:
     """An ASGI application over `engine`, which it does not close; `routes` are litestar handlers beside its own.
 
-    Handlers get the `Service` as their argument `service`. `version` is for the OpenAPI page.
+    Handlers get the `Service` as their argument `service`. `version` is for the OpenAPI page, `name` what clients call
+    the model (None: its own name).
     """
-    service = Service(engine, limits or Limits())
+    service = Service(engine, limits or Limits(), name)
     counts = Metrics(service)
     app = Litestar(
         [chat, completions, score, embeddings, classify, models, model, health, metrics, *routes],

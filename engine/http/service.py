@@ -26,6 +26,7 @@ class Service:
 
     engine: AsyncFace
     limits: Limits
+    name: str | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     active: int = 0
     draining: bool = False
@@ -38,7 +39,7 @@ class Service:
     @property
     def model(self) -> str:
         """The id under which the model is served."""
-        return self.engine.face.name
+        return self.name or self.engine.face.name
 
     def check_model(self, name: str | None) -> None:
         """Raise a 404 for a model that is not this one; None and "" mean the one there is."""

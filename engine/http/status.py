@@ -74,4 +74,4 @@ async def metrics(metrics: NamedDependency[Metrics]) -> bytes:
 def _served(service: Service) -> ServedModel:
     face = service.engine.face
     about = (face.fingerprint, face.adapter, face.dtype, face.max_prompt_tokens)
-    return ServedModel(face.name, service.created, *about, service.limits.max_answers)
+    return ServedModel(service.model, service.created, *about, service.limits.max_answers)

@@ -43,10 +43,12 @@ class Served:
 
 
 @contextmanager
-def served(engine: AsyncEngine, limits: Limits | None = None, routes: Sequence[Any] = ()) -> Iterator[Served]:
+def served(
+    engine: AsyncEngine, limits: Limits | None = None, routes: Sequence[Any] = (), name: str | None = None
+) -> Iterator[Served]:
     listening = threading.Event()
     with listen("127.0.0.1", 0) as listener:
-        server = Server(create_app(engine, limits, routes, "test"), listener, listening.set)
+        server = Server(create_app(engine, limits, routes, "test", name), listener, listening.set)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:

@@ -123,3 +123,13 @@ def test_a_model_in_a_folder_is_found_by_its_path(monkeypatch: pytest.MonkeyPatc
         assert site.get("/v1/models/models/one").json()["id"] == "/models/one"
         with pytest.raises(openai.NotFoundError):
             client.models.retrieve("/models/two")
+
+
+def test_a_model_may_be_served_under_another_name() -> None:
+    with served(AsyncEngine(Engine(MODEL, kv_cache_gb=0.01)), name="writer") as site:
+        assert [one["id"] for one in site.get("/v1/models").json()["data"]] == ["writer"]
+        asked = {"prompt": "a", "max_tokens": 1}
+        told = site.post("/v1/completions", asked | {"model": "writer"})
+        assert told.status_code == 200 and told.json()["model"] == "writer"
+        refused = site.post("/v1/completions", asked | {"model": MODEL})
+        assert refused.status_code == 404 and 'ask for "writer"' in refused.text
