@@ -5,8 +5,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles what is imported when it is; compiling all 20,000 files takes a minute.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 DEMO := out/demo
 
