@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
@@ -36,7 +37,7 @@ THREADS = ThreadPoolExecutor(2, thread_name_prefix="adjudge-forms")
 class Form:
     """What may come next in one text; `first` [V] are the tokens with which it may begin, where they are known.
 
-    `spoilt` is called where a text has come to the library's limits, which its copies share.
+    `spoilt` is called where a text has come to the library's limits, which the copies of a form share.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class Form:
         """Whether the text has its form; one that cannot come to it any more has not."""
         if error := self.error:
             log.warning("a text ends before it has its form: %s", error.strip().splitlines()[0])
-            self._spoilt()
+            if self._matcher.stop_reason() in ("InternalError", "LexerTooComplex", "ParserTooComplex"):
+                self._spoilt()
             return False
         return bool(self._matcher.is_accepting())
 
@@ -81,13 +83,14 @@ class Grammars:
     def __init__(self, tokenizer: Any, size: int, end_ids: frozenset[int]) -> None:
         self._inner, self._size, self._end_ids = tokenizer, size, end_ids
         self._compiled = lru_cache(maxsize=64)(self._compile)
+        self._spoilt: Counter[int] = Counter()  # how often each grammar was; what was compiled of it before is not used
 
     def form(self, sampling: Sampling) -> Form | None:
         """A fresh form of the kind asked for, None for none; raises PromptError for one that makes no sense."""
         if (grammar := _grammar(sampling)) is None:
             return None
         field = next(name for name in FORMS if getattr(sampling, name) is not None)
-        form, problem = self._compiled(grammar, field)
+        form, problem = self._compiled(grammar, field, self._spoilt[hash(grammar)])
         if problem:
             raise PromptError(f"{field} cannot be followed: {problem}")
         return form.copy()
@@ -98,8 +101,11 @@ class Grammars:
 
         return from_tokenizer(self._inner, n_vocab=self._size, eos_token=sorted(self._end_ids) or None)
 
-    def _compile(self, grammar: str, field: str) -> tuple[Form, str]:
-        """The form, and what keeps any text from it; how its texts may begin is worked out here, outside the steps."""
+    def _compile(self, grammar: str, field: str, spoilt: int) -> tuple[Form, str]:
+        """The form, and what keeps any text from it; how its texts may begin is worked out here, outside the steps.
+
+        `spoilt` only tells it from those that were compiled before.
+        """
         from llguidance import LLMatcher
 
         if field != "choices" and _takes_too_much(grammar):  # choices are no longer than what they come to
@@ -111,7 +117,7 @@ class Grammars:
         if form.error:
             return form, _said(form.error)
         tried = form.copy()
-        begun = Form(form._matcher, self._size, tried.allowed(), self._compiled.cache_clear)
+        begun = Form(form._matcher, self._size, tried.allowed(), lambda: self._spoilt.update([hash(grammar)]))
         if not tried.error and (begins := begun.allowed().nonzero()).numel():
             tried.take(int(begins[0]))  # a large object fails, and takes its time, at what follows its bracket
             tried.allowed()

@@ -150,6 +150,7 @@ AskedToWrite = Annotated[Source, _engine(DEFAULT_MODEL, WriterModel)]
 
 EarlierRun = Annotated[Earlier, Group(_earlier)]
 """What becomes of an earlier run of the same output."""
+
 Analyses = Annotated[dict[str, Any], Group(_analyses)]
 """Whether a judge analyses in writing before it scores, and how it writes; `judge_options` finds them."""
 

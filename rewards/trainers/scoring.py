@@ -162,7 +162,7 @@ class Scorer:
         answers = self._answers(layers_of(self.reward)[0], groups, apart)
         if self.deadline is None and self.on_failure == "stop" and answers and _late(answers) == _responses(groups):
             text = f'reward "{self.name}": the judge no longer answers (every completion of this step is "timeout")'
-            answers = [AdjudgeError(f"{text}: start its server again and resume, or let it abstain")] * len(groups)
+            answers = [AdjudgeError(f"{text}: mend what the log says and resume, or let it abstain")] * len(groups)
         if not apart:
             _all_rewards(answers)
         return answers

@@ -11,7 +11,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError
-from adjudge.engine.grammar import Form, _takes_too_much
+from adjudge.engine.grammar import _takes_too_much
 from adjudge.engine.sampling import Sampling
 from tests.engine.test_generate import TINY, message
 
@@ -65,20 +65,12 @@ def test_a_text_is_one_of_the_choices_or_matches_its_expression(smollm2: str) ->
     assert re.fullmatch("[1-9][0-9]{2} (cats|dogs)", number.text)
 
 
-def test_a_form_that_a_text_has_spoilt_is_not_kept_for_others() -> None:
-    class Exhausted:
-        def deep_copy(self) -> Exhausted:
-            return self
-
-        def is_error(self) -> bool:
-            return True
-
-        def get_error(self) -> str:
-            return "lexer error: too many states"
-
-    spoilt: list[int] = []
-    form = Form(Exhausted(), 4, spoilt=lambda: spoilt.append(1))
-    assert not form.copy().complete and spoilt == [1]
+def test_a_form_that_a_text_has_spoilt_is_not_kept_for_others(smollm2: str) -> None:
+    engine = Engine(smollm2, kv_cache_gb=0.05)
+    how: dict[str, Any] = {"max_tokens": 60, "temperature": 1.0, "seeds": [3]}
+    explosive = "((.*a.{30}b)|(.*c.{31}d)|(.*e.{29}f))+"
+    first, again = (engine.generate(["Write:"], regex=explosive, **how)[0] for _ in range(2))
+    assert 1 < len(first.token_ids) < 60 and first.token_ids == again.token_ids
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() 
             return [GroupReward(tuple(None if why else 1.0 for why in self.left), cast(Any, self.left)) for _ in groups]
 
     dead, partly = Dying("timeout", "timeout"), Dying("timeout", None)
-    with pytest.raises(AdjudgeError, match="no longer answers .* start its server again and resume, or let it abstain"):
+    with pytest.raises(AdjudgeError, match="no longer answers .* mend what the log says and resume, or let it abstain"):
         Scorer(dead).score(GROUPS)
     assert all(isinstance(answer, AdjudgeError) for answer in Scorer(dead).score_apart(GROUPS))
     for scorer in (Scorer(partly), Scorer(dead, deadline=60), Scorer(dead, on_failure="abstain")):
