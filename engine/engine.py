@@ -255,10 +255,10 @@ class Engine(EngineFace):
         self._be_awake()
         if self._lent is not None:
             self._lent.check()
-            if (change := self._lent.changed()) is not None:
-                self._be_idle("use weights that were changed")
+            if self._lent.is_changed():
+                self._be_idle("other weights")
                 self.cache.clear()
-                self.fingerprint = digest(self.fingerprint, change)
+                self.fingerprint = digest(self.fingerprint, self._lent.take_changes())
         longest, room = max((request.most for request in call.requests), default=0), self._room()
         if longest > room:
             raise AdjudgeError(

@@ -70,13 +70,14 @@ class Lent:
             if _own(base, place)._parameters.get(leaf) is not own or own.requires_grad:
                 raise AdjudgeError(f"{name} of {self.name} was exchanged or is trained since it was lent: {MEND}")
 
-    def changed(self) -> str | None:
-        """What tells the weights from those of the last time, where they were changed in place; else None.
+    def is_changed(self) -> bool:
+        """Whether base weights were changed in place, as by merging an adapter and taking it out again: it rounds."""
+        return not torch.equal(self._sampled(), self._sample)
 
-        Merging an adapter and taking it out again does that: it rounds them.
-        """
-        before, self._sample = self._sample, self._sampled()
-        return None if torch.equal(before, self._sample) else _sha256(self._sample.numpy())
+    def take_changes(self) -> str:
+        """Go on with the weights as they are now; what tells them from others."""
+        self._sample = self._sampled()
+        return _sha256(self._sample.numpy())
 
     def _sampled(self) -> torch.Tensor:
         """Some values of every base weight."""

@@ -216,9 +216,17 @@ def test_weights_that_merging_and_unmerging_has_rounded_are_other_weights() -> N
     fingerprint = engine.fingerprint
     engine.score(PROMPTS, LABELS)
     assert engine.fingerprint == fingerprint
+    under_way = engine.generate_call(PROMPTS[:1], max_tokens=20, ignore_eos=True)
+    engine.start(under_way)
+    engine.step()
     for _ in range(3):
         model.merge_adapter()
         model.unmerge_adapter()
+    for _ in range(2):  # not only the first call is told
+        with pytest.raises(AdjudgeError, match="other weights while a call is under way would change it half-way"):
+            engine.score(PROMPTS, LABELS)
+    while under_way.open:
+        engine.step()
     warm = engine.score(PROMPTS, LABELS)
     assert engine.fingerprint != fingerprint
     engine.cache.clear()
