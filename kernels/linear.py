@@ -14,8 +14,8 @@ which served before, then oneDNN):
 A token of 1, 4 and 16 texts of the default model at 600 tokens of context: 81, 100 and 164 ms, then 76, 96 and 173;
 4,800 prompt tokens as fast as before.
 
-In bfloat16 (two cores with AMX, microseconds; float32 by oneDNN, then bfloat16 in tiles of 32, in tiles of 1,024):
-- D 576 -> 1536: 32 rows 381, 121; 128 rows 977, 484; 2,048 rows 13,900, 7,700, 1,900;
+In bfloat16 (two cores with AMX, microseconds; float32 by oneDNN, then bfloat16 in tiles of 32, in large tiles):
+- D 576 -> 1536: 128 rows 985, 521, the same; 512 rows 3,158, 1,887, 1,160; 2,048 rows 12,426, 7,230, 1,791;
 - six pairs of stories (9,366 tokens), the whole engine: 10.8 s, 8.9, 4.5; one thread 17.3, 13.2, 5.8.
 """
 
