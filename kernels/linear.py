@@ -16,7 +16,8 @@ A token of 1, 4 and 16 texts of the default model at 600 tokens of context: 81, 
 
 In bfloat16 (two cores with AMX, microseconds; float32 by oneDNN, then bfloat16 in tiles of 32, in large tiles):
 - D 576 -> 1536: 128 rows 985, 521, the same; 512 rows 3,158, 1,887, 1,160; 2,048 rows 12,426, 7,230, 1,791;
-- six pairs of stories (9,366 tokens), the whole engine: 10.8 s, 8.9, 4.5; one thread 17.3, 13.2, 5.8.
+- six pairs of stories (9,366 tokens), the whole engine, each once: 10.8 s, 8.9, 4.5; one thread 17.3, 13.2,
+  5.8.
 """
 
 from __future__ import annotations
