@@ -30,6 +30,7 @@ class RaySession:
 
     def __init__(self, address: str | None) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's is 15: beside busy processes replicas stand still
         try:
             import ray
         except ImportError as error:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import pytest
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
+from adjudge.engine.http import borrowed
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.judging import judging
@@ -259,12 +260,12 @@ def test_after_its_time_a_judge_reads_no_more_prompts(site: Served, monkeypatch:
     read: list[Any] = []
     encode = site.engine.face.tokenizer.encode
 
-    def slow(text: str, trusted: bool, most: int | None = None) -> Any:
+    def noted(text: str, trusted: bool, most: int | None = None) -> Any:
         read.append(text)
-        time.sleep(0.002)
         return encode(text, trusted, most)
 
-    monkeypatch.setattr(site.engine.face.tokenizer, "encode", slow)
+    monkeypatch.setattr(site.engine.face.tokenizer, "encode", noted)
+    monkeypatch.setattr(borrowed, "time", SimpleNamespace(monotonic=lambda: len(read) * 0.002))
     pairs = [{**PAIR, "story_a": f"Story {n}."} for n in range(200)]
     for judge in ("pairwise", "pointwise"):
         read.clear()

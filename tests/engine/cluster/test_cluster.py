@@ -85,6 +85,10 @@ def test_scores_and_texts_are_those_of_one_engine_to_the_bit(cluster: ClusterEng
     assert all(inside(cluster, replica, lambda it: it._engine.engine.stats.steps) for replica in (0, 1))
 
 
+def test_replicas_are_as_urgent_as_who_asks_them(cluster: ClusterEngine) -> None:
+    assert inside(cluster, 0, lambda it: os.nice(0)) == os.nice(0)
+
+
 def test_a_judge_gives_the_verdicts_of_one_engine(cluster: ClusterEngine, one: Engine) -> None:
     pairs = [Pair(prompt="Tell one.", a=f"A story. {n}", b="Another.") for n in range(3)]
     assert PairwiseJudge(cluster).compare(pairs) == PairwiseJudge(one).compare(pairs)
