@@ -50,14 +50,14 @@ def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(ho
 def sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
     """The sizes of the tiles that attention has used, and the threads as before."""
     found: set[int] = set()
-    plan, threads = attention_torch._tiles, torch.get_num_threads()
+    planned, threads = attention_torch._planned, torch.get_num_threads()
 
-    def noted(batch: PagedBatch, few: bool) -> Any:
-        tiles = plan(batch, few)
-        found.update(part.size for part in tiles)
-        return tiles
+    def noted(batch: PagedBatch, sizes: tuple[int, ...]) -> Any:
+        plan = planned(batch, sizes)
+        found.update(tiles.size for tiles in plan.tiles)
+        return plan
 
-    monkeypatch.setattr(attention_torch, "_tiles", noted)
+    monkeypatch.setattr(attention_torch, "_planned", noted)
     yield found
     torch.set_num_threads(threads)
 
@@ -83,22 +83,37 @@ def test_tokens_read_one_by_one_have_the_bits_of_a_whole_prompt(
     steps = [[(s, 0, n) for s, n in enumerate(starts)]]
     steps += [[(s, n + step, 1) for s, n in enumerate(starts)] for step in range(11)]
     alone = [[part] for step in steps for part in step]
-    for few in (attention_torch.few_rows_agree, lambda *shape: False):
-        monkeypatch.setattr(attention_torch, "few_rows_agree", few)
+    agreeing = attention_torch.agreeing_sizes
+    for chosen in (agreeing, lambda *shape: agreeing(*shape)[:2], lambda *shape: ()):
+        monkeypatch.setattr(attention_torch, "agreeing_sizes", chosen)
         sizes.clear()
         assert all(map(torch.equal, case.run(paged_attention, steps, 16, **how), expected))
         assert all(map(torch.equal, case.run(paged_attention, alone, 16, **how), expected))
-        assert sizes <= {*attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
+        assert sizes <= {*attention_torch.SIZES, attention_torch.TILE_ROWS}
     assert sizes == {attention_torch.TILE_ROWS}
 
 
-def test_decode_reads_small_tiles_beside_the_large_ones_of_prompts(sizes: set[int]) -> None:
+def test_a_tile_is_as_large_as_what_is_asked_of_it(sizes: set[int]) -> None:
     torch.set_num_threads(1)
-    if not all(attention_torch.few_rows_agree(size, 2, 2, 16, torch.float32, 1) for size in attention_torch.FEW_ROWS):
-        pytest.skip("on this machine parts of tiles have other bits, so they are not used")
-    case = Case((40, 40, 40), 4, 2, 16, 16, torch.float32)
-    case.run(paged_attention, [[(0, 0, 39), (1, 0, 30), (2, 0, 36)], [(0, 39, 1), (1, 30, 10), (2, 36, 4)]], 16)
-    assert sizes == {*attention_torch.FEW_ROWS, attention_torch.TILE_ROWS}
+    if attention_torch.agreeing_sizes(2, 2, 16, torch.float32, 1) != attention_torch.SIZES:
+        pytest.skip("on this machine some tiles have other bits, so they are not used")
+    case = Case((230, 40, 40), 4, 2, 16, 16, torch.float32)
+    case.run(paged_attention, [[(0, 0, 229), (1, 0, 30), (2, 0, 36)], [(0, 229, 1), (1, 30, 10), (2, 36, 4)]], 16)
+    assert sizes == {1, 4, 16, 32, 64}
+
+
+@pytest.mark.parametrize("sizes", [(), (1, 4), (16, 64), (1, 4, 16, 32, 64)])
+def test_each_position_is_asked_for_in_one_tile_of_its_band(sizes: tuple[int, ...]) -> None:
+    for start, length in [(0, 1), (0, 300), (5, 20), (120, 9), (127, 2), (130, 125), (255, 400), (3, 4)]:
+        asked: list[int] = []
+        for size, keys, firsts, begin, end in attention_torch._runs(PagedSequence(0, length, start, []), sizes):
+            tiles = [position for first in firsts for position in range(first, first + size)]
+            assert len(set(tiles)) == len(tiles) and set(range(begin, end)) <= set(tiles)
+            assert keys - attention_torch.BAND <= begin < end <= keys
+            assert size in sizes or (size == attention_torch.TILE_ROWS and not firsts[0] % size)
+            assert all(first < end and first + size > begin for first in firsts)
+            asked += range(begin, end)
+        assert asked == list(range(start, start + length))
 
 
 @pytest.mark.parametrize("width", [16, 20])
@@ -130,15 +145,17 @@ def test_what_siblings_share_is_gathered_once_and_changes_no_bit(width: int, mon
         assert torch.equal(ours[own], plain[own]) and torch.equal(ours[own], alone[own])
 
 
-@pytest.mark.parametrize("size", attention_torch.FEW_ROWS)
-def test_parts_of_tiles_with_other_bits_are_not_used(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = attention_torch._attend
+@pytest.mark.parametrize("size", sorted({*attention_torch.SIZES} - {attention_torch.TILE_ROWS}))
+def test_tiles_with_other_bits_are_not_used(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact, agreeing = attention_torch._attend, attention_torch.agreeing_sizes.__wrapped__
+    shape = 2, 3, 16, torch.float32, 1
+    expected = [other for other in agreeing(*shape) if other != size]
 
     def careless(query: torch.Tensor, *rest: Any) -> torch.Tensor:
         return exact(query, *rest) * (1 + 1e-6 * (query.shape[2] == 3 * size))
 
     monkeypatch.setattr(attention_torch, "_attend", careless)
-    assert not attention_torch.few_rows_agree.__wrapped__(size, 2, 3, 16, torch.float32, 1)
+    assert list(agreeing(*shape)) == expected
 
 
 @pytest.mark.parametrize("how", [{}, {"sliding_window": 30, "softcap": 2.0}])
