@@ -24,7 +24,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # Files side by side, a thread of torch each; with ARGS, what they say and nothing else.
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n auto --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE))

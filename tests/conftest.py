@@ -21,9 +21,15 @@ LONGEST = (
     "test_compile.py",
     "test_restricted_head_triton.py",
     "test_attention_triton.py",
+    "test_triton_engine.py",
 )
 """The files that take longest, and the short ones of the same names: begun first, they do not keep one process busy
 when the others are done."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are processors, for some tests wait for others; four at most, for their memory."""
+    return min(4, 1 + len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
