@@ -29,7 +29,8 @@ when the others are done."""
 
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are processors, for some tests wait for others; four at most, for their memory."""
-    return min(4, 1 + len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4, processors + 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
