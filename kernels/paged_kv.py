@@ -122,9 +122,16 @@ def write_kv(key_THD: torch.Tensor, value_THD: torch.Tensor, cache: PagedKV, bat
 
 def torch_write_kv(key_THD: torch.Tensor, value_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch) -> None:
     """`write_kv` in plain torch."""
-    finite = key_THD.isfinite().flatten(1).all(1) & value_THD.isfinite().flatten(1).all(1)
-    cache.bad.index_copy_(0, batch.write_slots, ~finite.index_select(0, batch.write_rows))
-    if key_THD.is_cuda or not finite.all():  # on CUDA, asking would wait for the device
+    if not key_THD.is_cuda and _all_finite(key_THD, value_THD):  # on CUDA, asking would wait for the device
+        cache.bad.index_fill_(0, batch.write_slots, False)
+    else:
+        finite = key_THD.isfinite().flatten(1).all(1) & value_THD.isfinite().flatten(1).all(1)
+        cache.bad.index_copy_(0, batch.write_slots, ~finite.index_select(0, batch.write_rows))
         key_THD, value_THD = (states.masked_fill(~finite[:, None, None], 0) for states in (key_THD, value_THD))
     for source, target in ((key_THD, cache.key), (value_THD, cache.value)):
         target.flatten(0, 1).index_copy_(0, batch.write_slots, source.index_select(0, batch.write_rows))
+
+
+def _all_finite(*tensors: torch.Tensor) -> bool:
+    """Whether the sum of each is finite, as it only is where all its numbers are: one pass for the five of isfinite."""
+    return all(bool(tensor.sum(dtype=torch.float32).isfinite()) for tensor in tensors)
