@@ -185,6 +185,18 @@ def test_what_is_not_finite_reaches_the_rows_that_see_it_and_no_others() -> None
     ] * 4 + [False] * 2
 
 
+def test_numbers_whose_sum_is_too_large_are_finite_all_the_same() -> None:
+    like = torch.zeros(1, 2, 4)
+    cache = PagedKV.empty(2, 4, like, like)
+    batch = PagedBatch((PagedSequence(0, 2, 0, [1]),), 4, 2, torch.tensor([0, 1]), torch.tensor([4, 5]))
+    key, value = torch.full((2, 2, 4), 3e38), torch.ones(2, 2, 4)
+    cache.bad[4:] = True  # of who had the block before
+    for value[0, 0, 0] in (torch.tensor(1.0), torch.tensor(torch.nan), torch.tensor(1.0)):
+        torch_write_kv(key, value, cache, batch)
+        assert cache.bad[4:6].tolist() == [bool(value[0, 0, 0].isnan()), False]
+        assert torch.equal(cache.key[1, 1], key[1]) and torch.equal(cache.value[1, 1], value[1])
+
+
 def test_copied_slots_carry_their_state() -> None:
     like = torch.zeros(1, 2, 4)
     cache = PagedKV.empty(4, 4, like, like)
