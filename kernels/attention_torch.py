@@ -123,25 +123,25 @@ def _in_tiles(
     poisoned = bool(cache.bad.any())
     plan = _planned(batch, sizes)
     # [tiles, R, KV, G, D] -> [tiles, KV, G * R, D]: one KV head's query heads are rows of one matrix
-    queries = [
-        query_THD.index_select(0, tiles.rows)
+    queries = {
+        tiles.size: query_THD.index_select(0, tiles.rows)
         .view(-1, tiles.size, kv_heads, group, width)
         .permute(0, 2, 3, 1, 4)
         .reshape(-1, kv_heads, group * tiles.size, width)
         for tiles in plan.tiles
-    ]
-    outputs = [query.new_empty(*query.shape[:-1], value_width) for query in queries]
+    }
+    outputs = {size: query.new_empty(*query.shape[:-1], value_width) for size, query in queries.items()}
     gathered = [cached.new_empty(plan.most, *cached.shape[1:]) for cached in (keys, values)]
     for band, mask in zip(plan.bands, plan.masks_of(group, sliding_window, query_THD.dtype), strict=True):
-        query, output = (matrices[band.kind][band.first : band.last] for matrices in (queries, outputs))
+        query, output = (matrices[band.size][band.first : band.last] for matrices in (queries, outputs))
         key, value = (_read(*pair, band) for pair in zip((keys, values), gathered, strict=True))
         output.copy_(_attend(query, key, value, mask, scale, softcap)[..., :value_width])
         if poisoned:
             seen = (cache.bad.index_select(0, band.slots) & (mask == 0)).any(-1)  # [tiles, 1, G * R]
             output.masked_fill_(seen.unsqueeze(-1), torch.nan)
     result = query_THD.new_zeros(batch.rows, heads, value_width)
-    for tiles, output in zip(plan.tiles, outputs, strict=True):
-        flat = output.view(-1, kv_heads, group, tiles.size, value_width).permute(0, 3, 1, 2, 4)
+    for tiles in plan.tiles:
+        flat = outputs[tiles.size].view(-1, kv_heads, group, tiles.size, value_width).permute(0, 3, 1, 2, 4)
         flat = flat.reshape(-1, heads, value_width)
         result.index_copy_(0, tiles.filled_rows, flat.index_select(0, tiles.filled))
     return result
@@ -196,12 +196,12 @@ class _Tiles:
 
 @dataclass(frozen=True)
 class _Band:
-    """Tiles `first .. last` of a kind (all of one sequence) that read the same `slots` [L], L a multiple of BAND.
+    """Tiles `first .. last` of a size (all of one sequence) that read the same `slots` [L], L a multiple of BAND.
 
     The first `kept` slots are those of the band before, whose keys and values are there already.
     """
 
-    kind: int
+    size: int
     first: int
     last: int
     positions: torch.Tensor  # [tiles, size] absolute positions of the queries
@@ -226,7 +226,6 @@ class _Plan:
         """The plan with tiles of `sizes` beside the plain ones."""
         device = batch.write_rows.device
         rows: dict[int, list[torch.Tensor]] = {}  # of each size
-        counts: dict[int, int] = {}
         bands: list[_Band] = []
         before = torch.empty(0, dtype=torch.long)
         for sequence in batch.sequences:
@@ -234,13 +233,13 @@ class _Plan:
             for size, length, firsts, start, stop in _runs(sequence, sizes):
                 positions = torch.tensor(firsts)[:, None] + torch.arange(size)
                 row = positions - sequence.start + sequence.row
-                rows.setdefault(size, []).append(torch.where((positions >= start) & (positions < stop), row, -1))
+                others = rows.setdefault(size, [])
+                first = sum(map(len, others))
+                others.append(torch.where((positions >= start) & (positions < stop), row, -1))
                 padded = F.pad(slots[:length], (0, max(0, length - slots.shape[0])))
                 kept = _common(before, padded)
-                count = counts.get(size, 0)
-                counts[size] = count + len(firsts)
-                kind = list(rows).index(size)
-                bands.append(_Band(kind, count, counts[size], positions.to(device), padded.to(device), kept))
+                places = positions.to(device), padded.to(device)
+                bands.append(_Band(size, first, first + len(firsts), *places, kept))
                 before = padded
         tiles: list[_Tiles] = []
         for size, parts in rows.items():
