@@ -120,8 +120,8 @@ def _in_tiles(
     kv_heads, value_width = cache.value.shape[2:]
     group = heads // kv_heads
     keys, values = cache.key.flatten(0, 1), cache.value.flatten(0, 1)
-    poisoned = bool(cache.bad.any())
     plan = _planned(batch, sizes)
+    poisoned = bool(cache.bad.view(-1, batch.block_size).index_select(0, plan.blocks).any())
     # [tiles, R, KV, G, D] -> [tiles, KV, G * R, D]: one KV head's query heads are rows of one matrix
     queries = {
         tiles.size: query_THD.index_select(0, tiles.rows)
@@ -213,11 +213,13 @@ class _Band:
 class _Plan:
     """The tiles of a batch, by their sizes, and the bands in which they are read, sequence by sequence.
 
-    `most` slots are the longest band's, if any band keeps what the one before it has read, and 0 otherwise.
+    `blocks` are those that any sequence has. `most` slots are the longest band's, if any band keeps what the one before
+    it has read, and 0 otherwise.
     """
 
     tiles: tuple[_Tiles, ...]
     bands: tuple[_Band, ...]
+    blocks: torch.Tensor
     most: int
     masks: dict[Any, list[torch.Tensor]] = field(default_factory=dict)
 
@@ -247,7 +249,7 @@ class _Plan:
             filled = (flat >= 0).nonzero().squeeze(1)
             tiles.append(_Tiles(size, flat.clamp(min=0).to(device), filled.to(device), flat[filled].to(device)))
         most = max(band.slots.shape[0] for band in bands) if any(band.kept for band in bands) else 0
-        return _Plan(tuple(tiles), tuple(bands), most)
+        return _Plan(tuple(tiles), tuple(bands), batch.block_table.unique(), most)
 
     def masks_of(self, group: int, window: int | None, dtype: torch.dtype) -> Iterable[torch.Tensor]:
         """Additive masks [tiles, 1, G * size, L] of every band."""

@@ -25,6 +25,7 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.invariance import invariant_means
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
+from tests.kernels.interpreter import hasten
 
 ROOT = Path(__file__).parents[2]
 STEM = [(7 * n) % 251 for n in range(37)]
@@ -230,4 +231,5 @@ def test_a_graph_on_cuda_gives_what_the_launches_give(monkeypatch: pytest.Monkey
 
 
 if __name__ == "__main__":
+    hasten()
     print(json.dumps([answers(), answers(graphs=True), in_any_company()]))

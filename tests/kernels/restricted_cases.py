@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from adjudge.kernels import RestrictedScores, combine_shards, restricted_logprobs, shard_scores
 from adjudge.kernels.oracle import restricted_logprobs_oracle, scores_of_logits
 from adjudge.kernels.restricted_head_arguments import Head
-from tests.kernels.interpreter import only_programs
+from tests.kernels.interpreter import hasten, only_programs
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 # N, D, V, K: odd ones, tile edges, one label, all of the vocabulary, and the default model's head
@@ -300,5 +300,6 @@ def check_company(
 
 if __name__ == "__main__":
     torch.use_deterministic_algorithms(True, warn_only=True)  # memory that nobody wrote is NaN
+    hasten()
     check_implementation("cpu")
     print("all well")

@@ -20,6 +20,7 @@ import torch
 
 from adjudge.kernels.held_batch import HeldBatch, Room
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, torch_write_kv
+from tests.kernels.interpreter import hasten
 from tests.kernels.paged_cases import MANY, Case, check_writes_of_4096_rows
 
 ROOT = Path(__file__).parents[2]
@@ -283,6 +284,7 @@ def product(a: Any, b: Any, dtype: Any) -> Any:
 
 if __name__ == "__main__":
     torch.use_deterministic_algorithms(True, warn_only=True)  # memory that nobody wrote is NaN
+    hasten()
     np.matmul = product  # type: ignore[assignment]
     for name in sys.argv[1:]:
         PARTS[name]("cpu")
