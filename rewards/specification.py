@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.remote import OF_A_SERVER
 from adjudge.rewards.kinds import KINDS, OF_PAIRS, misfit, of_pairs, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
@@ -30,9 +31,9 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
     Without `model` it is "smollm2-135m", and of a server the one it serves; `tokenizer` names whose tokenizer that
     has, where it is not found under the model's own name, `max_context` how many tokens it takes, where it does not
-    say; its key is read from the variable ADJUDGE_API_KEY. The model "policy" is the one in training, its base
-    weights without the adapter and no copy of them: see `Reward.during_training`. Raises AdjudgeError for what does
-    not go together.
+    say, `max_concurrency` how many requests to it are under way at most; its key is read from the variable
+    ADJUDGE_API_KEY. The model "policy" is the one in training, its base weights without the adapter and no copy of
+    them: see `Reward.during_training`. Raises AdjudgeError for what does not go together.
     """
 
     model: str | None = None
@@ -44,6 +45,7 @@ class EngineSpec(msgspec.Struct, frozen=True):
     url: str | None = None
     tokenizer: str | None = None
     max_context: int | None = None
+    max_concurrency: int | None = None
 
     def __post_init__(self) -> None:
         if self.url is None and self.model is None:
@@ -54,13 +56,9 @@ class EngineSpec(msgspec.Struct, frozen=True):
                 f"the engine is a server, {self.url}: adapter, device, dtype, max_batch_tokens and kv_cache_gb are its"
                 " own matter, leave them out"
             )
-        if self.url is None and self.tokenizer is not None:
-            raise AdjudgeError(
-                f'tokenizer "{self.tokenizer}" is for a server at a url: a model that is opened here has its own, leave'
-                " it out"
-            )
-        if self.url is None and self.max_context is not None:
-            raise AdjudgeError("max_context is for a server at a url: a model that is opened here knows its own")
+        for name, has in OF_A_SERVER.items():
+            if self.url is None and getattr(self, name) is not None:
+                raise AdjudgeError(f"{name} is for a server at a url: a model that is opened here {has}, leave it out")
         if self.of_policy and (self.adapter, self.device, self.dtype) != (None, "auto", "auto"):
             raise AdjudgeError('the model "policy" is where the policy is, bare: leave out adapter, device and dtype')
 
@@ -99,8 +97,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
             from adjudge.engine.remote.remote_engine import RemoteEngine
 
             key = os.environ.get("ADJUDGE_API_KEY")
-            how: dict[str, Any] = {"tokenizer": self.tokenizer, "max_context": self.max_context}
-            return RemoteEngine(self.url, self.model, api_key=key, **how)
+            given = {name: value for name in OF_A_SERVER if (value := getattr(self, name)) is not None}
+            return RemoteEngine(self.url, self.model, api_key=key, **given)
         from adjudge.engine.engine import Engine
 
         assert self.model is not None

@@ -34,8 +34,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The judge's model: as in `adjudge models`, or behind the server at `url`; see `EngineSpec`.
 
     `model` "policy" is the policy's own first weights, where it trains an adapter: they are in memory once.
-    `tokenizer` is a server's, where it is not found under the name of its model, and `max_context` its context, where
-    it does not say.
+    `tokenizer` is a server's, where it is not found under the name of its model, `max_context` its context, where it
+    does not say, and `max_concurrency` how many requests to it are under way at most.
     """
 
     model: str | None = None
@@ -47,6 +47,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str | None = None
     tokenizer: str | None = None
     max_context: Annotated[int, Meta(ge=2)] | None = None
+    max_concurrency: Annotated[int, Meta(ge=1)] | None = None
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""

@@ -14,6 +14,7 @@ from adjudge.cli.options import (
     Dtype,
     JudgeAspects,
     Language,
+    MaxConcurrency,
     MaxContext,
     MinMass,
     Mode,
@@ -73,6 +74,7 @@ def bench_policy(
     ] = None,
     tokenizer: TokenizerName = None,
     max_context: MaxContext = None,
+    max_concurrency: MaxConcurrency = None,
     aspects: JudgeAspects = None,
     rubric: Rubric = None,
     scheme: Scheme = None,
@@ -103,6 +105,7 @@ def bench_policy(
     adapter = None if judge_adapter is None else str(judge_adapter)
     # With a server --device and --dtype are those of the policies alone.
     where: dict[str, Any] = {"device": device, "dtype": dtype} if url is None else {"url": url}
+    where |= {"tokenizer": tokenizer, "max_context": max_context, "max_concurrency": max_concurrency}
     evaluate_policies(
         checkpoints,
         prompts,
@@ -110,7 +113,7 @@ def bench_policy(
         base=base,
         judge=judge or usual(model, options),
         options=options,
-        spec=EngineSpec(model, adapter=adapter, tokenizer=tokenizer, max_context=max_context, **where),
+        spec=EngineSpec(model, adapter=adapter, **where),
         samples=samples,
         sampling=Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p),
         chat=chat,

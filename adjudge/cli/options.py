@@ -58,6 +58,10 @@ MaxContext = Annotated[
         help="The tokens of a prompt and its answer that the server at --url takes, if it does not say.", min=2
     ),
 ]
+MaxConcurrency = Annotated[
+    int | None,
+    typer.Option(help="Requests to the server at --url that are under way at most (default: 16).", min=1),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[

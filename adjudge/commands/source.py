@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.remote import OF_A_SERVER
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -29,8 +30,8 @@ def check_fit(model: str | None, adapter: object, judge: str, options: Options) 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Where answers come from; `model` may be None only of a server (`url`), for the one it has.
 
-    `tokenizer` names a server's, `max_context` is its context where it does not say. Raises AdjudgeError for what is a
-    server's own matter, or a server's alone.
+    `tokenizer` names a server's, `max_context` is its context where it does not say, and `max_concurrency` limits the
+    requests to it. Raises AdjudgeError for what is a server's own matter, or a server's alone.
     """
 
     model: str | None
@@ -41,14 +42,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     tokenizer: str | None = None
     max_context: int | None = None
+    max_concurrency: int | None = None
 
     def __post_init__(self) -> None:
-        if self.url is None:
-            if self.tokenizer is not None:
-                raise AdjudgeError("--tokenizer is for a server (--url): a model here has its own, leave it out")
-            if self.max_context is not None:
-                raise AdjudgeError("--max-context is for a server (--url): a model here knows its own, leave it out")
-        elif (self.adapter, self.replicas, self.device, self.dtype) != (None, 1, "auto", "auto"):
+        for name, has in OF_A_SERVER.items():
+            if self.url is None and getattr(self, name) is not None:
+                option = "--" + name.replace("_", "-")
+                raise AdjudgeError(f"{option} is for a server (--url): a model here {has}, leave it out")
+        own = (self.adapter, self.replicas, self.device, self.dtype)
+        if self.url is not None and own != (None, 1, "auto", "auto"):
             raise AdjudgeError(
                 "--url asks a server: --adapter, --replicas, --device and --dtype are its own matter, leave them out"
             )
@@ -60,9 +62,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             from adjudge.engine.remote.remote_engine import RemoteEngine
 
             key = os.environ.get("ADJUDGE_API_KEY")
-            with RemoteEngine(
-                self.url, self.model, tokenizer=self.tokenizer, api_key=key, max_context=self.max_context
-            ) as remote:
+            given = {name: value for name in OF_A_SERVER if (value := getattr(self, name)) is not None}
+            with RemoteEngine(self.url, self.model, api_key=key, **given) as remote:
                 yield remote
             return
         assert self.model is not None

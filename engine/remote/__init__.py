@@ -1,1 +1,4 @@
 """An engine on the other side of HTTP."""
+
+OF_A_SERVER = {"tokenizer": "has its own", "max_context": "knows its own", "max_concurrency": "takes all at once"}
+"""What only a `RemoteEngine` is told, and why a model that is opened here is not."""

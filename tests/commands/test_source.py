@@ -31,11 +31,11 @@ COMMANDS = {
 
 @pytest.fixture(autouse=True)
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The tokenizers and contexts that servers were asked with; none is there."""
+    """What servers were asked with; none is there."""
     asked: list[Any] = []
 
-    def refuse(*server: Any, tokenizer: Any, max_context: Any, **_: Any) -> None:
-        asked.append((tokenizer, max_context))
+    def refuse(*server: Any, api_key: Any, **given: Any) -> None:
+        asked.append(given)
         raise AdjudgeError("no server")
 
     monkeypatch.setattr(remote_engine, "RemoteEngine", refuse)
@@ -52,10 +52,13 @@ def message(command: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["judge", "rank"])
-def test_a_server_is_asked_with_the_tokenizer_that_was_named(command: str, opened: list[Any]) -> None:
-    words = ("--tokenizer", "dummy:tiny-llama", "--max-context", "4096")
-    assert message(command, "--url", "http://localhost:1", *words) == "no server"
-    assert opened == [("dummy:tiny-llama", 4096)]
+def test_a_server_is_asked_with_what_it_does_not_say_and_no_more_at_once_than_was_asked_for(
+    command: str, opened: list[Any]
+) -> None:
+    url = ("--url", "http://localhost:1")
+    words = ("--tokenizer", "dummy:tiny-llama", "--max-context", "4096", "--max-concurrency", "64")
+    assert message(command, *url) == message(command, *url, *words) == "no server"
+    assert opened == [{}, {"tokenizer": "dummy:tiny-llama", "max_context": 4096, "max_concurrency": 64}]
 
 
 @pytest.mark.parametrize("command", ["judge", "rank"])
@@ -66,12 +69,19 @@ def test_what_is_a_servers_own_matter_is_refused(command: str, own: tuple[str, s
     assert not opened
 
 
-def test_a_tokenizer_without_a_server_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("option", "value", "has"),
+    [
+        ("tokenizer", "dummy:tiny-llama", "has its own"),
+        ("max-context", "4096", "knows its own"),
+        ("max-concurrency", "64", "takes all at once"),
+    ],
+)
+def test_what_a_server_is_told_without_a_server_is_refused(option: str, value: str, has: str) -> None:
     for command in ("judge", "rank"):
-        assert "--tokenizer is for a server (--url)" in message(command, "--tokenizer", "dummy:tiny-llama")
-        assert "--max-context is for a server (--url)" in message(command, "--max-context", "4096")
-    assert 'tokenizer "dummy:tiny-llama" is for a server' in message("policy", "--tokenizer", "dummy:tiny-llama")
-    assert "max_context is for a server at a url" in message("policy", "--max-context", "4096")
+        assert f"--{option} is for a server (--url): a model here {has}" in message(command, f"--{option}", value)
+    told = message("policy", f"--{option}", value)
+    assert f"{option.replace('-', '_')} is for a server at a url: a model that is opened here {has}" in told
 
 
 def test_device_and_dtype_of_an_evaluation_are_of_its_policies(

@@ -15,17 +15,19 @@ from adjudge.rewards.specification import EngineSpec, JudgeSpec
 URL = "http://localhost:1"
 
 
-def test_a_server_is_opened_with_the_tokenizer_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_opened_with_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
 
     class Remote:
         def __init__(self, *server: Any, **how: Any) -> None:
-            opened.append((*server, how["tokenizer"]))
+            opened.append((*server, how))
 
     monkeypatch.setattr(remote_engine, "RemoteEngine", Remote)
-    for tokenizer in (None, "dummy:tiny-llama"):
-        EngineSpec("m", url=URL, tokenizer=tokenizer).open()
-    assert opened == [(URL, "m", None), (URL, "m", "dummy:tiny-llama")]
+    monkeypatch.delenv("ADJUDGE_API_KEY", raising=False)
+    told = {"tokenizer": "dummy:tiny-llama", "max_context": 512, "max_concurrency": 2}
+    for given in ({}, told):
+        EngineSpec("m", url=URL, **given).open()  # type: ignore[arg-type]
+    assert opened == [(URL, "m", {"api_key": None}), (URL, "m", {"api_key": None} | told)]
 
 
 @pytest.mark.parametrize("own", [{"device": "cpu"}, {"dtype": "float32"}, {"adapter": "a"}, {"kv_cache_gb": 1.0}])
@@ -35,7 +37,7 @@ def test_what_is_a_servers_own_matter_is_refused(own: dict[str, Any]) -> None:
 
 
 def test_a_model_that_is_opened_here_has_its_own_tokenizer() -> None:
-    with pytest.raises(AdjudgeError, match='tokenizer "t" is for a server at a url'):
+    with pytest.raises(AdjudgeError, match="tokenizer is for a server at a url"):
         EngineSpec("m", tokenizer="t")
 
 
