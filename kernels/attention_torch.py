@@ -249,7 +249,7 @@ class _Plan:
             filled = (flat >= 0).nonzero().squeeze(1)
             tiles.append(_Tiles(size, flat.clamp(min=0).to(device), filled.to(device), flat[filled].to(device)))
         most = max(band.slots.shape[0] for band in bands) if any(band.kept for band in bands) else 0
-        return _Plan(tuple(tiles), tuple(bands), batch.block_table.unique(), most)
+        return _Plan(tuple(tiles), tuple(bands), torch.unique(batch.block_table), most)
 
     def masks_of(self, group: int, window: int | None, dtype: torch.dtype) -> Iterable[torch.Tensor]:
         """Additive masks [tiles, 1, G * size, L] of every band."""
