@@ -47,9 +47,9 @@ def answer(step: Step, hidden: torch.Tensor, runner: Runner, stats: Stats) -> No
         logits_NV = runner.require_head().vocabulary_logits(hidden[[row for row, _ in some]])
         stats.tokens_written += write([writer for _, writer in some], logits_NV)
     if embeds:
-        values_ND = runner.normed(hidden[[row for row, _ in embeds]]).cpu().numpy()
+        values_ND, head = runner.normed(hidden[[row for row, _ in embeds]]).cpu().numpy(), runner.reward_head
         for (_, embedder), values_D in zip(embeds, values_ND, strict=True):
-            embedder.read(values_D.copy(), runner.reward_head)  # a view would hold the whole step's in memory
+            embedder.read(values_D.copy(), head)  # a view would hold the whole step's in memory
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:

@@ -17,12 +17,12 @@ def hasten() -> None:
 
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=False)
-    patch, builtins_of = interpreter._patch_builtin, {}
+    patch, first = interpreter._patch_builtin, {}
 
     def patch_once(package: Any, *how: Any) -> None:
-        if package not in builtins_of:
-            builtins_of[package] = [name for name in dir(package) if tl.core.is_builtin(getattr(package, name))]
-        if any(tl.core.is_builtin(getattr(package, name)) for name in builtins_of[package][:1]):
+        if package not in first:
+            first[package] = next((name for name in dir(package) if tl.core.is_builtin(getattr(package, name))), "")
+        if first[package] and tl.core.is_builtin(getattr(package, first[package])):
             patch(package, *how)
 
     interpreter._patch_builtin = patch_once
