@@ -100,8 +100,9 @@ class Asker:
                 error = RemoteError(str(refused[0][1]))
             if error is not None:
                 raise error
-            for question, _ in refused:
+            for question, refusal in refused:
                 question.give_up("unsupported")
+                troubles[str(refusal)] += 1
             for question in waiting:
                 question.give_up("cancelled" if asking.cancelled() else asking.result())
             while call.answers:

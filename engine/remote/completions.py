@@ -45,6 +45,8 @@ TOKEN_ID = "token_id:"
 """How a server writes a token by its number, where asked to."""
 MOST_DIGITS = 10
 """Of a token's number; what is longer is none."""
+SEEDS = 1 << 31
+"""As many as every server takes; a larger seed stands for its remainder. vLLM refuses those of more than 63 bits."""
 
 
 class Logprobs(msgspec.Struct):
@@ -143,7 +145,7 @@ class OpenAIProtocol(Protocol):
         if sampling.stop:
             body["stop"] = sampling.stop
         if seed is not None:
-            body["seed"] = seed
+            body["seed"] = seed % SEEDS
         return body
 
     def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:

@@ -144,7 +144,8 @@ class Protocol(ABC):
             given.discard("seed")  # nothing is drawn
         for name in sorted(given - {"max_tokens"}):
             if name not in self.fields:
-                raise RemoteError(f"{name}: {self.kind} servers do not honour it; leave it out, or use `adjudge serve`")
+                other = "give temperature 0" if name == "seed" else "leave it out"
+                raise RemoteError(f"{name}: {self.kind} servers do not honour it; {other}, or use `adjudge serve`")
 
 
 def hurry(priority: int) -> dict[str, int]:

@@ -100,7 +100,8 @@ class Transport:
     An attempt may take `timeout` seconds; one that fails by the connection, a broken reply or a status of 408, 429 or
     5xx is made again up to `retries` times, after an exponential backoff with full jitter and never before the server's
     Retry-After (of a minute at most). At most `max_concurrency` attempts are under way at once, and half as many after
-    one that ran out of time (see `Slots`), which is no failure while others are answered. After twice as many failures
+    one that the server was too busy for or that ran out of time (see `Slots`), which is no failure while others are
+    answered. After twice as many failures
     in a row (at least 5) the server counts as gone: one attempt is made every 15 seconds, and all others only wait for
     its outcome, until there is an answer or they have been put off `retries` times. `sleep` and `clock` are
     asyncio.sleep and time.monotonic unless a test sets others. For one event loop.
@@ -171,6 +172,8 @@ class Transport:
                         self._slots.narrow(begun, self.clock())
                         if self._answered_at > begun:
                             continue
+                    if isinstance(error, Trouble) and error.alive:
+                        self._slots.narrow(begun, self.clock())
                     if isinstance(error, Trouble) and not error.alive:
                         self.circuit.failed()
                     else:
@@ -227,7 +230,7 @@ class Transport:
 
 
 class Slots:
-    """How many attempts may be under way: `most`, or fewer where the server takes too long for so many.
+    """How many attempts may be under way: `most`, or fewer where so many are too much for the server.
 
     For one event loop.
     """
@@ -248,7 +251,7 @@ class Slots:
             self._free.release()
 
     def narrow(self, begun: float, now: float) -> None:
-        """Half as many, unless that has happened since the attempt had `begun` which took too long."""
+        """Half as many, unless that has happened since the attempt had `begun` which was too much."""
         if begun > self._narrowed:
             self._narrowed, self._answers = now, 0
             half = max(1, self.limit // 2)

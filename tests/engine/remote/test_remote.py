@@ -249,6 +249,14 @@ def test_each_prompt_keeps_its_own_seed(open_remote: Open, engine: Engine) -> No
     assert remote.generate(["a", "a", "a"], **options) == engine.generate(["a", "a", "a"], **options)
 
 
+@pytest.mark.parametrize("kind", ["vllm", "openai"])
+def test_a_seed_of_any_size_is_one_that_the_server_takes(open_remote: Open, kind: str) -> None:
+    remote, server = open_remote(kind)
+    texts = remote.generate(["a", "a"], seeds=[2**64 - 1, 2**64 - 1], max_tokens=5)
+    assert texts[0].text == texts[1].text and texts[0].finish_reason == "length"
+    assert [body["seed"] for body in server.bodies] == [2**31 - 1] * 2
+
+
 def test_sglang_writes_choices_as_a_regular_expression(open_remote: Open) -> None:
     remote, server = open_remote("sglang")
     [text] = remote.generate(["a"], choices=("y.s", "no"), temperature=0, seed=1, max_tokens=5)  # nothing is drawn
@@ -275,7 +283,8 @@ def test_what_a_server_would_ignore_is_refused_before_anything_is_sent(
     open_remote: Open, kind: str, options: dict[str, Any], word: str
 ) -> None:
     remote, server = open_remote(kind)
-    with pytest.raises(RemoteError, match=f"^{word}.*leave it out"):
+    mend = "give temperature 0" if word == "seed" else "leave it out"
+    with pytest.raises(RemoteError, match=f"^{word}.*{mend}, or use `adjudge serve`"):
         remote.generate(["a"], **options)
     assert not server.bodies
 

@@ -109,6 +109,22 @@ def test_a_server_that_is_slow_for_many_at_once_is_asked_less_and_loses_nothing(
     until_idle(server)
 
 
+def test_a_server_that_takes_few_at_once_is_asked_for_so_many_and_loses_nothing(open_remote: Open) -> None:
+    """It answers no more than three at a time, whose answers take 0.05 s, and refuses all others at once."""
+    places = threading.Semaphore(3)
+
+    def few(handler: Any, peer: Peer) -> bool:
+        if not places.acquire(blocking=False):
+            return says(429, retry_after="0")(handler, peer)
+        time.sleep(0.05)
+        places.release()
+        return False
+
+    remote, server = open_remote("vllm", *[few] * 999, retries=4, max_concurrency=16)
+    assert {score.reason for score in remote.score([f"Number {n}." for n in range(40)], DIGITS)} == {None}
+    until_idle(server)
+
+
 def test_attempts_that_run_out_of_time_halve_what_is_asked_at_once_and_answers_bring_it_back() -> None:
     async def run() -> None:
         slots = transport.Slots(8)

@@ -251,9 +251,13 @@ def test_sglangs_way_to_find_a_prompt_too_long(open_remote: Open) -> None:
     assert remote.generate(["a"])[0].finish_reason == "too_long"
 
 
-def test_one_refused_request_costs_only_its_own_prompt(open_remote: Open) -> None:
+def test_one_refused_request_costs_only_its_own_prompt_and_why_is_logged(
+    open_remote: Open, caplog: pytest.LogCaptureFixture
+) -> None:
     remote, _ = open_remote("vllm", proper, says(400), max_concurrency=1)
     assert [score.reason for score in remote.score(PROMPTS[:3], DIGITS)] == [None, "unsupported", None]
+    [record] = caplog.records
+    assert "1 requests to a server got no answer" in record.getMessage() and "(400: trouble)" in record.getMessage()
 
 
 def test_a_mistake_in_every_request_is_one_sentence(open_remote: Open) -> None:
