@@ -115,6 +115,8 @@ def judge_rows(
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
         engine = closing.enter_context(source.open())
+        if source.model is None:  # the server's only one, whose name is known by now
+            check_fit(engine.name, engine.adapter, name, options)
         opened = open_judge(engine, book)
         keys = [
             opened.key(subject) for subject in subjects

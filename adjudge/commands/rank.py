@@ -57,6 +57,8 @@ def rank_file(
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         check_earlier(output, book, earlier)
         engine = closing.enter_context(source.open())
+        if source.model is None:  # the server's only one, whose name is known by now
+            check_fit(engine.name, engine.adapter, name, options)
         opened: Any = open_judge(engine, book)
         if earlier == "overwrite":
             book.clear()

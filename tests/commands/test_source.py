@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.commands.source import Source
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import remote_engine
 
@@ -96,3 +99,16 @@ def test_device_and_dtype_of_an_evaluation_are_of_its_policies(
     assert result.exit_code == 0, result.output
     [(spec, device)] = specs
     assert (spec.url, spec.tokenizer, spec.device, device) == ("http://localhost:1", "t", "auto", "cpu")
+
+
+@pytest.mark.parametrize("command", ["judge", "rank"])
+def test_what_a_servers_model_was_not_trained_for_is_said_as_of_one_here(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Source, "open", lambda source: nullcontext(house))
+    house = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
+    house.name = "house"
+    words = ("--url", "http://localhost:1", "--overwrite", "--aspects", "wit=Is it funny?", "--min-mass", "0")
+    result = CliRunner().invoke(app, [*COMMANDS[command], *words])
+    assert 'house was not trained for the aspect "wit"' in result.stderr and result.exit_code == 0, result.output
+    assert "house was trained to score, not to write" in message(command, *words, "--mode", "reasoned")
