@@ -24,8 +24,9 @@ class Check(msgspec.Struct, frozen=True):
     """Things to check in a text.
 
     `ends_with`: the text, without blanks around it, ends with one of these. `mentions`: each of these words or phrases
-    stands in it, whatever its case, as a whole word. `avoids`: none of these does. `sentences`: it has so many, from
-    the first number to the second (see `count_sentences`). Raises AdjudgeError where nothing is to be checked.
+    stands in it, whatever its case, as a whole word (a mark wherever it stands). `avoids`: none of these does.
+    `sentences`: it has so many, from the first number to the second (see `count_sentences`). Raises AdjudgeError where
+    nothing is to be checked.
     """
 
     ends_with: tuple[str, ...] = ()
@@ -74,7 +75,8 @@ class SectionReward(Reward):
     """A reward that sees one section of a response, <tag>…</tag>: QuRL's answer, without the thinking before it.
 
     A response without that section, or with a blank one, is worth 0: it has not failed to be judged, and nothing is
-    asked about it. Of several sections the first is taken; `FormatReward` as a gate refuses them.
+    asked about it. Of several sections the first is taken; `FormatReward` as a gate refuses them, and pays what it is
+    told to where 0 is too much for no section (beside a tournament, say).
     """
 
     def __init__(self, reward: Reward, tag: str = "answer") -> None:
@@ -86,6 +88,11 @@ class SectionReward(Reward):
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of the reward."""
         return self.reward.engines
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether the reward can pay less than 0."""
+        return self.reward.below_zero
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
@@ -111,8 +118,8 @@ def count_sentences(text: str) -> int:
 
 
 def _finder(phrase: str) -> Callable[[str], bool]:
-    """Whether a text has the phrase; as a whole word, where the script of its ends has blanks between words."""
-    before, after = ("" if is_alone(end) else r"\w" for end in (phrase[0], phrase[-1]))
+    """Whether a text has the phrase; as a whole word, where letters end it whose script has blanks between words."""
+    before, after = (r"\w" if re.match(r"\w", end) and not is_alone(end) else "" for end in (phrase[0], phrase[-1]))
     found = re.compile(
         f"(?<!{before})" * bool(before) + re.escape(phrase) + f"(?!{after})" * bool(after), re.IGNORECASE
     )

@@ -46,6 +46,11 @@ class Colocated(Reward):
         return self.reward.engines
 
     @property
+    def below_zero(self) -> bool:
+        """Whether the reward can pay less than 0."""
+        return self.reward.below_zero
+
+    @property
     def metrics(self) -> Mapping[str, float]:
         """What the reward keeps for a trainer's log."""
         return getattr(self.reward, "metrics", {})

@@ -97,9 +97,9 @@ def _group(prompt: Text, responses: Sequence[str], row: Mapping[str, Any], start
     reference = row.get("reference")
     if reference is not None and not isinstance(reference, str):
         raise AdjudgeError(f'"reference"[{start}] is {_described(reference)}: give a string')
-    columns = {name: value for name, value in row.items() if name != "reference"}
-    turns = turns_of(prompt, place)
-    return Group(text_of(prompt, place), tuple(responses), reference or None, columns=columns, conversation=turns)
+    columns = {name: value for name, value in row.items() if name not in ("reference", "id")}
+    name = "" if row.get("id") is None else str(row["id"])
+    return Group(text_of(prompt, place), tuple(responses), reference or None, name, columns, turns_of(prompt, place))
 
 
 def _content(message: Mapping[str, Any], place: str) -> str:

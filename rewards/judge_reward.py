@@ -88,8 +88,8 @@ class JudgeReward(Reward):
 
     @property
     def below_zero(self) -> bool:
-        """A reward model's logit may be."""
-        return self.source.kind == "scalar"
+        """A reward model's logit may be, and a tree's sum where leaves have negative weights."""
+        return self.source.kind in ("scalar", "tree")
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:

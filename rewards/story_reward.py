@@ -81,6 +81,7 @@ class StoryReward(Reward):
     ) -> None:
         if form not in get_args(Form):
             raise AdjudgeError(f'form is "{form}": choose {", ".join(get_args(Form))}')
+        self.form = form
         self.parts, own_aspects, own_weights = FORMS[form]
         self.aspects = tuple(aspect for aspect in checked(aspects or own_aspects) if aspect.weight > 0)
         if isinstance(judge, JudgeSpec):
@@ -101,6 +102,11 @@ class StoryReward(Reward):
         """Those of the judge and of the base model, as far as they are open."""
         found = (*self.source.engines, *self.reference.engines)
         return tuple({id(engine): engine for engine in found}.values())
+
+    @property
+    def below_zero(self) -> bool:
+        """The published advantage is of whatever sign, and so are weights."""
+        return self.form == "parity" or any(weight < 0 for weight in msgspec.structs.astuple(self.weights))
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""

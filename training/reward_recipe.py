@@ -172,6 +172,10 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f'the part "{name}" can pay less than 0, which turns the sign of a product: leave it out, or set'
                     ' combine = "sum"'
                 )
+            if gates and self.shut is None and self.length_free is not None:
+                raise AdjudgeError(
+                    "length_free can take a reward below 0, what a shut gate pays: give shut, below that"
+                )
             if gates and self.shut is None and name is not None:
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, what a shut gate pays: give shut, below that'

@@ -15,6 +15,7 @@ import msgspec
 from adjudge.engine.call import answered_by, overdue
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError, reason
 from adjudge.engine.score import Reason
+from adjudge.rewards.gated import SHUT
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer, layers_of
@@ -160,7 +161,7 @@ class Scorer:
 
     def _inside(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
         answers = self._answers(layers_of(self.reward)[0], groups, apart)
-        if self.deadline is None and self.on_failure == "stop" and answers and _late(answers) == _responses(groups):
+        if self.deadline is None and self.on_failure == "stop" and _late(answers) and not _answered(answers):
             text = f'reward "{self.name}": the judge no longer answers (every completion of this step is "timeout")'
             answers = [AdjudgeError(f"{text}: mend what the log says and resume, or let it abstain")] * len(groups)
         if not apart:
@@ -280,8 +281,23 @@ def _late(answers: Sequence[Answer]) -> int:
     return sum(one.abstained.count("timeout") for one in answers if isinstance(one, GroupReward))
 
 
-def _responses(groups: Sequence[Group]) -> int:
-    return sum(len(group.responses) for group in groups)
+def _answered(answers: Sequence[Answer]) -> bool:
+    """Whether a judge may have answered, or another error is there: what a gate shut out, no judge was asked about."""
+    return any(
+        not isinstance(one, GroupReward)
+        or any(why != "timeout" and not shut for why, shut in zip(one.abstained, _shut(one), strict=True))
+        for one in answers
+    )
+
+
+def _shut(group: GroupReward) -> list[bool]:
+    """Which responses a gate shut out, or lack the section that the reward sees: they are paid, and have no parts."""
+    shut = group.measures.get(SHUT, (None,) * len(group.rewards))
+    known = [*group.parts.values(), *group.measures.values()]
+    return [
+        shut[place] == 1 or (bool(known) and reward is not None and all(column[place] is None for column in known))
+        for place, reward in enumerate(group.rewards)
+    ]
 
 
 def _probed(layer: Layer) -> list[Answer]:

@@ -25,6 +25,12 @@ from adjudge.rewards.reward import GroupReward, Reward
         (Check(sentences=(1, 2)), "One... Two", 1.0),
         (Check(avoids=("x",)), " \n", 0.0),
         (Check(mentions=("a.b",)), "aXb", 0.0),
+        (Check(avoids=("!", "—", "**")), "He ran—then fell.", 0.0),
+        (Check(avoids=("!", "—", "**")), "some **bold** text", 0.0),
+        (Check(avoids=("!", "—", "**")), "Hello! Wow!", 0.0),
+        (Check(mentions=("?", "…")), "What? Why?", 0.5),
+        (Check(mentions=("sea?",)), "To sea? Yes.", 1.0),
+        (Check(mentions=("sea?",)), "Overseas? No.", 0.0),
     ],
 )
 def test_a_text_is_worth_the_share_of_checks_that_hold(check: Check, text: str, score: float) -> None:

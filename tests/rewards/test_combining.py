@@ -20,6 +20,7 @@ from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.specification import JudgeSpec
+from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.trainers.measures import measures_of
 from tests.rewards.judged import WrittenJudge
 
@@ -32,6 +33,10 @@ def number(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -
 
 def constant(value: Any) -> Any:
     return lambda prompts, completions, **columns: [value] * len(completions)
+
+
+logit = JudgeReward(JudgeSpec("scalar"))
+STORY = JudgeSpec("pointwise")
 
 
 def judge(says: Any) -> JudgeReward:
@@ -180,6 +185,9 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
         (lambda: LengthReward((200, 800)), r"window is \(200, 800\): give LengthWindow"),  # type: ignore[arg-type]
         (lambda: JudgeSpec("pointwise", engine="house"), "engine is 'house': give an EngineSpec"),  # type: ignore[arg-type]
         (lambda: Gated(WeightedSum({"a": number, "b": number}, {"b": -1}), {"c": number}), "can pay less than 0, what"),
+        (lambda: Gated(SectionReward(logit), {"c": number}), "can pay less than 0, what a shut gate pays"),
+        (lambda: Gated(logit.during_training(), {"c": number}), "can pay less than 0, what a shut gate pays"),
+        (lambda: Gated(StoryReward(STORY, form="parity"), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: WeightedSum({}), "no parts are given"),
         (lambda: WeightedSum({"a/b": number}), 'a part is called "a/b"'),
         (lambda: Product({"words": number}), 'a part is called "words": that is something else in logs'),

@@ -27,6 +27,14 @@ def test_runs_of_equal_prompts_and_columns_are_groups_and_the_reference_is_their
     assert grouped([], [], {}) == []
 
 
+def test_an_id_tells_groups_of_one_prompt_apart_and_is_no_column() -> None:
+    groups = grouped(["p"] * 3, ["1", "2", "3"], {"id": [7, 7, 8], "genre": ["a"] * 3})
+    assert groups == [
+        Group("p", ("1", "2"), None, "7", {"genre": "a"}),
+        Group("p", ("3",), None, "8", {"genre": "a"}),
+    ]
+
+
 def test_conversations_are_their_text() -> None:
     assert text_of([{"role": "user", "content": "Tell."}], "x") == "Tell."
     assert text_of([{"role": "system", "content": "Be."}, {"role": "user", "content": "Tell."}], "x") == (

@@ -82,6 +82,10 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
             r'\[reward\] the part "x" can pay less than 0, what a shut gate pays: give shut',
         ),
         (
+            {"parts": {"x": ENDS}, "gates": {"y": ENDS}, "journal": True, "length_free": {}},
+            r"\[reward\] length_free can take a reward below 0, what a shut gate pays: give shut",
+        ),
+        (
             {"parts": {"x": {"kind": "tournament"}}, "gates": {"y": ENDS}},
             r'\[reward\] the part "x" can pay less than 0',
         ),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -11,7 +11,9 @@ import pytest
 from adjudge.engine.call import overdue
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, RemoteError
 from adjudge.engine.face import Stats
+from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.colocated import Colocated
+from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard
@@ -227,6 +229,27 @@ def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() 
     for scorer in (Scorer(partly), Scorer(dead, deadline=60), Scorer(dead, on_failure="abstain")):
         assert [reward.abstained[0] for reward in scorer.score(GROUPS).rewards] == ["timeout"] * 2
     assert Scorer(dead).score([]).rewards == []
+
+
+@pytest.mark.parametrize("shutting", [lambda dead: Gated(dead, {"long": Told(len)}, least=2), SectionReward])
+def test_a_server_that_dies_ends_a_run_also_where_a_response_was_kept_from_the_judge(
+    shutting: Callable[[Reward], Reward],
+) -> None:
+    class Dead(Reward):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            counts = [len(group.responses) for group in groups]
+            lost = [((None,) * count, ("timeout",) * count) for count in counts]
+            words = [{"words": (1.0,) * count} for count in counts]
+            return [GroupReward(*both, {}, measures) for both, measures in zip(lost, words, strict=True)]  # type: ignore[arg-type]
+
+    answer = "<answer>A</answer>"
+    groups = [Group("Tell one.", ["", answer]), Group("Tell two.", [answer, answer])]
+    with pytest.raises(AdjudgeError, match="no longer answers"):
+        Scorer(shutting(Dead())).score(groups)
+    rewards = Scorer(shutting(Dead()), on_failure="abstain").score(groups).rewards
+    assert [reward.abstained for reward in rewards] == [(None, "timeout"), ("timeout", "timeout")]
+    assert rewards[0].rewards == (0.0, None)
+    assert Scorer(shutting(Dead())).score([Group("Tell one.", ["", ""])]).rewards[0].rewards == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e39])
