@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,14 +108,18 @@ class Recorded:
         return rewards
 
     def _append(self, lines: Sequence[Rewarded]) -> None:
-        """Write the lines; the engines that were opened by now are noted beside, after those of a run resumed."""
+        """Write the lines; the engines that were opened by now are noted beside, after those of a run resumed.
+
+        Each of several processes notes its own: where the room for prompts follows a GPU's memory they may differ.
+        """
         try:
             _append(self.folder.rewards, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
             opened = engines_open(self.function.scorer.reward.engines)
-            if place_among_processes()[0] == 0 and opened.keys() - self._engines:
+            if opened.keys() - self._engines:
                 now = [Opened(spec, Card.of(engine)) for spec, engine in opened.items()]
-                cards = [*(one for one in read_engines(self.folder.engines) if one not in now), *now]
-                write_whole(self.folder.engines, msgspec.json.format(msgspec.json.encode(cards)))
+                with _alone(self.folder.rewards):
+                    cards = [*(one for one in read_engines(self.folder.engines) if one not in now), *now]
+                    write_whole(self.folder.engines, msgspec.json.format(msgspec.json.encode(cards)))
                 self._engines |= opened.keys()
         except OSError as error:
             where = self.folder.rewards
@@ -160,9 +165,7 @@ def check_columns(prompts: Prompts) -> None:
 
 def _append(path: Path, content: bytes) -> None:
     """Add to the file all of it or nothing, whichever of several processes writes; raises OSError."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with _alone(path) as file:
         end, left = os.lseek(file, 0, os.SEEK_END), memoryview(content)
         try:
             while left:
@@ -170,6 +173,15 @@ def _append(path: Path, content: bytes) -> None:
         except OSError:
             os.ftruncate(file, end)
             raise
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[int]:
+    """The file, open to add to it, while no other process has it so; raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
     finally:
         os.close(file)
 
