@@ -10,6 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.combining import scored_by
+from adjudge.rewards.gated import SHUT
 from adjudge.rewards.gates import TextReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
@@ -75,8 +76,8 @@ class SectionReward(Reward):
     """A reward that sees one section of a response, <tag>…</tag>: QuRL's answer, without the thinking before it.
 
     A response without that section, or with a blank one, is worth 0: it has not failed to be judged, and nothing is
-    asked about it. Of several sections the first is taken; `FormatReward` as a gate refuses them, and pays what it is
-    told to where 0 is too much for no section (beside a tournament, say).
+    asked about it (the measure "shut" is 1 there, and 0 elsewhere). Of several sections the first is taken; `Gated` by
+    a `FormatReward` shuts them out, and pays what it is told to where 0 is too much for no section (a tournament).
     """
 
     def __init__(self, reward: Reward, tag: str = "answer") -> None:
@@ -134,9 +135,10 @@ def _back(group: GroupReward, there: Sequence[bool]) -> GroupReward:
         return tuple(next(values) if known else absent for known in there)
 
     reasons = iter(group.abstained)
+    measures = {SHUT: (0.0,) * len(group.rewards), **group.measures}  # the reward may have gates of its own
     return GroupReward(
         spread(group.rewards, 0.0),
         tuple(next(reasons) if known else None for known in there),
         {name: spread(column, None) for name, column in group.parts.items()},
-        {name: spread(column, None) for name, column in group.measures.items()},
+        {name: spread(column, 1.0 if name == SHUT else None) for name, column in measures.items()},
     )

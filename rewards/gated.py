@@ -13,7 +13,7 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.combining import measures_of, parts_by_name, parts_of, reward_of, scored_by
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, together
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -110,13 +110,17 @@ class Gated(Reward):
             ResponseReward(asked.rewards[place], asked.abstained[place]) if state is None else state
             for place, state in enumerate(states)
         ]
-        within = asked.measures.get(SHUT, (None,) * len(states))  # a gate inside may have decided it
         shut = tuple(
             float(bool(inner) if state is None else state.reward is not None)
-            for state, inner in zip(states, within, strict=True)
+            for state, inner in zip(states, shut_out(asked), strict=True)  # a gate inside may have decided it
         )
         measures = {**measures_of(scored), SHUT: shut}
         return msgspec.structs.replace(together(responses), parts=parts_by_name(scored), measures=measures)
+
+
+def shut_out(group: GroupReward) -> Column:
+    """1 for each response that a gate decided, whatever else a reward asks; all 0 where it has none."""
+    return group.measures.get(SHUT) or (0.0,) * len(group.rewards)
 
 
 def _spread(group: GroupReward, places: Sequence[int], count: int) -> GroupReward:

@@ -88,8 +88,12 @@ class JudgeReward(Reward):
 
     @property
     def below_zero(self) -> bool:
-        """A reward model's logit may be, and a tree's sum where leaves have negative weights."""
-        return self.source.kind in ("scalar", "tree")
+        """A reward model's logit may be, and the score of a tree whose leaves do not all weigh the same."""
+        if self.source.kind == "tree":
+            spec: JudgeSpec | None = self.source.spec
+            weights = self.source.judge.weights if spec is None else spec.options.get("weights", "equal")  # type: ignore[attr-defined]
+            return bool(weights != "equal")
+        return self.source.kind == "scalar"
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:

@@ -87,11 +87,6 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     section: str | None = None
 
     @property
-    def below_zero(self) -> bool:
-        """Whether what it pays, unweighted, may be negative."""
-        return False
-
-    @property
     def breakdown(self) -> tuple[str, ...] | None:
         """The names of what it is made of; None where that is for a judge to say."""
         return ()
@@ -185,11 +180,6 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
     judge: str
     scale: Scale = "unit"
 
-    @property
-    def below_zero(self) -> bool:
-        """A reward model's logit, and a tree's sum where leaves may have negative weights."""
-        return self.judge in ("scalar", "tree")
-
     def _kind(self, engine: Engine) -> str:
         return self.judge
 
@@ -205,11 +195,6 @@ class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
     over: Literal["group", "reference"] = "group"
     pairing: Literal["all", "circular", "uncertain"] = "all"
     k: Annotated[int, Meta(ge=1)] = 4
-
-    @property
-    def below_zero(self) -> bool:
-        """The mean of strengths is 0; what is over the reference is a probability."""
-        return self.over == "group"
 
     def _kind(self, engine: Engine) -> str:
         return of_pairs(self.judge or self.usual(engine))
@@ -239,12 +224,6 @@ class StoryPart(Judged, frozen=True, tag="story", kw_only=True):
     aspects: str | None = None
     components: ComponentWeights | None = None
     words: tuple[int, int] = (LengthWindow().least, LengthWindow().most)
-
-    @property
-    def below_zero(self) -> bool:
-        """The published advantage is of whatever sign, and so are weights."""
-        weights = () if self.components is None else msgspec.structs.astuple(self.components)
-        return self.form == "parity" or any(weight < 0 for weight in weights)
 
     def _kind(self, engine: Engine) -> str:
         return self.judge or self.usual(engine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -166,7 +166,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise AdjudgeError('a product has no weights: leave them out, or set combine = "sum"')
             product = self.combine == "product"
             whole = Product(parts, "reward") if product else WeightedSum(parts, weights, "reward")
-            name = next((name for name, part in self.parts.items() if part.weight < 0 or part.below_zero), None)
+            name = next((name for name in parts if weights[name] < 0 or parts[name].below_zero), None)
             if product and name is not None:
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, which turns the sign of a product: leave it out, or set'
@@ -180,7 +180,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, what a shut gate pays: give shut, below that'
                 )
-            if name := self._unguarded():
+            if name := self._unguarded(parts):
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
                     ' of the kind "format" with that tag, and shut'
@@ -194,11 +194,11 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         how = self.length_free
         return reward if how is None else LengthFree(reward, half_life=how.half_life, warmup=how.warmup)
 
-    def _unguarded(self) -> str | None:
+    def _unguarded(self, opened: Mapping[str, Reward]) -> str | None:
         """The first part that may pay less for a section than for none, where no gate asks for the section."""
         asked = {tag for gate in self.gates.values() if isinstance(gate, FormatPart) for tag in gate.tags}
         parts = ((name, part) for name, part in self.parts.items() if part.section and part.section not in asked)
-        return next((name for name, part in parts if part.weight < 0 or part.below_zero), None)
+        return next((name for name, part in parts if part.weight < 0 or opened[name].below_zero), None)
 
     def placed(self, place: Place) -> RewardRecipe:
         """The same with its paths made absolute."""

@@ -172,12 +172,12 @@ class Transport:
                         self._slots.narrow(begun, self.clock())
                         if self._answered_at > begun:
                             continue
-                    if isinstance(error, Trouble) and error.alive:
-                        self._slots.narrow(begun, self.clock())
                     if isinstance(error, Trouble) and not error.alive:
                         self.circuit.failed()
-                    else:
-                        self.circuit.succeeded()
+                        raise
+                    if isinstance(error, Trouble):
+                        self._slots.narrow(begun, self.clock())
+                    self.circuit.succeeded()
                     raise
                 self.circuit.succeeded()
                 self._slots.widen()

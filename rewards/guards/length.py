@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.gated import SHUT
+from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.length_trend import LengthTrend, Points, length_trend
@@ -25,10 +25,8 @@ def length_points(responses: Sequence[str], rewards: Sequence[float | None]) -> 
 
 def judged_rewards(reward: GroupReward) -> Column:
     """The rewards that may go with length: None where there is none, or a gate around the reward decided it."""
-    shut = reward.measures.get(SHUT) or (0.0,) * len(reward.rewards)
-    return tuple(
-        value if finite(value) and not closed else None for value, closed in zip(reward.rewards, shut, strict=True)
-    )
+    pairs = zip(reward.rewards, shut_out(reward), strict=True)
+    return tuple(value if finite(value) and not closed else None for value, closed in pairs)
 
 
 class LengthGuard(Guard):

@@ -15,7 +15,7 @@ import msgspec
 from adjudge.engine.call import answered_by, overdue
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError, reason
 from adjudge.engine.score import Reason
-from adjudge.rewards.gated import SHUT
+from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer, layers_of
@@ -282,22 +282,12 @@ def _late(answers: Sequence[Answer]) -> int:
 
 
 def _answered(answers: Sequence[Answer]) -> bool:
-    """Whether a judge may have answered, or another error is there: what a gate shut out, no judge was asked about."""
+    """Whether a judge may have answered, or another error is there: about what was shut out no judge was asked."""
     return any(
         not isinstance(one, GroupReward)
-        or any(why != "timeout" and not shut for why, shut in zip(one.abstained, _shut(one), strict=True))
+        or any(why != "timeout" and shut != 1 for why, shut in zip(one.abstained, shut_out(one), strict=True))
         for one in answers
     )
-
-
-def _shut(group: GroupReward) -> list[bool]:
-    """Which responses a gate shut out, or lack the section that the reward sees: they are paid, and have no parts."""
-    shut = group.measures.get(SHUT, (None,) * len(group.rewards))
-    known = [*group.parts.values(), *group.measures.values()]
-    return [
-        shut[place] == 1 or (bool(known) and reward is not None and all(column[place] is None for column in known))
-        for place, reward in enumerate(group.rewards)
-    ]
 
 
 def _probed(layer: Layer) -> list[Answer]:

@@ -76,7 +76,7 @@ def test_a_response_without_the_section_is_worth_nothing_and_not_judged() -> Non
     [one, empty] = reward.score_groups([Group("p", responses), Group("p", ["no"])])
     assert Lengths.asked == ["Yes.", "Yes"]
     assert one.rewards == (1.0, 0.0, 0.0) and one.abstained == (None, None, None)
-    assert one.measures["words"] == (1.0, None, 1.0)
+    assert one.measures["words"] == (1.0, None, 1.0) and one.measures["shut"] == (0.0, 1.0, 0.0)
     assert empty.rewards == (0.0,) and reward.name == "check" and reward.engines == ()
 
 

@@ -19,7 +19,7 @@ from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.specification import JudgeSpec
+from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.trainers.measures import measures_of
 from tests.rewards.judged import WrittenJudge
@@ -37,6 +37,10 @@ def constant(value: Any) -> Any:
 
 logit = JudgeReward(JudgeSpec("scalar"))
 STORY = JudgeSpec("pointwise")
+
+
+def tree(**options: Any) -> JudgeReward:
+    return JudgeReward(JudgeSpec("tree", options, EngineSpec("dummy:tiny-llama")))
 
 
 def judge(says: Any) -> JudgeReward:
@@ -170,6 +174,10 @@ def test_only_what_passes_the_gates_is_judged() -> None:
     assert shut.rewards == (-1.0,) * 3
 
 
+def test_a_tree_whose_leaves_all_weigh_the_same_pays_nothing_below_0() -> None:
+    assert not Gated(tree(), {"c": number}).below_zero and tree(weights="generated").below_zero
+
+
 def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() -> None:
     doubt = judge(lambda text: "low_mass" if text == "1" else 1.0)
     [group] = Gated(number, {"doubt": doubt}).score_groups(GROUPS[:1])
@@ -188,6 +196,7 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
         (lambda: Gated(SectionReward(logit), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: Gated(logit.during_training(), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: Gated(StoryReward(STORY, form="parity"), {"c": number}), "can pay less than 0, what a shut gate pays"),
+        (lambda: Gated(tree(weights="generated"), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: WeightedSum({}), "no parts are given"),
         (lambda: WeightedSum({"a/b": number}), 'a part is called "a/b"'),
         (lambda: Product({"words": number}), 'a part is called "words": that is something else in logs'),

@@ -120,7 +120,7 @@ def test_a_server_that_takes_few_at_once_is_asked_for_so_many_and_loses_nothing(
         places.release()
         return False
 
-    remote, server = open_remote("vllm", *[few] * 999, retries=4, max_concurrency=16)
+    remote, server = open_remote("vllm", *[few] * 999, retries=8, max_concurrency=16)
     assert {score.reason for score in remote.score([f"Number {n}." for n in range(40)], DIGITS)} == {None}
     until_idle(server)
 
