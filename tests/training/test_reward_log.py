@@ -13,12 +13,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training import reward_log
 from adjudge.training.metrics import append_metrics, read_metrics
 from adjudge.training.prompts import Prompts
-from adjudge.training.reward_log import Recorded, Rewarded, check_columns, cut_rewards, kept, read_rewards
+from adjudge.training.reward_log import Recorded, Rewarded, check_columns, cut_rewards, kept, read_engines, read_rewards
 from adjudge.training.run import Begun, cut, processes
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import Trainer, Vowels
@@ -164,3 +166,15 @@ def test_rewards_are_read_in_order(tmp_path: Path) -> None:
         (0, "held_out", 0), (0, "held_out", 1), (2, "train", 0), (2, "train", 1)
     ]  # fmt: skip
     assert all(isinstance(line, Rewarded) and msgspec.json.encode(line) for line in lines)
+
+
+def test_each_process_notes_the_cards_of_its_own_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, spec = Engine("dummy:tiny-llama", kv_cache_gb=0.01), EngineSpec("dummy:tiny-llama")
+    monkeypatch.setattr(reward_log, "engines_open", lambda engines: {spec: engine})
+    for process, room in enumerate((900, 700, 900)):
+        monkeypatch.setattr(reward_log, "place_among_processes", lambda process=process: (process, 3))
+        monkeypatch.setattr(Engine, "max_prompt_tokens", room)
+        record(tmp_path)
+    opened = read_engines(RunFolder(tmp_path).engines)
+    assert {one.spec for one in opened} == {spec}
+    assert sorted(one.card.max_prompt_tokens for one in opened) == [700, 900]
