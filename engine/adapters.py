@@ -140,8 +140,11 @@ def attach(model: Any, adapter: Adapter) -> Any:
     try:
         with quiet():
             peft = PeftModel(model, copy.deepcopy(adapter.config), autocast_adapter_dtype=False)
-    except ValueError as error:
-        raise _misfit(adapter, model, reason(error)) from error
+    except BaseException as error:
+        _take_out(model)
+        if isinstance(error, ValueError):
+            raise _misfit(adapter, model, reason(error)) from error
+        raise
     try:
         with quiet():
             loaded: Any = set_peft_model_state_dict(peft, adapter.weights)
@@ -157,6 +160,17 @@ def attach(model: Any, adapter: Adapter) -> Any:
         raise
     peft.to(model.dtype).eval().requires_grad_(False)
     return peft
+
+
+def _take_out(model: Any) -> None:
+    """Give a model its own layers back, some of which an adapter has replaced that came no further."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for module in list(model.modules()):
+        for name, layer in list(module.named_children()):
+            if isinstance(layer, BaseTunerLayer):
+                setattr(module, name, layer.get_base_layer())
+    vars(model).pop("peft_config", None)
 
 
 def _misfit(adapter: Adapter, model: Any, why: str) -> ModelUnsupported:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -14,13 +16,15 @@ from typing import Any, TypeVar
 import torch
 
 from adjudge.engine import grammar
-from adjudge.engine.call import Call
+from adjudge.engine.call import Call, answered_by
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import QueueFull
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.grammar import TRIED
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.sampling import FORMS, Sampling
+from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
 from adjudge.engine.worker import Event, Piece, Ticket, Worker
@@ -187,7 +191,7 @@ class AsyncEngine(AsyncFace):
     ) -> Answers:
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
         prepare = partial(self.engine.generate_call, prompts, sampling, seeds, **options)
-        call = await prepared(prepare, sampling, options)
+        call = await prepared(prepare, sampling, options, timeout)
         return _CallAnswers(self.worker, call, priority, timeout, pieces)
 
     async def open_embed(
@@ -279,11 +283,26 @@ class _CallAnswers(Answers):
             self.close()
 
 
-async def prepared(prepare: Callable[[], Prepared], sampling: Sampling | None, options: dict[str, Any]) -> Prepared:
-    """What a thread makes of texts that are asked for: one of a few, where they are to have a form."""
-    forms = any(options.get(name) is not None or getattr(sampling, name, None) is not None for name in FORMS)
-    run = partial(contextvars.copy_context().run, prepare)
-    return await asyncio.get_running_loop().run_in_executor(grammar.THREADS if forms else None, run)
+async def prepared(
+    prepare: Callable[[], Prepared], sampling: Sampling | None, options: dict[str, Any], timeout: float | None
+) -> Prepared:
+    """What a thread makes of texts that are asked for, which are to be there in `timeout` seconds from now.
+
+    It is one of a few where their form may take long to prepare; raises QueueFull where it takes longer than that.
+    """
+    slow = [name for name in TRIED if options.get(name) is not None or getattr(sampling, name, None) is not None]
+    ends = Call().deadline(timeout)
+    with answered_by(ends):
+        run = partial(contextvars.copy_context().run, prepare)
+    under_way = asyncio.get_running_loop().run_in_executor(grammar.THREADS if slow else None, run)
+    if not slow or ends == math.inf:
+        return await under_way
+    try:
+        return await asyncio.wait_for(under_way, max(0.0, ends - time.monotonic()))
+    except TimeoutError as error:
+        raise QueueFull(
+            f"{slow[0]} was not prepared in time, maybe behind those of others: try again later, or give it longer"
+        ) from error
 
 
 async def _in_order(answers: Answers) -> list[Any]:

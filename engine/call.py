@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import PromptError
 from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
@@ -41,6 +43,12 @@ def unhurried() -> Iterator[None]:
         _ENDS.reset(token)
 
 
+def check_priority(priority: Any) -> None:
+    """Raise PromptError for what cannot be put in order with the priorities of others."""
+    if not is_number(priority, Integral):
+        raise PromptError(f"priority is {shown(priority)}: give a whole number, lower ones come first")
+
+
 def overdue() -> float:
     """For how many seconds the end set by `answered_by` has passed here; below 0 before it."""
     return time.monotonic() - _ENDS.get()
@@ -65,8 +73,9 @@ class Call:
 
     def deadline(self, timeout: float | None) -> float:
         """When it is to be done, infinity where nobody says; raises PromptError for seconds that are no number."""
-        if timeout is not None and math.isnan(timeout):
-            raise PromptError("timeout is nan: give seconds, or None to wait as long as it takes")
+        given: Any = timeout
+        if given is not None and not (isinstance(given, Real) and given == given):  # infinity is one of them
+            raise PromptError(f"timeout is {shown(timeout)}: give seconds, or None to wait as long as it takes")
         return self.ends if timeout is None else min(self.ends, self.begun + timeout)
 
     @property

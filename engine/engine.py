@@ -19,7 +19,7 @@ from adjudge.engine.adapters import Base, check_base
 from adjudge.engine.answering import answer
 from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
-from adjudge.engine.call import Call
+from adjudge.engine.call import Call, check_priority
 from adjudge.engine.completion import Completion
 from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
@@ -249,8 +249,10 @@ class Engine(EngineFace):
     def start(self, call: Call, priority: int = 0, timeout: float | None = None) -> None:
         """Queue a call's requests, to be answered by the steps to come.
 
-        Raises QueueFull, and AdjudgeError for what the engine woke to too little memory for; then it queues none.
+        Raises PromptError for a priority or a timeout that is no number, QueueFull, and AdjudgeError for what the
+        engine woke to too little memory for; then it queues none.
         """
+        check_priority(priority)
         self._drop_left()
         self._be_awake()
         if self._lent is not None:

@@ -11,15 +11,16 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.engine.answers import AnswerFormat, find_answers
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.fitting import fit
-from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, compile_labels
+from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, check_values, compile_labels
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.reward_head import RewardHead
-from adjudge.engine.sampling import Sampling, is_number
+from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.token_bytes import byte_table
 from adjudge.engine.tokenizer import Tokenizer, Tokens
@@ -275,7 +276,7 @@ class EngineFace(ABC):
             raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
         for seed in () if seeds is None else seeds:
             if not is_number(seed, Integral):
-                raise PromptError(f"seeds holds {seed!r:.40}: give a whole number for each prompt")
+                raise PromptError(f"seeds holds {shown(seed)}: give a whole number for each prompt")
         sampling = Sampling.of(sampling, options, self.tokenizer.vocab_size)
         return self.read(prompts), sampling
 
@@ -296,7 +297,7 @@ class EngineFace(ABC):
             text, trusted = prompt, False
         else:
             text, trusted = self.tokenizer.decode(list(prompt)[-16:]), True
-        return self._compile_labels(Labels.of(labels), text[-CONTEXT_CHARACTERS:], trusted)
+        return self._known(self._compile_labels(Labels.of(labels), text[-CONTEXT_CHARACTERS:], trusted))
 
     def _end(self, prompt: Prompt) -> tuple[str, bool]:
         """The text that the tokens of a prompt end with, as far as one segment goes, and whether it is trusted."""
@@ -309,10 +310,14 @@ class EngineFace(ABC):
         return "", True
 
     def _known(self, labels: LabelSet) -> LabelSet:
-        """The labels, if all their tokens are in the vocabulary: an id outside it would end the step for everybody."""
+        """The labels, if all their tokens are in the vocabulary: an id outside it would end the step for everybody.
+
+        A tokenizer may know more tokens than its model.
+        """
         ids = (token for read in labels.reads for token in (*read.path, *read.token_ids))
         if (bad := next((token for token in ids if not 0 <= token < self.tokenizer.vocab_size), None)) is not None:
             raise LabelError(f"label token id {bad} is outside the vocabulary of {self.tokenizer.vocab_size}")
+        check_values(labels.values)
         return labels
 
 

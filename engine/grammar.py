@@ -21,6 +21,9 @@ from adjudge.engine.sampling import FORMS, Sampling
 
 log = logging.getLogger("adjudge")
 
+TRIED = ("json_schema", "regex")
+"""What may take long to compile; choices are no longer than what they come to."""
+
 SPACE = r"\n? {0,16}"
 """What may stand between two pieces of JSON: enough to indent it. Small models given more lose themselves in it."""
 
@@ -99,7 +102,8 @@ class Grammars:
     def _tokenizer(self) -> Any:
         from llguidance.hf import from_tokenizer
 
-        return from_tokenizer(self._inner, n_vocab=self._size, eos_token=sorted(self._end_ids) or None)
+        most = max(self._size, len(self._inner))  # a tokenizer may know more tokens than its model
+        return from_tokenizer(self._inner, n_vocab=most, eos_token=sorted(self._end_ids) or None)
 
     def _compile(self, grammar: str, field: str, spoilt: int) -> tuple[Form, str]:
         """The form, and what keeps any text from it; how its texts may begin is worked out here, outside the steps.
@@ -108,7 +112,7 @@ class Grammars:
         """
         from llguidance import LLMatcher
 
-        if field != "choices" and _takes_too_much(grammar):  # choices are no longer than what they come to
+        if field in TRIED and _takes_too_much(grammar):
             raise PromptError(
                 f"{field} takes more than {grammar_trial.SECONDS} s or {grammar_trial.BYTES >> 30} GiB to compile: ask"
                 " for less, patterns that must all hold and multiples above all"
@@ -158,4 +162,7 @@ def _grammar(sampling: Sampling) -> str | None:
     if sampling.choices is not None:
         # One terminal, not a rule: of a rule's alternatives llguidance follows no more than 2,000.
         return LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, sampling.choices)))
-    return None if sampling.regex is None else LLMatcher.grammar_from_regex(sampling.regex)
+    try:
+        return None if sampling.regex is None else LLMatcher.grammar_from_regex(sampling.regex)
+    except UnicodeEncodeError as error:
+        raise PromptError("regex has a lone surrogate, which no text has: leave it out") from error

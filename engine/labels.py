@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import LabelError
 from adjudge.engine.score import Score
 from adjudge.engine.tokenizer import Tokenizer, Tokens
@@ -23,6 +23,8 @@ MOST_TOKENS = 4096
 MOST_TOKENS_EACH = 64
 MOST_CHARACTERS_EACH = 1024
 """Of a label; one of more characters is refused before its tokens are counted."""
+MOST_VALUE = 1e100
+"""Of a label, up or down: the squares that a variance is made of are finite numbers then."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -53,12 +55,12 @@ class Labels(msgspec.Struct, frozen=True):
     def numbers(self) -> tuple[float, ...] | None:
         """The labels' values, or None where they have none."""
         if self.values is not None:
-            return self.values
+            return tuple(map(float, self.values))
         try:
             numbers = tuple(float(label) for label in self.labels)
         except ValueError:
             return None
-        return numbers if all(map(math.isfinite, numbers)) else None
+        return numbers if all(abs(number) <= MOST_VALUE for number in numbers) else None
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -168,10 +170,14 @@ def check_labels(labels: Labels) -> None:
         seen.add(label)
     if labels.values is not None and len(labels.values) != len(labels.labels):
         raise LabelError(f"{len(labels.values)} values for {len(labels.labels)} labels: give one value for each label")
-    given: tuple[Any, ...] = labels.values or ()
-    for value in given:
-        if not isinstance(value, Real) or not abs(value) <= sys.float_info.max:  # type: ignore[operator]
-            raise LabelError(f"the value {value!r} of a label is no finite number: give one")
+    check_values(labels.values)
+
+
+def check_values(values: Sequence[Any] | None) -> None:
+    """What would fail in a step, with the calls of others; raises LabelError."""
+    for value in values or ():
+        if not is_number(value, Real) or abs(value) > MOST_VALUE:
+            raise LabelError(f"the value {shown(value)} of a label is no number of at most {MOST_VALUE:g}: give one")
 
 
 def _continuation(text: str, suffix: str, base: Tokens, encode: Encode) -> Tokens:

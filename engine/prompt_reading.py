@@ -81,6 +81,11 @@ class SpanReader(Request):
         """At least what it reads, which is computed for it even if it stands in the cache."""
         return max(super().missed_of_prompt, self.wanted)
 
+    @property
+    def stem(self) -> int:
+        """What the spans before it read."""
+        return len(self.tokens) - self.wanted
+
     def next_place(self) -> int:
         """Where the next token that is read stands in the prompt."""
         self.read += 1

@@ -92,8 +92,10 @@ class RadixCache:
         self._numbers = count()
         self._most = 0
 
-    def insert(self, tokens: Tokens, again: bool = False) -> Node:
+    def insert(self, tokens: Tokens, again: bool = False, stem: int = 0) -> Node:
         """The node at which `tokens` end, its path locked until `release`; splits and allocates as needed.
+
+        Of the first `stem` of them none is a hit.
 
         Raises OutOfBlocks, and locks nothing, when there is no room even after evicting what nobody uses.
         """
@@ -109,7 +111,7 @@ class RadixCache:
             leaf.users += 1
             node = leaf
         if not again:
-            self.hit_tokens += found
+            self.hit_tokens += max(0, found - stem)
             self.missed_tokens += len(tokens) - found
         return node
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -16,7 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import torch
+from msgspec.structs import force_setattr
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import PromptError
 
 MAX_ALTERNATIVES = 20
@@ -25,6 +26,7 @@ MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 ROUNDING = 1e-12
 """What `top_p` and `min_p` leave to the order of a sum: at a boundary of equal tokens it would decide, on a GPU by the
 size of the batch."""
+LISTS = {"stop": "strings", "choices": "strings", "allowed_token_ids": "token ids"}
 FORMS = ("json_schema", "choices", "regex")
 MAX_FORM_LENGTH = 1_000_000
 """Characters of a schema, of choices or of a regular expression."""
@@ -61,6 +63,7 @@ class Sampling(msgspec.Struct, frozen=True):
     regex: str | None = None
 
     def __post_init__(self) -> None:
+        self._take()
         self._check_types()
         for name, good, what in (
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
@@ -92,6 +95,18 @@ class Sampling(msgspec.Struct, frozen=True):
         if len(given := [name for name in (*FORMS, "allowed_token_ids") if getattr(self, name) is not None]) > 1:
             raise PromptError(f"{' and '.join(given)} do not go together: give one of them")
 
+    def _take(self) -> None:
+        """Take a string for a list of one, any list for a tuple, and a schema for its text."""
+        stop: Any = self.stop
+        schema: Any = self.json_schema
+        if stop is None or isinstance(stop, str):
+            force_setattr(self, "stop", () if stop is None else (stop,))
+        if isinstance(schema, dict):
+            force_setattr(self, "json_schema", json.dumps(schema))
+        for name in LISTS:
+            if isinstance(value := getattr(self, name), list | np.ndarray):
+                force_setattr(self, name, tuple(value))
+
     def _check_types(self) -> None:
         """What is of another kind would fail in a step, with the calls of others."""
         for kind, what, names in (
@@ -101,19 +116,17 @@ class Sampling(msgspec.Struct, frozen=True):
             for name in names:
                 value = getattr(self, name)
                 if not is_number(value, kind):
-                    raise PromptError(f"{name} is {str(value)[:40]}: give {what}")
+                    raise PromptError(f"{name} is {shown(value)}: give {what}")
         for name in ("seed", "prompt_logprobs"):
             value = getattr(self, name)
             if value is not None and not is_number(value, Integral):
-                raise PromptError(f"{name} is {value!r}: give a whole number, or None")
-        for name, each, what in (
-            ("stop", str, "strings"),
-            ("choices", str, "strings"),
-            ("allowed_token_ids", Integral, "token ids"),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(one, each) for one in value or ()):
-                raise PromptError(f"{name} is {str(value)[:40]!r}: give a tuple of {what}")
+                raise PromptError(f"{name} is {shown(value)}: give a whole number, or None")
+        for name, what in LISTS.items():
+            value = () if (given := getattr(self, name)) is None else given
+            if not isinstance(value, tuple) or not all(
+                is_number(one, Integral) if what == "token ids" else isinstance(one, str) for one in value
+            ):
+                raise PromptError(f"{name} is {shown(value)}: give a tuple of {what}")
         for name in ("json_schema", "regex"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise PromptError(f"{name} is {type(value).__name__}: give a string")
@@ -126,25 +139,12 @@ class Sampling(msgspec.Struct, frozen=True):
         if unknown := sorted(options.keys() - set(Sampling.__struct_fields__)):
             fields = ", ".join(Sampling.__struct_fields__)
             raise PromptError(f"{unknown[0]} is no field of Sampling: choose from {fields}")
-        if isinstance(stop := options.get("stop", ()), str):
-            options = options | {"stop": (stop,)}
-        if isinstance(schema := options.get("json_schema"), dict):
-            options = options | {"json_schema": json.dumps(schema)}
-        lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
-        sampling = sampling or Sampling(**(options | lists))
+        sampling = sampling or Sampling(**options)
         if len(sampling.allowed_token_ids or ()) > vocabulary:
             raise PromptError(f"allowed_token_ids is longer than the vocabulary of {vocabulary}: give each token once")
         if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
             raise PromptError(f"allowed_token_ids holds {bad[0]}, outside the vocabulary of {vocabulary}")
         return sampling
-
-
-def is_number(value: Any, kind: type) -> bool:
-    """Whether it is a finite number of that kind; numpy's count too."""
-    if isinstance(value, bool) or not isinstance(value, kind):
-        return False
-    size: Any = value
-    return bool(abs(size) <= sys.float_info.max)
 
 
 class Wish(NamedTuple):

@@ -217,12 +217,12 @@ class Scheduler:
     def _admit(self, request: Request) -> bool:
         missed, again = self.cache.missed_tokens, request.missed >= 0
         try:
-            request.leaf = self.cache.insert(request.tokens, again)
+            request.leaf = self.cache.insert(request.tokens, again, request.stem)
         except OutOfBlocks:
             if self.running:
                 return False
             self.cache.evict_all()  # a prefix cut in many places holds more blocks than it needs
-            request.leaf = self.cache.insert(request.tokens, again)
+            request.leaf = self.cache.insert(request.tokens, again, request.stem)
         if not again:
             request.missed = self.cache.missed_tokens - missed
         return True

@@ -29,7 +29,7 @@ class SharedEngine(EngineAround):
         self._worker = worker
         self._under_way: dict[Ticket, SimpleQueue[Event]] = {}
         self._ended = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may end answers in a thread that holds it
 
     def apart(self) -> SharedEngine:
         """The same engine for somebody else, whose calls can be ended apart from those made here."""

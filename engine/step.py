@@ -40,6 +40,11 @@ class Request:
         return len(self.tokens) if self.missed < 0 else self.missed
 
     @property
+    def stem(self) -> int:
+        """How many of its first tokens other requests of the same call count as hits, where they are."""
+        return 0
+
+    @property
     def most(self) -> int:
         """How many tokens it may come to have."""
         return len(self.tokens)

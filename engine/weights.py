@@ -40,8 +40,10 @@ class Weights:
             own = self._own.get(name)
             if own is None:
                 raise ModelUnsupported(f"the model has no weights called {name}: use the names of its state_dict")
-            if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta or tensor.is_complex():
-                what = type(tensor).__name__ + " on meta" * bool(getattr(tensor, "is_meta", False))
+            plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+            if not plain or tensor.is_meta or tensor.is_complex():
+                what = " ".join(str(getattr(tensor, name, "")) for name in ("layout", "device", "dtype"))
+                what = f"{type(tensor).__name__} {what}".strip()
                 raise ModelUnsupported(f"{name} is no tensor with numbers of its own ({what}): gather or convert it")
             if own.shape != tensor.shape:
                 raise ModelUnsupported(f"{name} has shape {tuple(tensor.shape)}, in the model {tuple(own.shape)}")

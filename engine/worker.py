@@ -74,7 +74,7 @@ class Worker:
         self._tickets: list[Ticket] = []
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = self._stopped = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may end answers in a thread that holds it
         self._thread = threading.Thread(target=self._run, name="adjudge-worker", daemon=True)
         self._thread.start()
 

@@ -45,6 +45,11 @@ class Writer(Request):
     text: str | None = None
 
     @property
+    def stem(self) -> int:
+        """The prompt, where it is read as well and this is the first of its texts."""
+        return self.prompt_tokens if self.reading and self.sample == 0 else 0
+
+    @property
     def most(self) -> int:
         """How many tokens it may come to have: the prompt's, and those there is room for."""
         return self.prompt_tokens + self.room

@@ -65,7 +65,7 @@ class AsyncClusterEngine(AsyncFace):
     ) -> Answers:
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
         prepare = partial(self.face.generate_order, prompts, sampling, seeds, priority, timeout, pieces, **options)
-        return _OrderAnswers(self.face.dispatcher, await prepared(prepare, sampling, options))
+        return _OrderAnswers(self.face.dispatcher, await prepared(prepare, sampling, options, timeout))
 
     async def open_embed(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None

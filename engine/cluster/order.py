@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from adjudge.engine.call import check_priority
 from adjudge.engine.cluster.routing import Route
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
@@ -57,6 +58,9 @@ class Order:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     _sent: dict[int, Lengths] = field(default_factory=dict)  # by place, in pieces
+
+    def __post_init__(self) -> None:
+        check_priority(self.priority)
 
     @property
     def samples(self) -> int:

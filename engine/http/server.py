@@ -110,7 +110,7 @@ def listen(host: str, port: int) -> socket.socket:
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         listener.bind(address)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         problem = getattr(error, "strerror", None) or error
         raise AdjudgeError(f"cannot listen on {host}:{port} ({problem}): name others with --host and --port") from error
     return listener

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import torch
 
+from adjudge.engine import grammar
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
 from adjudge.engine.growing_text import GrowingText
 from adjudge.engine.prompt import Prompt
-from adjudge.engine.worker import Piece
+from adjudge.engine.shared import SharedEngine
+from adjudge.engine.worker import Piece, Worker
 from adjudge.engine.writing import Writer
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
@@ -159,6 +161,44 @@ def test_mistakes_reach_the_call_that_made_them(plain: Engine) -> None:
             assert await good == plain.score(["Once"], LABELS)
 
     asyncio.run(run(AsyncEngine(fresh(max_queue=8))))
+
+
+def test_a_call_that_the_garbage_collector_ends_does_not_lock_out_the_one_it_began_in(
+    plain: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, scores = Worker(fresh()), []
+    face, begin = SharedEngine(worker), worker.start
+    left = [face.score_iter(random_prompts(2), LABELS)]
+    next(left[0])
+
+    def start(*how: Any) -> None:
+        left.clear()  # as the collector may, wherever objects are made
+        begin(*how)
+
+    monkeypatch.setattr(worker, "start", start)
+    caller = threading.Thread(target=lambda: scores.extend(face.score(["Once"], LABELS)), daemon=True)
+    caller.start()
+    caller.join(30)
+    assert scores == plain.score(["Once"], LABELS)
+    worker.close()
+
+
+def test_a_text_waits_for_its_form_no_longer_than_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, few = threading.Event(), ThreadPoolExecutor(1)
+    monkeypatch.setattr(grammar, "THREADS", few)
+
+    async def run(engine: AsyncEngine) -> None:
+        async with engine:
+            few.submit(opened.wait, 60)
+            with pytest.raises(QueueFull, match="^regex was not prepared in time"):
+                await engine.generate(["Once"], regex="a", timeout=0.05)
+            [chosen] = await engine.generate(["Once"], choices=["a", "b"], timeout=60.0)  # waits for nobody's form
+            assert chosen.text in ("a", "b")
+            opened.set()
+            [formed] = await engine.generate(["Once"], regex="a", timeout=60.0)
+            assert formed.text == "a"
+
+    asyncio.run(run(AsyncEngine(fresh())))
 
 
 class Gate:

@@ -200,10 +200,17 @@ def test_a_prompt_without_room_is_an_answer_and_the_context_bounds_the_text(engi
         ({"top_k": 50.0}, "top_k is 50.0: give a whole number"),
         ({"logprobs": True}, "logprobs is True: give a whole number"),
         ({"temperature": 10**400}, "temperature is 10000.*: give a number"),
-        ({"temperature": "hot"}, "temperature is hot: give a number"),
+        ({"temperature": "hot"}, "temperature is 'hot': give a number"),
+        ({"seed": 10**5000}, "seed is a number of too many digits: give a whole number"),
         ({"seed": 1.5}, "seed is 1.5: give a whole number, or None"),
+        ({"allowed_token_ids": [True]}, "allowed_token_ids is .*: give a tuple of token ids"),
+        ({"sampling": Sampling(allowed_token_ids=[1000])}, "allowed_token_ids holds 1000"),
+        ({"priority": "high"}, "priority is 'high': give a whole number"),
+        ({"priority": None}, "priority is None"),
+        ({"timeout": "5"}, "timeout is '5': give seconds"),
         ({"allowed_token_ids": [1.0]}, "allowed_token_ids is .*: give a tuple of token ids"),
         ({"choices": "yes"}, "choices is 'yes': give a tuple of strings"),
+        ({"choices": {"yes": 1}}, "choices is {'yes': 1}: give a tuple of strings"),
         ({"regex": 3}, "regex is int: give a string"),
         ({"sampling": Sampling(), "n": 2}, "not both"),
         ({"seeds": [1, 2]}, "2 seeds for 1 prompts"),
@@ -214,9 +221,13 @@ def test_each_mistake_is_named(engine: Engine, options: dict[str, Any], reason: 
         engine.generate([[1, 2]], **options)
 
 
-def test_a_stop_string_of_a_sampling_is_not_taken_apart() -> None:
-    with pytest.raises(PromptError, match="stop is 'END': give a tuple of strings"):
-        Sampling(stop="END")  # type: ignore[arg-type]
+def test_lists_of_a_sampling_may_have_the_form_that_other_clients_have() -> None:
+    given: Any = {"stop": "END", "allowed_token_ids": np.array([3, 4])}
+    assert Sampling(**given) == Sampling(stop=("END",), allowed_token_ids=(3, 4))
+    assert Sampling(stop=None) == Sampling()  # type: ignore[arg-type]
+    for name in ("allowed_token_ids", "choices"):
+        with pytest.raises(PromptError, match=f"{name} is empty"):
+            Sampling(**{name: []})
 
 
 def test_logits_that_are_not_finite_end_that_text_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adjudge.engine.engine import Engine
@@ -93,6 +94,8 @@ def test_values_are_the_labels_numbers_or_given() -> None:
     assert Labels(("1", "2.5")).numbers == (1.0, 2.5)
     assert Labels(("1", "two")).numbers is None
     assert Labels(("nan",)).numbers is None
+    assert Labels(("1e200", "2")).numbers is None  # its square is no number
+    assert [type(value) for value in Labels(("a", "b"), values=np.float32([1, 2])).numbers or ()] == [float, float]
     assert Labels(("bad", "good"), values=(0.0, 1.0)).numbers == (0.0, 1.0)
 
 
@@ -101,9 +104,11 @@ def test_a_value_for_each_label(real: Tokenizer) -> None:
         compile_labels(Labels(("a", "b"), values=(1.0,)), "", True, real)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "2"])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), "2", 1e101, -(10**400), pytest.param(10**5000, id="digits")]
+)
 def test_a_value_that_is_no_finite_number_is_refused(real: Tokenizer, value: Any) -> None:
-    with pytest.raises(LabelError, match="the value .* of a label is no finite number"):
+    with pytest.raises(LabelError, match="the value .* of a label is no number of at most 1e\\+100: give one"):
         compile_labels(Labels(("a", "b"), values=(1.0, value)), "", True, real)
 
 

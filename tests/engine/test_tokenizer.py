@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from adjudge.engine import tokenizer as module
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import ModelUnsupported, PromptError
+from adjudge.engine.errors import LabelError, ModelUnsupported, PromptError
 from adjudge.engine.fitting import fit
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sources import open_source, open_tokenizer, resolve
@@ -200,6 +200,9 @@ def test_a_token_that_the_model_has_no_embedding_of_is_refused(tmp_path: Path) -
     for prompt in ([rows], Prompt.template(f"One <more {rows}> two")):
         with pytest.raises(PromptError, match=f"token id {rows} is outside the vocabulary of {rows}"):
             engine.score([prompt], labels)
+    with pytest.raises(LabelError, match=f"label token id {rows} is outside the vocabulary of {rows}"):
+        engine.score([known], [f"<more {rows}>", "1"])
+    assert engine.generate(["One"], choices=["yes", "no"], seed=1)[0].text in ("yes", "no")
     assert engine.score([known], labels) == [score]
 
 

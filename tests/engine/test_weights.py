@@ -114,6 +114,11 @@ def spoil_weights(folder: Path) -> None:
         (lambda folder: (folder / "adapter_config.json").write_text("{"), ModelCorrupt, "unreadable"),
         (lambda folder: spoil_weights(folder), ModelCorrupt, "not finite"),
         (lambda folder: spoil_config(folder, lora_alpha=1e30), ModelUnsupported, "not finite"),
+        (
+            lambda folder: spoil_config(folder, rank_pattern={"v_proj": 0}, init_lora_weights=False),
+            ModelUnsupported,
+            "does not fit .* positive",  # at the second layer that it replaces
+        ),
         (lambda folder: spoil_config(folder, r=2), ModelUnsupported, "does not fit"),
         (lambda folder: spoil_config(folder, target_modules=["nothing"]), ModelUnsupported, "does not fit"),
         (lambda folder: spoil_config(folder, target_modules=["q_proj"]), ModelUnsupported, "does not fit"),
@@ -144,6 +149,7 @@ def test_an_adapter_that_cannot_be_used_is_one_sentence_and_the_present_one_stay
     with pytest.raises(error, match=words):
         engine.update_weights(adapter=bad)
     assert (engine.adapter, full_logprobs(engine)) == (None, bare)
+    assert not any("lora" in name for name, _ in engine.runner.model.named_parameters())
     engine.update_weights(adapter=good)
     before = engine.adapter, full_logprobs(engine)
     shutil.rmtree(good)  # what is in place does not need its folder
@@ -369,7 +375,8 @@ def test_an_adapter_over_the_embeddings_is_put_on_and_taken_off(engine: Engine, 
 def test_weights_that_cannot_be_copied_change_nothing(engine: Engine) -> None:
     before, norm = full_logprobs(engine), torch.full((64,), 3.0)
     embeddings = engine.runner.model.get_input_embeddings().weight
-    for other in (torch.empty(embeddings.shape, device="meta"), embeddings.numpy(), embeddings.to(torch.complex64)):
+    without = torch.empty(embeddings.shape, device="meta")
+    for other in (without, embeddings.numpy(), embeddings.to(torch.complex64), embeddings.to_sparse()):
         with pytest.raises(ModelUnsupported, match="is no tensor with numbers of its own"):
             engine.update_weights({"model.norm.weight": norm, "model.embed_tokens.weight": other})
         assert full_logprobs(engine) == before
