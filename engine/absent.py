@@ -10,7 +10,8 @@ import msgspec
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import AnyPrompt, EngineFace, Stats
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats, sets_of
+from adjudge.engine.labels import Labels, LabelSet
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt, mark_data, place_data
 from adjudge.engine.score import Score
@@ -33,11 +34,11 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class ModelNeeded(AdjudgeError):
-    """What was asked of an absent model: these prompts."""
+    """What was asked of an absent model: these prompts, and to each in words what the answer would be."""
 
-    def __init__(self, name: str, prompts: Sequence[AnyPrompt]) -> None:
+    def __init__(self, name: str, prompts: Sequence[AnyPrompt], answers: Sequence[str]) -> None:
         super().__init__(f"this needs an answer of {name}, and no model is loaded here: run the judge itself")
-        self.prompts = tuple(prompts)
+        self.prompts, self.answers = tuple(prompts), tuple(answers)
 
 
 class AbsentEngine(EngineFace):
@@ -78,26 +79,32 @@ class AbsentEngine(EngineFace):
         """The prompts, shortened where their length is known."""
         return super().fit(prompts, reserve) if self.has_tokenizer else (list(prompts), False)
 
-    def score_iter(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> Iterator[tuple[int, Score]]:
+    def score_iter(
+        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **_: Any
+    ) -> Iterator[tuple[int, Score]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return self._refused(prompts)
+        return self._refused(prompts, *(" ".join(_names(one)) for one in sets_of(prompts, labels)))
 
     def generate_iter(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> Iterator[tuple[int, Completion]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return self._refused(prompts)
+        return self._refused(prompts, *["a text"] * len(prompts))
 
     def embed_iter(self, prompts: Sequence[AnyPrompt], **_: Any) -> Iterator[tuple[int, Embedding]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return self._refused(prompts)
+        return self._refused(prompts, *["an embedding"] * len(prompts))
 
     def reward_iter(self, prompts: Sequence[AnyPrompt], **_: Any) -> Iterator[tuple[int, ModelReward]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return self._refused(prompts)
+        return self._refused(prompts, *["a reward"] * len(prompts))
 
-    def _refused(self, prompts: Sequence[AnyPrompt]) -> Iterator[Any]:
+    def _refused(self, prompts: Sequence[AnyPrompt], *answers: str) -> Iterator[Any]:
         if prompts:
-            raise ModelNeeded(self.name, prompts)
+            raise ModelNeeded(self.name, prompts, answers)
         return iter(())
+
+
+def _names(labels: AnyLabels) -> Sequence[str]:
+    return labels.labels if isinstance(labels, LabelSet) else Labels.of(labels).labels
 
 
 def _turns(messages: Sequence[Message], end: str = "") -> Prompt:

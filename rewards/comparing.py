@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Literal, Unpack
+
+import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason, Score
+from adjudge.rewards.asking import Answer
 from adjudge.rewards.aspects import Aspects, aspects_of
 from adjudge.rewards.judge import AskingJudge, How
 from adjudge.rewards.preference import debiased, sigmoid
@@ -66,8 +70,22 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
             [(score_a, score_b)], [better], bias = chances, odds, None
         return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, analyses=analyses), better
 
+    def _with_spreads(self, verdict: AspectVerdict, answers: Sequence[Answer]) -> AspectVerdict:
+        """With the spread of each story's scores, where several analyses in each order could be read."""
+        if verdict.abstained or not all(answer.spreads for answer in answers):
+            return verdict
+        # Of the story shown first, and of the other: a choice is one score, which moves both alike.
+        shown = [((answer.spreads or ()) * 2)[:2] for answer in answers]
+        a, b = zip(*(spreads[::-1] if place else spreads for place, spreads in enumerate(shown)), strict=True)
+        return msgspec.structs.replace(verdict, spread_a=_root_mean_square(a), spread_b=_root_mean_square(b))
+
     def _weakest(self, scores: Sequence[Score]) -> tuple[float | None, Reason | None]:
         """The least label mass of an aspect's scores, and why they are no verdict if they are none."""
         mass = min((score.mass for score in scores if score.mass is not None), default=None)
         reason = next((score.reason for score in scores if score.reason), None)
         return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason
+
+
+def _root_mean_square(values: Sequence[float | None]) -> float | msgspec.UnsetType:
+    known = [value for value in values if value is not None]
+    return math.sqrt(fmean(value**2 for value in known)) if len(known) == len(values) else msgspec.UNSET

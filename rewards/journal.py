@@ -44,7 +44,9 @@ def content_hash(content: bytes) -> str:
 
 
 def is_journal(path: Path) -> bool:
-    """Whether the file looks like a journal, and not like rows."""
+    """Whether the file looks like a journal, and not like rows; a pipe is none, and what it holds is read once."""
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC

@@ -298,7 +298,7 @@ def _personal_pairs(options: Options) -> Open:
 def _read_personal(row: Row, number: int, options: Options) -> Item:
     from adjudge.rewards.personal import last_reviews
 
-    item = reviewed_item_of(row, number)
+    item = reviewed_item_of(row, number, texts="without" not in options)
     last_reviews(item, options.get("k", 3), row.place)
     return item
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from statistics import fmean
 from typing import Any, Unpack
 
 import msgspec
@@ -114,14 +112,6 @@ class PairwiseJudge(ComparingJudge):
         aspects = {name: self._with_spreads(aspect, given[name]) for name, aspect in verdict.aspects.items()}
         return msgspec.structs.replace(verdict, aspects=aspects)
 
-    def _with_spreads(self, verdict: AspectVerdict, answers: Sequence[Answer]) -> AspectVerdict:
-        """With the spread of each story's scores, where several analyses in each order could be read."""
-        if verdict.abstained or not all(answer.spreads for answer in answers):
-            return verdict
-        shown = [answer.spreads or () for answer in answers]  # of the story shown first, and of the other
-        a, b = zip(*(spreads[::-1] if place else spreads for place, spreads in enumerate(shown)), strict=True)
-        return msgspec.structs.replace(verdict, spread_a=_root_mean_square(a), spread_b=_root_mean_square(b))
-
     def _aspect(self, name: str, scores: dict[Slot, Score]) -> tuple[AspectVerdict, float]:
         """One aspect's verdict, and the log-odds that a is better (0 where it abstains)."""
         asked = [scores[Slot(name, order, place)] for order in self.orders for place in (0, 1)]
@@ -140,11 +130,6 @@ class PairwiseJudge(ComparingJudge):
             better, bias = log_odds(a, b, values), None
         score_a, score_b = (sum(p * v for p, v in zip(story, values, strict=True)) for story in (a, b))
         return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, a, b), better
-
-
-def _root_mean_square(values: Sequence[float | None]) -> float | msgspec.UnsetType:
-    known = [value for value in values if value is not None]
-    return math.sqrt(fmean(value**2 for value in known)) if len(known) == len(values) else msgspec.UNSET
 
 
 def _mean(left: Sequence[float], right: Sequence[float]) -> tuple[float, ...]:

@@ -115,7 +115,8 @@ class PersonalPairJudge(ComparingJudge):
         for aspect in self.aspects:
             given = [answers[f"{order} {aspect.name}"] for order in self.orders]
             texts = tuple(text for answer in given for text in answer.analyses or ()) or None
-            verdicts[aspect.name], better[aspect.name] = self._choice([answer.scores[0] for answer in given], texts)
+            verdict, better[aspect.name] = self._choice([answer.scores[0] for answer in given], texts)
+            verdicts[aspect.name] = self._with_spreads(verdict, given)
         return self._pair_verdict(verdicts, better, key, truncated)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -79,10 +80,10 @@ def reviewed_pair_of(row: Row, number: int) -> Pair:
     return msgspec.structs.replace(pair, reviews=_reviews(row, Comparison, form))
 
 
-def reviewed_item_of(row: Row, number: int) -> Item:
-    """The item of a row with the earlier reviews of its reader, the column `reviews`."""
-    item = item_of(row, number)
-    return msgspec.structs.replace(item, reviews=_reviews(row, Review, '{"plot", "review", "score"}'))
+def reviewed_item_of(row: Row, number: int, texts: bool = True) -> Item:
+    """The item of a row with the earlier reviews of its reader, the column `reviews`, whose `texts` may be missing."""
+    item, usual = item_of(row, number), {} if texts else {"review": ""}
+    return msgspec.structs.replace(item, reviews=_reviews(row, Review, '{"plot", "review", "score"}', usual))
 
 
 def rubric_item_of(row: Row, number: int) -> Item:
@@ -118,11 +119,11 @@ def label_of(row: Row) -> bool | None:
 def verdict_record(verdict: PairVerdict | Verdict, row: Row) -> dict[str, Any]:
     """A verdict as it is written, with the row's further columns passed through.
 
-    One that has the name of a verdict's own goes by "input_…".
+    One that has the name of a verdict's own goes by "input_…", see `with_columns`.
     """
     if isinstance(verdict, PairVerdict):
-        return _record(msgspec.to_builtins(verdict), row, PAIR_COLUMNS)
-    return _record({**msgspec.to_builtins(verdict), "mass": verdict.mass}, row, ITEM_COLUMNS)
+        return with_columns(msgspec.to_builtins(verdict), row, PAIR_COLUMNS)
+    return with_columns({**msgspec.to_builtins(verdict), "mass": verdict.mass}, row, ITEM_COLUMNS)
 
 
 def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
@@ -132,7 +133,19 @@ def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
 
 def group_line(verdict: GroupVerdict, row: Row) -> bytes:
     """The same for a group."""
-    return json_line(_record(msgspec.to_builtins(verdict), row, GROUP_COLUMNS))
+    return json_line(with_columns(msgspec.to_builtins(verdict), row, GROUP_COLUMNS))
+
+
+def with_columns(record: dict[str, Any], row: Row, known: Sequence[str]) -> dict[str, Any]:
+    """A record after the row's columns but for the `known`; one that has a name of the record's goes by "input_…"."""
+    further: dict[str, Any] = {}
+    for name, value in row.columns.items():
+        called = name
+        while called in record or (called != name and called in row.columns):
+            called = f"input_{called}"
+        if name not in known:
+            further[called] = value
+    return {**further, **record}
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
@@ -169,14 +182,21 @@ def _rubric(row: Row) -> Rubric | None:
     return None
 
 
-def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
-    """A reader's earlier reviews: a list of objects, or its JSON text (in a CSV cell); none if absent or empty."""
+def _reviews(
+    row: Row, kind: type[Earlier], form: str, usual: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Earlier, ...]:
+    """A reader's earlier reviews: a list of objects, or its JSON text (in a CSV cell); none if absent or empty.
+
+    `usual` is what one has where it does not say.
+    """
     value = row.columns.get("reviews")
     if value in (None, ""):
         return ()
     try:
-        entries = json.loads(value) if isinstance(value, str) else value
-        return msgspec.convert(_given(entries), tuple[kind, ...])  # type: ignore[valid-type]
+        entries = _given(json.loads(value) if isinstance(value, str) else value)
+        if isinstance(entries, list):
+            entries = [{**usual, **entry} if isinstance(entry, dict) else entry for entry in entries]
+        return msgspec.convert(entries, tuple[kind, ...])  # type: ignore[valid-type]
     except (ValueError, RecursionError) as error:
         detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
         raise AdjudgeError(f'{row.place}: "reviews" cannot be read ({detail}): give a list of {form}') from error
@@ -187,11 +207,6 @@ def _given(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _given(item) for name, item in value.items() if item is not None}
     return [_given(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _record(record: dict[str, Any], row: Row, known: Sequence[str]) -> dict[str, Any]:
-    further = {name: value for name, value in row.columns.items() if name not in known}
-    return {**{f"input_{name}" if name in record else name: value for name, value in further.items()}, **record}
 
 
 def builtin(value: Any) -> Any:

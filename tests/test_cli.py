@@ -321,13 +321,14 @@ def test_hostile_stories_are_scored_or_abstained(process: Run, tmp_path: Path) -
 
 
 def test_score_reads_free_prompts_and_labels(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text('{"prompt": "Score: ", "n": 1}\n{"prompt": "Yes? ", "labels": ["Y", "N"]}\n')
+    rows = '{"prompt": "Score: ", "n": 1}\n{"prompt": "Yes? ", "labels": ["Y", "N"], "best": "Y"}\n'
+    (tmp_path / "p.jsonl").write_text(rows)
     result = run("score", "p.jsonl", "--labels", "1,2,10", *TINY)
     assert result.returncode == 0, result.stderr
     first, second = map(json.loads, result.stdout.splitlines())
     assert list(first["logprobs"]) == ["1", "2", "10"] and first["n"] == 1
     assert 1 < first["expected"] < 10 and 0 < first["mass"] < 1 and first["best"] in first["logprobs"]
-    assert list(second["logprobs"]) == ["Y", "N"] and second["expected"] is None
+    assert list(second["logprobs"]) == ["Y", "N"] and second["expected"] is None and second["input_best"] == "Y"
     alone = run("score", "--prompt", "Score: ", "--labels", "1,2,10", *TINY)
     assert json.loads(alone.stdout)["logprobs"] == first["logprobs"]
     chat = run("score", "--prompt", "Score: ", "--labels", "1,2,10", "--chat", *TINY)

@@ -13,8 +13,8 @@ import msgspec
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.output import check_lines, open_output
 from adjudge.commands.results import intentions, show_results
-from adjudge.commands.resumable import alone, check_earlier, check_paths, keeping
-from adjudge.commands.rows import rows_of
+from adjudge.commands.resumable import alone, check_earlier, check_paths, check_shared, journal_beside, keeping
+from adjudge.commands.rows import check_rows, rows_of
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
@@ -50,6 +50,8 @@ def judge_file(
     journal: Path | None,
 ) -> None:
     """Judge every row of `path` and say what the verdicts come to; mistakes are found before the model is loaded."""
+    if journal is not None and earlier == "overwrite":
+        check_shared(journal, path)
     place = journal or journal_beside(output)
     before = _latest(place) if earlier == "resume" else {}
     judged = judge_rows(
@@ -73,11 +75,6 @@ def judge_file(
     print(f"verdicts: {output}")
     if judged.verdicts and all(verdict.abstained == "timeout" for verdict in judged.verdicts):
         raise AdjudgeError("nothing was answered: once the server answers, run this again with --resume")
-
-
-def journal_beside(output: Path) -> Path:
-    """Where the journal of an output is, unless somebody names another."""
-    return output.parent / f"{output.name}.journal"
 
 
 def _latest(journal: Path) -> dict[str, Any]:
@@ -106,6 +103,7 @@ def judge_rows(
     kind, open_judge = KINDS[name], prepare(name, options)
     check_fit(source.model, source.adapter, name, options)
     subjects = kind.subjects(rows, options)
+    check_rows(open_judge, rows, subjects)
     if kind.what == "pairs":
         intentions(rows)
     labels = [label_of(row) for row in rows] if kind.labels else None
@@ -118,9 +116,7 @@ def judge_rows(
         if source.model is None:  # the server's only one, whose name is known by now
             check_fit(engine.name, engine.adapter, name, options)
         opened = open_judge(engine, book)
-        keys = [
-            opened.key(subject) for subject in subjects
-        ]  # which finds mistakes of rows before anything is forgotten
+        keys = [opened.key(subject) for subject in subjects]
         if earlier == "overwrite":
             book.clear()
         remembered = sum(key in book for key in keys)

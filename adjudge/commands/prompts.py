@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -16,11 +16,9 @@ from adjudge.bench.words import counted
 from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.rewards import template
-from adjudge.rewards.asking import Question
 from adjudge.rewards.judge import AskingJudge, Judge
 from adjudge.rewards.kinds import KINDS, Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
@@ -71,7 +69,7 @@ def show_prompts(
 ) -> None:
     """Print the questions of a judge about one row of a file, or about an example, as they would be asked."""
     what = kind_of(name).what
-    chosen = _row(rows, row) if rows is not None else Row("the example", EXAMPLES[what])
+    chosen = _row(rows, row) if rows is not None else _example(what, options)
     name = named(name, [chosen])
     kind, open_judge = KINDS[name], prepare(name, options)
     subject = kind.subject(chosen, 1, options)
@@ -89,16 +87,34 @@ def show_prompts(
         )
 
 
-def first_round(judge: Judge[Any, Any], subject: Any) -> Sequence[Question]:
-    """What the judge asks first about a subject; questions that are answered in free text have no labels."""
+class Asked(NamedTuple):
+    """A question by its name, and what would answer it."""
+
+    name: str
+    prompt: Prompt
+    answer: str
+
+
+def first_round(judge: Judge[Any, Any], subject: Any) -> Sequence[Asked]:
+    """What the judge asks first about a subject."""
     if isinstance(judge, AskingJudge):
-        return judge.ask(subject)[0]
+        return [Asked(one.name, one.prompt, " ".join(one.labels.labels) or "a text") for one in judge.ask(subject)[0]]
     try:
         judge.judge([subject])
     except ModelNeeded as needed:
-        prompts = [prompt for prompt in needed.prompts if isinstance(prompt, Prompt)]
-        return [Question(f"first round, {number}", prompt, Labels(())) for number, prompt in enumerate(prompts, 1)]
+        asked = zip(needed.prompts, needed.answers, strict=True)
+        return [
+            Asked(f"first round, {number}", prompt, answer)
+            for number, (prompt, answer) in enumerate(asked, 1)
+            if isinstance(prompt, Prompt)
+        ]
     raise AdjudgeError("this judge asks a model nothing: there is no prompt to show")
+
+
+def _example(what: str, options: Options) -> Row:
+    """The example, without a rubric of its own where the judge has been given one."""
+    given = {"rubric"} & options.keys()
+    return Row("the example", {name: value for name, value in EXAMPLES[what].items() if name not in given})
 
 
 def marked_text(prompt: Prompt, *, colour: bool) -> Text:
@@ -131,7 +147,7 @@ def _row(path: Path, number: int) -> Row:
     return rows[number - 1]
 
 
-def _chosen(questions: Sequence[Question], name: str | None, every: bool) -> Sequence[Question]:
+def _chosen(questions: Sequence[Asked], name: str | None, every: bool) -> Sequence[Asked]:
     if name is None:
         return questions if every else questions[:1]
     found = [question for question in questions if question.name == name]
@@ -140,10 +156,11 @@ def _chosen(questions: Sequence[Question], name: str | None, every: bool) -> Seq
     return found
 
 
-def _print(console: Console, question: Question, engine: AbsentEngine) -> None:
+def _print(console: Console, question: Asked, engine: AbsentEngine) -> None:
     tokens = f", {len(engine.tokenizer.prompt(question.prompt)):,} tokens" if engine.has_tokenizer else ""
-    labels = " ".join(map(visible, question.labels.labels)) or "a text"
-    console.print(f"--- {visible(question.name)} → {labels}{tokens}", style="bold", markup=False, soft_wrap=True)
+    console.print(
+        f"--- {visible(question.name)} → {visible(question.answer)}{tokens}", style="bold", markup=False, soft_wrap=True
+    )
     console.print(
         marked_text(question.prompt, colour=console.color_system is not None and not console.no_color), soft_wrap=True
     )

@@ -14,8 +14,8 @@ from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, open_output
 from adjudge.commands.results import show_rankings
-from adjudge.commands.resumable import alone, check_earlier, check_paths, keeping
-from adjudge.commands.rows import rows_of
+from adjudge.commands.resumable import alone, check_earlier, check_paths, check_shared, journal_beside, keeping
+from adjudge.commands.rows import check_rows, rows_of
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
@@ -51,7 +51,10 @@ def rank_file(
     rows = rows_of(path)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
-    journal = journal or output.parent / f"{output.name}.journal"
+    check_rows(open_judge, (), ())
+    if journal is not None and earlier == "overwrite":
+        check_shared(journal, path)
+    journal = journal or journal_beside(output)
     check_lines(output)
     check_paths("the groups", path, output, journal=journal, report=report)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:

@@ -102,13 +102,15 @@ def replay_file(
         if given is not None and run.what != "groups" and kind_of(run.judge).gather is not None:
             raise AdjudgeError(f"each verdict of {run.judge} rests on other rows of its run too: leave out --rows")
         read = run.read_rows(book) if given is None else given
-        results = Results(output, report, f"Replay of {run.source}", RunCost(run.card.name, remembered=len(read)))
+        title = f"Replay of {run.source}"
         if run.what == "groups":
+            results = Results(output, report, title, RunCost(run.card.name, remembered=len(read)))
             _replay_groups(book, run, options, changes, read, results)
             return
         subjects = kind_of(run.judge).subjects(read, options)
         keys = run.read_keys(book) if given is None else _keys_of(book, run, options, read, subjects)
         held = [place for place, key in enumerate(keys) if key in book]
+        results = Results(output, report, title, RunCost(run.card.name, remembered=len(held)))
         rows_held, subjects_held = [read[place] for place in held], [subjects[place] for place in held]
         if changes:
             verdicts = _rescoring(book, run, options, changes).judge_iter(subjects_held)

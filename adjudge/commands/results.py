@@ -21,7 +21,11 @@ EXPECTED = ("a", "b", "tie")
 
 def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | None, str | None]]:
     """Which story of each pair was meant to be better, and the author's note; raises AdjudgeError naming the line."""
-    return [(_expected(row), row.optional_text("note", "the report")) for row in rows]
+    return [(_expected(row), _note(row.columns.get("note"))) for row in rows]
+
+
+def _note(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)
 
 
 def show_results(

@@ -14,6 +14,7 @@ from adjudge.commands.output import check_writable
 from adjudge.commands.run_options import Earlier
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.run import runs_of
 
 
 def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> None:
@@ -71,12 +72,33 @@ def _is_empty(journal: Path) -> bool:
         return not len(book) and not book.runs()
 
 
+def journal_beside(output: Path) -> Path:
+    """Where the journal of an output is, unless somebody names another."""
+    return output.parent / f"{output.name}.journal"
+
+
+def check_shared(journal: Path, path: Path) -> None:
+    """Refuse to forget a journal that somebody named where it holds runs on other rows than those of `path`."""
+    if not is_journal(journal):
+        return
+    with Journal(journal) as book:
+        others = {run.source for _, run in runs_of(book) if run.source != path.name} if book.runs() else ()
+    if others:
+        raise AdjudgeError(
+            f"{journal} holds runs on {', '.join(sorted(others))} too, which --overwrite would forget:"
+            " --resume adds to it, --journal names another"
+        )
+
+
 def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
     """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
     written = output.is_file() and output.stat().st_size > 0
     if earlier == "refuse" and (written or len(book)):
-        found = output if written else book.path
-        raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, -o names another")
+        if written:
+            mend = "exists: --resume continues that run, --overwrite starts again, -o names another"
+        else:
+            mend = "holds an earlier run: --resume adds to it, --overwrite forgets it, --journal names another"
+        raise AdjudgeError(f"{output if written else book.path} {mend}")
     if earlier == "resume" and written and not len(book) and not book.runs():
         raise AdjudgeError(
             f"{output} was written but {book.path} is empty:"

@@ -16,7 +16,7 @@ from adjudge.engine.labels import Labels, check_labels
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.score import Score
 from adjudge.rewards.rows import Row, read_rows
-from adjudge.rewards.wire import json_line, labels_of
+from adjudge.rewards.wire import json_line, labels_of, with_columns
 
 WINDOW = 256
 LEAST_MASS = 0.01
@@ -105,13 +105,12 @@ def _user(text: str) -> Message:
 
 
 def _record(row: Row, score: Score) -> dict[str, Any]:
-    further = {name: value for name, value in row.columns.items() if name not in ("prompt", "labels")}
     logprobs = None if score.logprobs is None else dict(zip(score.labels, score.logprobs, strict=True))
-    return {
-        **further,
+    record = {
         "logprobs": logprobs,
         "expected": score.expected,
         "best": score.best,
         "mass": score.mass,
         "abstained": score.reason,
     }
+    return with_columns(record, row, ("prompt", "labels"))

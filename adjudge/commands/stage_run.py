@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.commands.output import check_lines
-from adjudge.commands.resumable import alone, check_earlier, check_paths, keeping
+from adjudge.commands.resumable import alone, check_earlier, check_paths, journal_beside, keeping
 from adjudge.commands.run_options import RunOptions
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -55,7 +55,7 @@ def stage_run(
     """
     if not table:
         check_lines(output)
-    journal = options.journal or output.parent / f"{output.name}.journal"
+    journal = options.journal or journal_beside(output)
     check_paths(what, path, output, journal=journal, **more)
     check_beside(path, output, *others)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:

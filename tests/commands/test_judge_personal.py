@@ -44,7 +44,8 @@ def verdicts() -> list[dict[str, Any]]:
 
 
 def test_rows_with_a_response_are_rated_from_1_to_10(run: Run) -> None:
-    written(ITEM, {**ITEM, "id": "x", "genre": "tale"})
+    silent = [{name: value for name, value in review.items() if name != "review"} for review in REVIEWS]
+    written(ITEM, {**ITEM, "reviews": silent, "id": "x", "genre": "tale"})
     result = run("--min-mass", "0", "--without", "texts")
     assert result.exit_code == 0, result.output
     first, second = verdicts()
@@ -71,6 +72,7 @@ def test_rows_with_two_stories_are_compared_on_perses_aspects_and_with_what_was_
         ([ITEM, PAIR], (), r'line 2 of r.jsonl: "response" is missing'),
         ([{**ITEM, "reviews": [{**REVIEWS[0], "score": 11}]}], (), r"line 1 of r.jsonl: review 1 has the score 11"),
         ([{**ITEM, "reviews": "none"}], (), r'line 1 of r.jsonl: "reviews" cannot be read \(not JSON\)'),
+        ([{**ITEM, "reviews": [{"plot": "p", "score": 3}]}], (), "missing required field `review`"),
         ([ITEM], ("--without", "plots"), "can leave out is texts"),
         ([ITEM], ("--aspects", "ending"), r"--aspects is for --judge pairwise, pointwise, .*personal \(of pairs\)"),
         ([PAIR], ("--without", "texts"), r"--without is for --judge .*personal"),

@@ -49,6 +49,26 @@ def test_a_line_with_a_bad_rubric_is_refused_in_one_sentence(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ((), 'line 2 of i.jsonl: item "2" has no rubric of its own and the judge has none: give either'),
+        (("--scheme", "fixed"), 'line 1 of i.jsonl: the rubric of item "1": the criteria'),
+        (("--language", "xx"), "xx"),
+        (("--min-mass", "5"), "min_mass"),
+    ],
+)
+def test_mistakes_that_the_judge_finds_are_found_before_the_model_is_loaded(
+    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = {"criteria": [{"name": "a", "text": "?", "points": 2}]}
+    rows = [{"prompt": "p", "response": "r", "rubric": own}, {"prompt": "p", "response": "r"}]
+    (tmp_path / "i.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = CliRunner().invoke(app, ["judge", "i.jsonl", "--judge", "rubric", "--model", "./absent", *options])
+    assert isinstance(result.exception, AdjudgeError) and message in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"rubric": Path("absent.toml")}, "cannot read absent.toml"),
         (
             {"rubric": Path("seven")},

@@ -56,6 +56,19 @@ def test_a_debate_with_examples_shows_how_they_are_found(run: Run, tmp_path: Pat
     assert "⟦Greet a friend.⟧" in result and "In one word" in result
 
 
+def test_what_would_answer_is_told(run: Run) -> None:
+    assert re.search("^--- .* → 1 2 3 4 5$", shown(run("show", "ensemble")), re.M)
+    assert re.search("^--- .* → a reward$", shown(run("show", "scalar")), re.M)
+    assert re.search("^--- .* → a text$", shown(run("show", "debate")), re.M)
+
+
+def test_a_rubric_that_is_named_is_shown_and_is_trusted(run: Run, tmp_path: Path) -> None:
+    rubric = {"criteria": [{"name": "wit", "text": "Is it funny?", "points": 5}]}
+    (tmp_path / "r.json").write_text(json.dumps(rubric))
+    assert "⟦Is it funny?⟧" not in shown(result := run("show", "rubric", "--rubric", "r.json"))
+    assert "Is it funny?" in result.stdout
+
+
 def test_the_judges_options_decide_what_is_shown(run: Run) -> None:
     direct = shown(run("show", "pairwise", "--aspects", "wit=Is it funny?"))
     assert "Aspect: wit. Is it funny?" in direct and direct.startswith("--- ab wit 1 → 1 2 3 4 5\n")

@@ -180,6 +180,7 @@ def test_a_run_that_was_stopped_gives_what_it_has_and_says_what_it_has_not(
     part = run("replay", "v.jsonl")
     assert part.exit_code == 1 and "2 of 5 rows have no verdict in the journal" in part.stderr
     assert "an answer of dummy:tiny-llama" not in part.stderr and len(part.stdout.splitlines()) == 3
+    assert "3 pairs remembered" in run("replay", "v.jsonl", "-o", "part.jsonl").stdout
     done(run(*RUNS["pairs"], "-o", "v.jsonl", "--resume", *TINY))
     assert done(run("replay", "v.jsonl")).stdout.splitlines()[:3] == part.stdout.splitlines()
 

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sqlite3
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from adjudge.cli import app
 from adjudge.commands.resumable import keeping
+from adjudge.rewards.journal import Journal
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -37,3 +42,23 @@ def test_a_run_that_is_not_stopped_and_a_mistake_pass_through(capsys: pytest.Cap
     with pytest.raises(ValueError, match="mine"), keeping(Path("o.jsonl"), lambda: ""):
         raise ValueError("mine")
     assert capsys.readouterr().err == ""
+
+
+def test_a_shared_journal_is_not_forgotten_for_one_of_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        Path(f"{name}.jsonl").write_text(json.dumps({"prompt": "p", "response": name}))
+
+    def judge(name: str, *how: str) -> Result:
+        fixed = ("--judge", "pointwise", "--aspects", "coherence", "--min-mass", "0", "--model", "dummy:tiny-llama")
+        return CliRunner().invoke(app, ["judge", f"{name}.jsonl", "-o", f"{name}.out", "--journal", "j", *fixed, *how])
+
+    assert judge("one").exit_code == 0
+    assert str(judge("two").exception).startswith("j holds an earlier run: --resume adds to it,")
+    assert judge("two", "--resume").exit_code == 0
+    assert str(judge("two", "--overwrite").exception) == (
+        "j holds runs on one.jsonl too, which --overwrite would forget: --resume adds to it, --journal names another"
+    )
+    assert [len(Path(f"{name}.out").read_text().splitlines()) for name in ("one", "two")] == [1, 1]
+    with Journal("j") as book:
+        assert len(book) == len(book.runs()) == 2

@@ -151,6 +151,14 @@ def test_in_reasoned_mode_the_review_comes_first_and_the_score_is_read_where_it_
     assert verdict.analysis == {"rating": (GOOD,)}
 
 
+def test_how_far_choices_lie_apart_is_told_of_both_plots_alike(tiny: Engine) -> None:
+    texts = ["A. <ANSWER> 1 </ANSWER>", "Quite different. <ANSWER> 2 </ANSWER>", "B. <ANSWER> 1 </ANSWER>"]
+    engine = ScriptedEngine(tiny, lambda shown, before: texts[before % 3])
+    judge = PersonalPairJudge(engine, PERSE[:1], mode="reasoned", sampling=SHORT, n=3, **ANY)
+    [aspect] = judge.compare(PAIRS[:1])[0].aspects.values()
+    assert aspect.spread_a == aspect.spread_b and 0 < aspect.spread_a < 1  # type: ignore[operator]
+
+
 WRITTEN = {
     "two scores": "<ANSWER> 7 </ANSWER> <ANSWER> 8 </ANSWER>",
     "none": "They would like it: 7.",

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from adjudge.commands.rows import rows_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import read_rows
 from adjudge.rewards.rubric import rubric_of
@@ -131,3 +134,19 @@ def test_dates_and_numbers_of_parquet_are_written_as_text(tmp_path: Path) -> Non
     [row] = read_rows(tmp_path / "w.parquet")
     assert json.loads(json_line(row.columns)) == row.columns
     assert row.columns["when"].startswith("2024-05-01T12:00:00") and row.columns["price"] == "1.50"
+
+
+def test_rows_come_from_a_pipe_whole(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    lines = [json.dumps({"prompt": f"p{n}", "response": "r" * 5000}) for n in range(6)]
+    writer = threading.Thread(target=lambda: pipe.write_text("\n".join(lines)), daemon=True)
+    writer.start()
+    assert [row.columns["prompt"] for row in rows_of(pipe)] == [f"p{n}" for n in range(6)]
+    writer.join(10)
+
+
+def test_json_that_windows_has_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "Über"}\r\n{"prompt": "…"}\r\n', encoding="utf-16")
+    assert [row.columns["prompt"] for row in read_rows(path)] == ["Über", "…"]

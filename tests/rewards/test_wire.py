@@ -348,3 +348,6 @@ def test_a_column_that_has_a_verdicts_name_goes_by_another() -> None:
     record = verdict_record(verdict, row)
     assert (record["model"], record["input_model"]) == ("house", "GPT-4")
     assert (record["score"], record["input_score"], record["genre"]) == (2.0, 4.5, "tale")
+    both = Row("line 1", {**row.columns, "input_score": 9})
+    record = verdict_record(verdict, both)
+    assert (record["score"], record["input_input_score"], record["input_score"]) == (2.0, 4.5, 9)  # none is lost
