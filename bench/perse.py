@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 
 PLOT = re.compile(r"\[The Start of Plot ([AB])\]\n(.*?)\n\[The End of Plot \1\]", re.DOTALL)
@@ -88,7 +88,7 @@ def _rated(row: Row, number: int) -> Rated:
     except ValueError as error:  # msgspec's are such, and so is an empty list
         raise AdjudgeError(f'{row.place}: "examples" are not those of Per-MPST ({error}): give its file') from error
     reviews = tuple(Review(example.summ_plot, example.clean_review, example.score) for example in earlier)
-    item = Item(prompt="", response=last.summ_plot, id=str(number), reviews=reviews)
+    item = Item(prompt="", response=last.summ_plot, id=id_of(row, number), reviews=reviews)
     return Rated(item, last.reviewer_name, last.score)
 
 
@@ -108,5 +108,5 @@ def _chosen(row: Row, number: int, aspect: str) -> Chosen:
         Comparison(a, b, "a" if choice == "A" else "b", aspect)
         for a, b, choice in zip(texts[::2], texts[1::2], choices, strict=True)
     ]
-    pair = Pair(last.a, last.b, id=str(number), reviews=tuple(earlier))
+    pair = Pair(last.a, last.b, id=id_of(row, number), reviews=tuple(earlier))
     return Chosen(pair, str(row.columns.get("review_id", "")), aspect, last.preferred)

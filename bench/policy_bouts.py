@@ -65,7 +65,7 @@ def matches_of(
     computes what they share once.
     """
     against = {(rival.place, rival.sample): rival for rival in rivals}
-    prompts = _first_places(rows)
+    prompts = first_places(rows)
     made: list[Match] = []
     for policy, written in texts.items():
         for text in written:
@@ -81,7 +81,7 @@ def matches_of(
     return sorted(made, key=lambda match: (match.place, match.against, match.sample))
 
 
-def _first_places(rows: Sequence[Row]) -> list[int]:
+def first_places(rows: Sequence[Row]) -> list[int]:
     """Of each row the first place that has its prompt, and its system's turn."""
     asked = [(str(row.columns.get("prompt")), str(row.columns.get("system"))) for row in rows]
     first = {prompt: place for place, prompt in reversed(list(enumerate(asked)))}

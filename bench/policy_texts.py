@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -75,17 +76,21 @@ class Writer:
     def write(
         self, openings: Sequence[Opening], samples: range, written: Callable[[int], None] = lambda count: None
     ) -> list[Text]:
-        """The texts to all prompts, those of one prompt together; `written` is told how many more there are."""
+        """The texts to all prompts, those of one prompt together; equal prompts have the same, written once.
+
+        `written` is told how many more there are.
+        """
         wanted = [(place, sample) for place in range(len(openings)) for sample in samples]
         keys = {wish: self.key(openings[wish[0]], wish[1]) for wish in wanted}
         known = {key: msgspec.json.decode(raw, type=Kept) for key, raw in self.journal.get(keys.values()).items()}
         written(sum(key in known for key in keys.values()))
-        missing = [wish for wish, key in keys.items() if key not in known]
+        missing = list({key: wish for wish, key in keys.items() if key not in known}.values())
+        asked_for = Counter(keys.values())
         for wish, completion in self._answers(openings, missing):
             text = known[keys[wish]] = _kept(completion)
             if text.ended not in PASSING:
                 self.journal.put(keys[wish], msgspec.json.encode(text))
-            written(1)
+            written(asked_for[keys[wish]])
         return [Text(*wish, **msgspec.structs.asdict(known[key])) for wish, key in keys.items()]
 
     def key(self, opening: Opening, sample: int) -> str:

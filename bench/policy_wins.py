@@ -76,7 +76,7 @@ class PolicyResult(msgspec.Struct, frozen=True):
 
 
 def result_of(name: str, texts: Sequence[Text], bouts: Sequence[Bout], seed: int = 0) -> PolicyResult:
-    """The row of a policy, from its texts and its bouts."""
+    """The row of a policy, from its texts (of rows that share a prompt, the first's) and its bouts."""
     against_base = [bout for bout in bouts if bout.match.against == "base"]
     orders = [both for bout in bouts if (both := by_order(bout.preference, bout.bias)) is not None]
     biases = [bout.bias for bout in bouts if bout.bias is not None]

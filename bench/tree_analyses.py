@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import msgspec
 
+from adjudge.bench.agreement.resampling import Estimate
+from adjudge.bench.agreement.statistics import FEWEST_ROWS
+from adjudge.bench.agreement.systems import system_level
 from adjudge.bench.howtobench import TABLE_4
-from adjudge.bench.tree_agreement import Agreement, agreement, fluctuation, system_means
 from adjudge.bench.tree_figures import CORRELATIONS, FLUCTUATION, NODES, TABLE_5, TABLE_6, TABLE_7
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row, number_of
@@ -91,8 +94,8 @@ def ablation_cells(task: str, variants: Mapping[str, Sequence[Judged]]) -> list[
         found = _agreement(task, judged)
         theirs = TABLE_5.get(task, {}).get(name, (None,) * len(CORRELATIONS))
         for measure, published in zip(CORRELATIONS, theirs, strict=True):
-            value = getattr(found, measure, None)
-            cells.append(Cell(table, name, measure, value, found.systems if found else 0, published))
+            value, count = (found[measure].value, found[measure].rows) if found else (None, 0)
+            cells.append(Cell(table, name, measure, value, count, published))
         cells.append(Cell(table, name, "mean", fmean(scores) if scores else None, len(scores)))
     return cells
 
@@ -106,24 +109,21 @@ def judged_by_people(judged: Sequence[Judged]) -> bool:
     return all(known)
 
 
-def _agreement(task: str, judged: Sequence[Judged]) -> Agreement | None:
+def _agreement(task: str, judged: Sequence[Judged]) -> dict[str, Estimate] | None:
+    """How far the systems' mean scores go with people's, or with the published ones of those that have one."""
     columns = [one.row.columns for one in judged]
     if not all(isinstance(column.get(name), str) for column in columns for name in ("system", "instruction")):
         return None
-    lines = [
-        {"system": column["system"], "instruction": column["instruction"], "score": one.score("overall")}
-        for column, one in zip(columns, judged, strict=True)
+    people, published = judged_by_people(judged), TABLE_4.get(task, TABLE_4["all"])
+    known = [
+        (one.score("overall"), said, column["system"], column["instruction"])
+        for one, column in zip(judged, columns, strict=True)
+        if (said := number_of(column["human"]) if people else published.get(column["system"])) is not None
     ]
-    means = system_means(lines)
-    if not means.scores:
+    if len({system for *_, system, _ in known}) < FEWEST_ROWS:
         return None
-    if not judged_by_people(judged):
-        return agreement(means.scores, TABLE_4.get(task, TABLE_4["all"]))
-    human = [
-        {**line, "score": None if line["score"] is None else number_of(column["human"])}  # over the same instructions
-        for line, column in zip(lines, columns, strict=True)
-    ]
-    return agreement(means.scores, system_means(human).scores)
+    scores, theirs, systems, instructions = zip(*known, strict=True)
+    return system_level(scores, theirs, systems, instructions)
 
 
 def length_cells(judged: Sequence[Judged]) -> list[Cell]:
@@ -177,6 +177,19 @@ def disturbance_cells(judged: Sequence[Judged]) -> list[Cell]:
             mark = "!" if value is not None and value >= 0 else ""
             cells.append(Cell("disturbances", part, kind, value, len(changes), TABLE_7.get((part, kind)), mark))
     return cells
+
+
+def fluctuation(trials: Sequence[float]) -> tuple[float, float]:
+    """(delta, sigma) of one share over trials: sum of |l(t) - l(1)|, and the root of the sum of (l(t) - mean) squared.
+
+    A share is a weight that was written, or in a judge that weighs by itself a sub-score over the total. Source: Tree
+    of Writing, 5.3 (five trials; no division by their number). Raises AdjudgeError for no trials.
+    """
+    if not trials:
+        raise AdjudgeError("fluctuation needs at least one trial")
+    mean = math.fsum(trials) / len(trials)
+    delta = math.fsum(abs(share - trials[0]) for share in trials[1:])
+    return delta, math.sqrt(math.fsum((share - mean) ** 2 for share in trials))
 
 
 def fluctuation_cells(trials: Sequence[Mapping[Wish, Weights]]) -> list[Cell]:

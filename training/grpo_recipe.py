@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -16,6 +15,7 @@ from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.kinds import names_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row, number_of
+from adjudge.training.evaluator.targets import nearest
 from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, beside, read_recipe
 from adjudge.training.reward_recipe import RewardRecipe
 
@@ -46,13 +46,14 @@ class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the policy is trained, for `steps` steps or `epochs` times through the prompts.
 
     A step takes `prompts_per_step` prompts, over all processes together, each with its group; `micro_batch` completions
-    go through a process's policy at once, which changes memory and time alone. `iterations` steps share the same
-    completions. `advantage` "group_std" divides by the group's standard deviation, "none" does not (EvolvR). `beta` is
-    the coefficient of the KL term, `epsilon` the clip range (upwards `epsilon_high`), `entropy` the coefficient of an
-    entropy bonus. `loss` says how tokens are averaged: "grpo" within a completion first, "dapo" over the step's tokens,
-    "dr_grpo" over the longest length there can be. `warmup` is the share of steps over which the rate rises. `liger`:
-    Liger's layer kernels ("auto": where they are installed, on a GPU); the loss never holds the logits of all tokens at
-    once in any case, as TRL computes it tile by tile.
+    go through a process's policy at once, which changes memory and time alone, but for the entropy bonus. `iterations`
+    steps share the same completions. `advantage` "group_std" divides by the group's standard deviation, "none" does not
+    (EvolvR). `beta` is the coefficient of the KL term, `epsilon` the clip range (upwards `epsilon_high`), `entropy` the
+    coefficient of an entropy bonus, which TRL averages over the tokens of each micro batch by itself. `loss` says how
+    tokens are averaged: "grpo" within a completion first, "dapo" over the step's tokens, "dr_grpo" over the longest
+    length there can be. `warmup` is the share of steps over which the rate rises. `liger`: Liger's layer kernels
+    ("auto": where they are installed, on a GPU); the loss never holds the logits of all tokens at once in any case, as
+    TRL computes it tile by tile.
     """
 
     lr: Positive = 1e-6
@@ -175,6 +176,15 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 told[name]["canaries"] = canaries
         return told
 
+    def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
+        """What the table says in vain, each with its mend; `own` is what it says itself, without a preset."""
+        for name in ("every", "canaries", "form"):
+            if name in own and not self.use:
+                yield f"[guards] {name} is for guards, and none is in use: name some in use, or leave {name} out"
+        for name in GUARDS:
+            if name in own and name not in self.use:
+                yield f'[guards.{name}] is of a guard that is not in use: add "{name}" to use, or leave the table out'
+
 
 class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train grpo` reads."""
@@ -194,11 +204,22 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 f" ({self.optimiser.iterations}): a checkpoint amid them could not be resumed, make it one"
             )
 
+    def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
+        """What a file says in vain, each with its mend."""
+        yield from super().idle(own)
+        yield from self.reward.idle(own.get("reward", {}))
+        yield from self.guards.idle(own.get("guards", {}))
+        if "vllm_memory" in own.get("generation", {}) and self.generation.engine != "vllm":
+            yield (
+                f'[generation] vllm_memory is for engine "vllm", and engine is "{self.generation.engine}": set engine ='
+                ' "vllm", or leave vllm_memory out'
+            )
+
     def guards_over(self, rows: Sequence[Row], *, own: bool = True) -> Guards:
         """The guards; one against collapse that watches what an evaluator writes is told people's scores of the rows.
 
-        These as it could write them: the nearest labels, a bin for each. With its `own` reward, parts are called as
-        that calls them. Raises AdjudgeError for a part that it has not, and where all scores are the same.
+        These as it could write them: the labels `nearest` to them, a bin for each. With its `own` reward, parts are
+        called as that calls them. Raises AdjudgeError for a part that it has not, and where all scores are the same.
         """
         if "collapse" not in self.guards.use or not self.guards.collapse.parts:
             return self.guards
@@ -220,7 +241,7 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         columns = [written[part] for part in collapse.parts or () if part in written]
         given = [number_of(row.columns.get(column)) for row in rows for column in columns]
         # What is no score is for the reward to refuse, by prompt and column.
-        labels = [math.floor(score + 0.5) for score in given if score is not None and 1 <= score <= 5]
+        labels = [nearest(score, range(1, 6)) for score in given if score is not None and 1 <= score <= 5]
         if len(set(labels)) == 1:
             raise AdjudgeError(f"all rows have the same score, {labels[0]}: there is nothing to learn; add others")
         return labels

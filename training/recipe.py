@@ -6,6 +6,7 @@ import difflib
 import re
 import sys
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -132,6 +133,14 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             self, output=beside(folder, self.output), policy=msgspec.structs.replace(policy, model=model)
         )
 
+    def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
+        """What a file says in vain, each with its mend; `own` is the file without its preset."""
+        if "lora" in own.get("policy", {}) and self.policy.method != "lora":
+            yield (
+                f'[policy.lora] is for method "lora", and method is "{self.policy.method}", which trains all weights:'
+                ' set method = "lora" in [policy], or leave the table out'
+            )
+
     def changed(self, seed: int | None, output: Path | None) -> Self:
         """The same, with what else was said, if it was, in the place of its own."""
         return msgspec.structs.replace(
@@ -150,12 +159,18 @@ class RowsRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The same, its paths, which are relative to `folder`, made absolute."""
         return msgspec.structs.replace(super().placed(folder), data=self.data.placed(folder))
 
+    def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
+        """What a file says in vain, each with its mend."""
+        yield from super().idle(own)
+        if {"prompts", "columns"} <= own.get("data", {}).keys():
+            yield "[data] columns renames those of a file, and prompts are listed here: leave columns out"
+
 
 def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
     """The recipe of a TOML file; its own paths are relative to it, and absolute from here on.
 
     Raises AdjudgeError naming the file, the table, the field and the mend: for what cannot be read, is not TOML, has a
-    field that a recipe of this kind has not, or a value that it cannot take.
+    field that a recipe of this kind has not, a value that it cannot take, or one that nothing would come of.
     """
     try:
         record = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
@@ -168,7 +183,8 @@ def read_recipe(path: Path, kind: type[AnyRecipe]) -> AnyRecipe:
         if (preset := record.get("preset")) is not None:
             record = laid_over(_given(preset, kind), record)
         recipe = recipe_of(record, kind, path.parent.absolute())
-        _refuse_idle(own, recipe)
+        if (idle := next(recipe.idle(own), None)) is not None:
+            raise AdjudgeError(idle)
         return recipe
     except AdjudgeError as error:
         raise AdjudgeError(f"{path.name}: {error}") from error
@@ -192,15 +208,6 @@ def recipe_of(record: dict[str, Any], kind: type[AnyRecipe], folder: Path) -> An
     _refuse_unknown(record, kind, "")
     recipe: AnyRecipe = _converted(record, kind, "")
     return recipe.placed(folder)
-
-
-def _refuse_idle(own: dict[str, Any], recipe: Recipe) -> None:
-    """Raise AdjudgeError for an adapter's table where all weights are trained; `own` is the file without its preset."""
-    if "lora" in own.get("policy", {}) and recipe.policy.method != "lora":
-        raise AdjudgeError(
-            f'[policy.lora] is for method "lora", and method is "{recipe.policy.method}", which trains all weights: set'
-            ' method = "lora" in [policy], or leave the table out'
-        )
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -269,5 +276,7 @@ def _converted(value: Any, hint: Any, table: str) -> Any:
         *tables, field = [part for part in re.split(r"[.`]", f"{table}{place}") if part] or [""]
         where = f"[{'.'.join(tables)}] {field}" if tables else field
         said = f"{said[0].lower()}{said[1:]}{choices_of(error, hint)}"
+        if "int" in said and "got `float`" in said:
+            said += ": write how many rows, or name a file of them" if field == "held_out" else ": write a whole number"
         text = f"{where}: {said}".lstrip(": ").replace("`", "")
         raise AdjudgeError(text) from error

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +26,7 @@ from adjudge.training.reward_parts import (
     Part,
     Place,
     Surroundings,
+    TournamentPart,
 )
 
 
@@ -131,6 +132,21 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return tried
         inside = [f"{own}/{one}" for own, part in known.items() for one in part.breakdown or ()]
         raise AdjudgeError(f'the reward has no part "{name}": choose from {", ".join([*known, *inside, *further])}')
+
+    def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
+        """What the table says in vain, each with its mend; `own` is what it says itself, without a preset."""
+        if "shut" in own and not self.gates:
+            yield "[reward] shut is what a shut gate pays, and no gate is there: add [reward.gates.NAME], or drop it"
+        for name in ("engine", "deadline"):
+            if name in own and not self.judged:
+                yield f"[reward] {name} is for judges, and no part has one: leave it out, or add a part with a judge"
+        for name, part in own.get("parts", {}).items():
+            made = self.parts[name]
+            if "k" in part and isinstance(made, TournamentPart) and made.pairing == "all":
+                yield (
+                    f'[reward.parts.{name}] k is for pairings that leave some out, and pairing is "all": set pairing ='
+                    ' "circular" or "uncertain", or leave k out'
+                )
 
     def check(self, rows: Sequence[Row]) -> None:
         """Raise AdjudgeError naming the first row without what a part reads of the data, and the column."""

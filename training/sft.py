@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -63,21 +64,35 @@ def train_sft(
             eval_dataset=_dataset(held_out) if held_out else None,
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *callbacks],
+            tokens=fmean(text.learnt for text in held_out) if held_out else 1.0,
         )
         return trained(trainer, watch, begun, recipe, metric="loss")
 
 
 class _Trainer(SFTTrainer):
-    """TRL's trainer, without the card it writes of a model."""
+    """TRL's trainer, without the card it writes of a model, and with a held-out loss that is a mean over all tokens.
+
+    TRL's is one over rows, of their own means: `tokens` is how many of a held-out row's count, in the mean.
+    """
+
+    def __init__(self, *args: Any, tokens: float, **options: Any) -> None:
+        self.tokens = tokens
+        super().__init__(*args, **options)
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+        """The loss of rows, each by how many of its tokens count."""
+        loss, logits, labels = super().prediction_step(model, inputs, *args, **options)
+        counted = float((inputs["labels"][:, 1:] != -100).sum(dim=1).float().mean())
+        return loss * counted / self.tokens, logits, labels
 
     def create_model_card(self, *args: Any, **options: Any) -> None:
         """Write none: recipe.json says what was done, and a card would only name a folder of this machine."""
 
 
 def _arguments(recipe: SftRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:
-    """The recipe in TRL's words."""
+    """The recipe in TRL's words; held-out rows go one by one, as what TRL says of them is a mean of batches' means."""
     how = arguments(recipe, recipe.optimiser, accumulate, steps, begun, held_out=held_out)
-    return SFTConfig(max_length=None, **how)
+    return SFTConfig(max_length=None, **{**how, "per_device_eval_batch_size": 1})
 
 
 def _selected(recipe: SftRecipe, rows: Prompts) -> Prompts:
@@ -96,6 +111,11 @@ class _Text(msgspec.Struct, frozen=True):
 
     tokens: Tokens
     begins: int
+
+    @property
+    def learnt(self) -> int:
+        """How many tokens are foretold; the first of all is not."""
+        return len(self.tokens) - max(self.begins, 1)
 
 
 def _texts(recipe: SftRecipe, rows: Prompts, tokenizer: Any) -> tuple[list[_Text], list[_Text]]:

@@ -15,7 +15,7 @@ from rich.progress import Progress, TaskID
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
 from adjudge.bench.policies import Policy, asked_of, base_of, policy_of
-from adjudge.bench.policy_bouts import Bout, Match, Referee, matches_of, subject_of
+from adjudge.bench.policy_bouts import Bout, Match, Referee, first_places, matches_of, subject_of
 from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
 from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
@@ -93,7 +93,9 @@ def evaluate_policies(
             engine = spec.open()
             referee = Referee(open_judge(engine, book), judge, rows, options)
             bouts = _judge(referee, matches, folder["verdicts.jsonl"], rows)
-    results = _results(own, bouts, first.name, seed)
+    places = set(first_places(rows))  # each prompt counts once
+    counted = {name: [text for text in texts if text.place in places] for name, texts in own.items()}
+    results = _results(counted, bouts, first.name, seed)
     _show(results, first.name, folder, judge, engine.name)
 
 

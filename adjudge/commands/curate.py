@@ -81,7 +81,8 @@ def curate_pairs_file(
         f"{counted(len(pairs), 'pair')}: {output}",
     )
     if not pairs:
-        _say("no pair could be made (see what was dropped); --by scores compares texts that are all ruled alike")
+        alike = "; --by scores compares texts that are all ruled alike" * (bool(debated.kept) and rules.by == "rulings")
+        _say(f"no pair could be made (see what was dropped){alike}")
 
 
 def curate_principles_file(

@@ -94,11 +94,8 @@ def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
     """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
     written = output.is_file() and output.stat().st_size > 0
     if earlier == "refuse" and (written or len(book)):
-        if written:
-            mend = "exists: --resume continues that run, --overwrite starts again, -o names another"
-        else:
-            mend = "holds an earlier run: --resume adds to it, --overwrite forgets it, --journal names another"
-        raise AdjudgeError(f"{output if written else book.path} {mend}")
+        found, other = (output, "-o names another") if written else (book.path, "or name another")
+        raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, {other}")
     if earlier == "resume" and written and not len(book) and not book.runs():
         raise AdjudgeError(
             f"{output} was written but {book.path} is empty:"

@@ -14,6 +14,7 @@ from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.agreement.systems import system_level
 from adjudge.rewards.ensemble import EnsembleVerdict, pooled
 from adjudge.rewards.verdict import Verdict
+from adjudge.training.evaluator.targets import nearest
 
 POOLED = "all aspects"
 SYSTEMS = "systems"
@@ -129,7 +130,7 @@ def listed_of(dataset: DataSet, scores: Scores, targets: Sequence[str]) -> Liste
             if said is not None and (distribution := said[place]) is not None and target in row.scores:
                 sure = max(range(len(labels)), key=lambda label: distribution[label])
                 listed.confidence.append(min(distribution[sure], 1.0))
-                listed.correct.append(fmean(round(rating) == labels[sure] for rating in row.scores[target]))
+                listed.correct.append(fmean(nearest(one, labels) == labels[sure] for one in row.scores[target]))
                 listed.sure_clusters.append(row.cluster)
     return listed
 

@@ -44,6 +44,10 @@ class RatedText(msgspec.Struct, frozen=True):
         """The item's."""
         return self.item.id
 
+    def called(self, name: str) -> RatedText:
+        """The same with another id."""
+        return msgspec.structs.replace(self, item=msgspec.structs.replace(self.item, id=name))
+
 
 class RatedPair(msgspec.Struct, frozen=True):
     """Two texts and what people said: `preferred` is 1 for a, 0 for b, 0.5 for a tie, or the mean of several voices.
@@ -62,6 +66,10 @@ class RatedPair(msgspec.Struct, frozen=True):
     def id(self) -> str:
         """The pair's."""
         return self.pair.id
+
+    def called(self, name: str) -> RatedPair:
+        """The same with another id."""
+        return msgspec.structs.replace(self, pair=msgspec.structs.replace(self.pair, id=name))
 
 
 class DataSet(msgspec.Struct, frozen=True):

@@ -63,19 +63,20 @@ def load(
 ) -> DataSet:
     """The rows of all files, of one kind and scale, checked; `scale` overrides the format's.
 
-    `characters` shortens long texts of HoWToBench out of their middle. Raises AdjudgeError naming file, line and
+    `characters` shortens long texts of HoWToBench out of their middle. Of several files, the rows without an id are
+    called by their file and number. Raises AdjudgeError naming file, line and
     column: an unknown format or name, rows of another form, scores outside the scale, ids that stand twice, no rows.
     """
     if named is not None and named not in FORMATS:
         raise AdjudgeError(f'no format is called "{named[:40]}": choose {", ".join(FORMATS)}')
     read = {path: read_entries(path) for path in paths}
     responses = [row for path, rows in read.items() if _is_responses(rows) for row in rows]
-    sets = [
-        _loaded(path, rows, responses, named, scale, characters)
+    sets = {
+        path: checked(_loaded(path, rows, responses, named, scale, characters))
         for path, rows in read.items()
         if not (_is_responses(rows) and len(read) > 1)
-    ]
-    return joined([checked(one) for one in sets])
+    }
+    return joined([_apart(one, read[path], path) if len(sets) > 1 else one for path, one in sets.items()])
 
 
 def format_of(rows: Sequence[Row], path: Path) -> str:
@@ -113,6 +114,15 @@ def _loaded(
     unrated = len(rows) - len(found) if one.read is rated_texts.storyer else 0
     title = path.stem if name in ("scores", "expected") else name
     return DataSet(title, one.what, found, scale or one.scale, one.aspects, unrated)
+
+
+def _apart(dataset: DataSet, rows: Sequence[Row], path: Path) -> DataSet:
+    """The same, with the file's name before ids that are mere numbers, which rows of other files have too."""
+    own = {row.place for row in rows if any(row.columns.get(name) not in (None, "") for name in rated_texts.IDS)}
+    named = (
+        row.called(f"{path}:{row.id}") if row.id.isdecimal() and row.place not in own else row for row in dataset.rows
+    )
+    return msgspec.structs.replace(dataset, rows=tuple(named))
 
 
 def _check_columns(rows: Sequence[Row], one: Format, name: str) -> None:

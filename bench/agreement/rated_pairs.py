@@ -30,7 +30,7 @@ def autoj(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
         if label not in AUTOJ:
             raise AdjudgeError(f'{row.place}: "label" is {label[:40]}: Auto-J has 0 (first), 1 (second) and 2 (tie)')
         first, second, prompt = (row.text(name, "Auto-J") for name in ("response 1", "response 2", "prompt"))
-        pair = Pair(first, second, prompt, id=str(number))
+        pair = Pair(first, second, prompt, id=id_of(row, number))
         yield RatedPair(pair, AUTOJ[label], pair.prompt, row.place, row.optional_text("scenario", "Auto-J"))
 
 

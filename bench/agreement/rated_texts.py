@@ -19,6 +19,9 @@ from adjudge.rewards.wire import writing_of
 
 HANNA_CRITERIA = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
 
+IDS = ("id", "story_id", "doc")
+"""Columns that name a row, of which the first counts."""
+
 STORYER_ASPECTS = (
     "beginning",
     "middle",
@@ -192,7 +195,7 @@ def _listed(row: Row, name: str) -> list[Any]:
 
 def _id(row: Row, number: int) -> str:
     """The row's own name where it has one; texts of several systems share one."""
-    named = _first(row, "id", "story_id", "doc")
+    named = _first(row, *IDS)
     system = _system(row)
     return str(number) if named is None else named if system is None else f"{named}/{system}"
 

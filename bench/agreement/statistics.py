@@ -16,6 +16,7 @@ from scipy import stats
 
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Clusters, Estimate, columns, estimate, wilson
 from adjudge.engine.errors import AdjudgeError
+from adjudge.training.evaluator.targets import nearest
 
 FEWEST_ROWS = 3
 """With two rows every correlation is −1, 1 or nothing."""
@@ -182,15 +183,16 @@ def f1(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL, 
         hits_R, all_R = (weights_RC @ sums_C2).T
         return _ratio(hits_R, all_R)
 
-    return estimate(measure, grouped, how, f"neither people nor the judge put a row above {above:g}")
+    absent = f"neither people nor the judge put a row above {above:g}" if len(x_N) else "no rows"
+    return estimate(measure, grouped, how, absent)
 
 
 def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names, *, bins: int = 10) -> Estimate:
     """Expected calibration error: |mean confidence − share correct|, averaged over equal bins by their rows.
 
-    `confidence` is the probability of the label the judge holds likeliest, `correct` 1 where people gave that label.
-    It has no interval: of few rows it is above the true error, and of draws of them above that again. Source: Guo et
-    al., 2017, eq. 3.
+    `confidence` is the probability of the label the judge holds likeliest, `correct` 1 where that is the label
+    `nearest` to what people gave. It has no interval: of few rows it is above the true error, and of draws of them
+    above that again. Source: Guo et al., 2017, eq. 3.
     """
     grouped, (p_N, hit_N) = columns(clusters, confidence=confidence, correct=correct)
     _check_within(p_N, "confidence", 0.0, 1.0)
@@ -205,10 +207,12 @@ def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names, *,
 
 
 def confusion(judge: Numbers, human: Numbers, clusters: Names, labels: Numbers, how: Bootstrap = USUAL) -> list[Cell]:
-    """What the judge gave where people gave each label, cell by cell; both sides are rounded to the nearest label."""
+    """What the judge gave where people gave each label, cell by cell; a score counts as the label `nearest` to it."""
     grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
     scale = np.array(labels, dtype=float)
-    given_N, said_N = (np.abs(column[:, None] - scale).argmin(axis=1) for column in (x_N, y_N))
+    given_N, said_N = (
+        np.searchsorted(scale, [nearest(score, labels) for score in column.tolist()]) for column in (x_N, y_N)
+    )
     return [
         _cell(scale, given_N, said_N, row, column, grouped, how) for row, column in np.ndindex(len(scale), len(scale))
     ]

@@ -12,6 +12,7 @@ from adjudge.bench.tree_analyses import (
     ablation_cells,
     by_task,
     disturbance_cells,
+    fluctuation,
     fluctuation_cells,
     length_cells,
 )
@@ -35,6 +36,15 @@ def cell(cells: list[Cell], row: str, column: str) -> Cell:
 
 def disturbed(of: str, kind: str, score: float | None) -> Judged:
     return judged(score, disturbance={"of": of, "kind": kind, "amount": 1})
+
+
+def test_fluctuation_is_the_published_formula() -> None:
+    delta, sigma = fluctuation([0.2, 0.3, 0.2, 0.1, 0.2])
+    assert delta == pytest.approx(0.2, abs=1e-6)
+    assert sigma == pytest.approx(math.sqrt(0.02), abs=1e-6)  # not divided by five
+    assert fluctuation([0.4]) == (0.0, 0.0)
+    with pytest.raises(AdjudgeError, match="at least one trial"):
+        fluctuation([])
 
 
 def test_fluctuation_is_the_mean_of_the_published_formula_over_all_weights() -> None:
@@ -128,6 +138,24 @@ def test_where_people_scored_the_texts_theirs_is_the_order_of_systems() -> None:
     cells = ablation_cells("any", {WHOLE: texts})
     assert cell(cells, WHOLE, "kendall").value == pytest.approx(-1.0)
     assert cells[0].table == "ablation: any, systems as people rank them"
+
+
+def test_all_texts_of_a_system_for_one_instruction_count() -> None:
+    scores = {"good": (9, 9, 9, 1), "mid": (5, 5, 5, 5), "bad": (1, 1, 1, 9)}
+    human = {"good": 9, "mid": 5, "bad": 1}
+    texts = [
+        judged(float(score), human=human[system], system=system, instruction="Complete the text.")
+        for system, given in scores.items()
+        for score in given
+    ]
+    found = cell(ablation_cells("any", {WHOLE: texts}), WHOLE, "pearson")
+    assert (found.value, found.count) == (pytest.approx(1.0), 3)
+
+
+def test_two_systems_or_none_with_a_published_score_have_no_correlation() -> None:
+    for names in (("a", "b"), ("a", "b", "c")):
+        texts = [judged(float(n), system=name, instruction="1") for n, name in enumerate(names)]
+        assert cell(ablation_cells("guide", {WHOLE: texts}), WHOLE, "pearson").value is None
 
 
 def test_peoples_scores_may_be_cells_of_a_table_and_are_of_all_texts_or_of_none() -> None:

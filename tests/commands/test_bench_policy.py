@@ -117,6 +117,26 @@ def test_a_finished_one_opens_no_policy_again_and_takes_more_checkpoints(
     assert after[TINY, "wins over base"]["count"] == "6" and after[TINY, "wins over human"]["count"] == "2"
 
 
+def test_rows_that_share_a_prompt_are_written_to_and_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = [{"prompt": "one", "reference": f"A human text, {n}."} for n in range(3)]
+    monkeypatch.setattr(f"{__name__}.ROWS", [*shared, {"prompt": "two"}])
+    asked: list[int] = []
+    answers = policy_texts.Writer._answers
+
+    def count(self: policy_texts.Writer, openings: Any, missing: Any) -> Any:
+        asked.append(len(missing))
+        return answers(self, openings, missing)
+
+    monkeypatch.setattr(policy_texts.Writer, "_answers", count)
+    run(OTHER, *options(tmp_path, "--judge", "pointwise"))
+    assert asked == [2 * 4, 2 * 2]  # the base's, twice as many samples, and the policy's
+    texts = [text for text in lines(tmp_path / "out/texts.jsonl") if text["policy"] == OTHER]
+    assert len(texts) == 4 * 2 and len({(text["prompt"], text["sample"], text["text"]) for text in texts}) == 4
+    assert {numbers(tmp_path)[OTHER, of]["count"] for of in ("words", "ends by itself")} == {"4"}
+
+
 def test_at_temperature_0_a_model_ties_with_itself(tmp_path: Path) -> None:
     run(TINY, *options(tmp_path, "--temperature", 0))
     wins = numbers(tmp_path)[TINY, "wins over base"]

@@ -54,6 +54,12 @@ def test_pairs_come_with_every_verdict_every_drop_and_the_numbers(run: Run) -> N
     assert lines("p.verdicts.jsonl") == verdicts and lines("p.jsonl") == pairs
 
 
+def test_where_every_text_abstained_no_way_of_pairing_them_is_advised(run: Run) -> None:
+    result = run(*TINY, "--max-tokens", "1", "--attempts", "1")
+    assert result.exit_code == 0, result.output
+    assert "no pair could be made" in result.stdout and "--by scores" not in result.stdout
+
+
 def test_labels_of_one_class_are_warned_of(run: Run) -> None:
     write("t.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": 1} for n in range(2)))
     result = run("--without", "positive,negative,reflect", *TINY)

@@ -54,7 +54,7 @@ def test_a_shared_journal_is_not_forgotten_for_one_of_its_runs(tmp_path: Path, m
         return CliRunner().invoke(app, ["judge", f"{name}.jsonl", "-o", f"{name}.out", "--journal", "j", *fixed, *how])
 
     assert judge("one").exit_code == 0
-    assert str(judge("two").exception).startswith("j holds an earlier run: --resume adds to it,")
+    assert str(judge("two").exception).startswith("j exists: --resume continues that run,")
     assert judge("two", "--resume").exit_code == 0
     assert str(judge("two", "--overwrite").exception) == (
         "j holds runs on one.jsonl too, which --overwrite would forget: --resume adds to it, --journal names another"

@@ -114,8 +114,8 @@ def test_an_evaluator_that_writes_the_nearest_labels_of_averaged_scores_has_not_
     ]
     reward.score_groups(groups)
     assert reward.metrics["guards/collapse/loss"] == pytest.approx(0) and reward.failed == 0
-    assert recipe.guards_over(scored(2.5, 4)).collapse.reference == (3, 3, 4, 4)
-    assert recipe.guards_over(scored(2.5, 4)).collapse.bins == 2
+    assert recipe.guards_over(scored(2.5, 4)).collapse.reference == (2, 2, 4, 4)
+    assert recipe.guards_over(scored(2.5, 4)).collapse.bins == 3
     with pytest.raises(AdjudgeError, match="all rows have the same score, 3: there is nothing to learn"):
         recipe.guards_over(scored(2.75, 3.25))
 

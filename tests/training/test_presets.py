@@ -18,7 +18,9 @@ OWN = {"output": "out", "data": {"prompts": ["a"]}}
 
 @pytest.mark.parametrize("name", GRPO)
 def test_a_preset_is_a_whole_recipe_once_data_and_output_are_named(name: str) -> None:
-    recipe = recipe_of(laid_over(preset_record(name), OWN), GrpoRecipe, Path())
+    whole = laid_over(preset_record(name), OWN)
+    recipe = recipe_of(whole, GrpoRecipe, Path())
+    assert list(recipe.idle(whole)) == []
     assert recipe.reward.open(recipe.policy.model, "journal").name == "reward"
     assert preset_about(name) and not preset_about(name).startswith("#")
 

@@ -87,6 +87,51 @@ def test_a_mistake_is_named_with_its_place_and_its_mend(tmp_path: Path, text: st
         read_grpo_recipe(written(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[reward]\nshut = -3", r"\[reward\] shut is what a shut gate pays, .*: add \[reward.gates.NAME\]"),
+        ('[reward.engine]\nmodel = "m"', r"\[reward\] engine is for judges, and no part has one: leave it out"),
+        ("[reward]\ndeadline = 1.0", r"\[reward\] deadline is for judges, and no part has one: leave it out"),
+        (
+            '[reward.parts.best]\nkind = "tournament"\nk = 2',
+            r"\[reward.parts.best\] k is for pairings that leave some out, .*: set pairing",
+        ),
+        (
+            '[guards]\nuse = ["length"]\n[guards.canary]\ndrift = 0.1',
+            r'\[guards.canary\] is of a guard that is not in use: add "canary" to use',
+        ),
+        ("[guards]\nuse = []\nevery = 3", r"\[guards\] every is for guards, and none is in use: name some"),
+        ('[guards]\nuse = []\ncanaries = "c"', r"\[guards\] canaries is for guards, and none is in use: name some"),
+        (
+            "[generation]\nvllm_memory = 0.5",
+            r'\[generation\] vllm_memory is for engine "vllm", .*: set engine = "vllm"',
+        ),
+        (
+            '[data]\nprompts = ["a"]\ncolumns = {reference = "ref"}',
+            r"\[data\] columns renames those of a file, .*: leave columns out",
+        ),
+        (
+            "[data]\nheld_out = 0.2",
+            r"\[data\] held_out: expected int .*, got float: write how many rows, or name a file",
+        ),
+        ("[optimiser]\nsteps = 1.5", r"\[optimiser\] steps: expected .*, got float: write a whole number"),
+    ],
+)
+def test_what_nothing_would_come_of_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    whole = WHOLE.replace('train = "prompts.jsonl"\n', "") if "prompts =" in text else WHOLE
+    whole = whole.replace("[data]", text) if text.startswith("[data]") else whole + text
+    with pytest.raises(AdjudgeError, match=message):
+        read_grpo_recipe(written(tmp_path, whole))
+
+
+def test_what_a_setting_is_for_may_come_from_a_preset_and_the_other_way_round(tmp_path: Path) -> None:
+    gates = '[reward.gates.form]\nkind = "format"\n[reward]\nshut = -1.0\n'
+    assert read_grpo_recipe(written(tmp_path, WHOLE + gates)).reward.shut == -1.0
+    own = 'preset = "qurl"\noutput = "out"\n[data]\nprompts = ["a"]\n[guards]\nuse = []'
+    assert read_grpo_recipe(written(tmp_path, own)).guards.use == ()
+
+
 @pytest.mark.parametrize("kind", [SftRecipe, DirectRecipe, PreferenceRecipe, HouseRecipe])
 def test_no_recipe_saves_between_two_lines_of_its_metrics(kind: Any) -> None:
     own: dict[str, Any] = {

@@ -54,6 +54,34 @@ def test_the_responses_are_learnt_and_a_killed_run_goes_on_as_if_it_had_not_been
     assert lines == expected and len(lines) == 7
 
 
+def test_held_out_rows_count_by_their_tokens_whatever_goes_through_the_policy_at_once(tmp_path: Path) -> None:
+    rows = [{"prompt": f"Number {n}?", "response": "Yes. " * (1 + 5 * (n % 4))} for n in range(12)]
+    curves = [
+        curve(
+            train_sft(
+                recipe_in(
+                    tmp_path / str(size),
+                    rows,
+                    data={"held_out": 4},
+                    optimiser={"micro_batch": size, "steps": 1, "rows_per_step": 4},
+                )
+            ).folder
+        )
+        for size in (1, 4)
+    ]
+    begun = curves[0][0]
+    assert begun["split"] == "held_out" and begun == curves[1][0]
+    source = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    recipe = recipe_in(tmp_path / "1", rows, data={"held_out": 4})
+    losses: list[float] = []
+    for text in _texts(recipe, read_prompts(recipe.data), source.tokenizer)[1]:
+        ids = torch.tensor([text.tokens])
+        with torch.no_grad():
+            odds = source.model(ids).logits[0].log_softmax(-1)
+        losses += [-float(odds[place - 1, text.tokens[place]]) for place in range(text.begins, len(text.tokens))]
+    assert begun["loss"] == pytest.approx(sum(losses) / len(losses), abs=1e-4)
+
+
 def test_only_rows_rated_above_the_number_are_imitated(tmp_path: Path) -> None:
     said: list[str] = []
     tables = {"select": {"column": "ratings", "above": 3.5}, "optimiser": {"steps": 1}}

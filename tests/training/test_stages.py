@@ -146,6 +146,17 @@ def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
             read_stage(path)
 
 
+def test_a_table_needs_no_end_of_line(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import table
+
+    (tmp_path / "t.tsv").write_text("id\ttext\n1\tone\n2\ttwo")
+    (tmp_path / "t.CSV").write_text("id,text\n1,one\n2,two")
+    parquet.write_table(table({"id": ["1", "2"], "text": ["one", "two"]}), tmp_path / "t.parquet")
+    for name in ("t.tsv", "t.CSV", "t.parquet"):
+        assert [row.columns["text"] for row in read_stage(tmp_path / name, needs=["text"])] == ["one", "two"]
+
+
 def test_ids_that_come_twice_and_columns_that_are_missing_are_refused_by_line(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in [{"id": "a", "x": 1}, {"x": 2}, {"id": "a"}]))

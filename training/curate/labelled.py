@@ -12,6 +12,7 @@ from adjudge.rewards.journal import content_key
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item
 from adjudge.rewards.wire import item_of, label_of
+from adjudge.training.prompts import plain
 
 
 class Labelled(msgspec.Struct, frozen=True):
@@ -22,7 +23,7 @@ class Labelled(msgspec.Struct, frozen=True):
 
 
 class Division(msgspec.Struct, frozen=True):
-    """Texts to learn from and texts held out; no prompt is on both sides."""
+    """Texts to learn from and texts held out; no prompt is on both sides, however it is spaced."""
 
     learnt: tuple[Labelled, ...]
     held_out: tuple[Labelled, ...]
@@ -76,15 +77,15 @@ def divide(texts: Sequence[Labelled], share: float, seed: int) -> Division:
         raise AdjudgeError(f"the share held out is {share}: give one between 0 and 1")
     labels: dict[str, set[bool]] = {}
     for one in texts:
-        labels.setdefault(one.item.prompt, set()).add(one.good)
+        labels.setdefault(plain(one.item.prompt), set()).add(one.good)
     held: set[str] = set()
     for kind in ({True}, {False}, {True, False}):
         prompts = [prompt for prompt in labels if labels[prompt] == kind]
         prompts.sort(key=lambda prompt: content_key(prompt=prompt, seed=seed))
         held.update(prompts[: round(share * len(prompts))])
     division = Division(
-        tuple(one for one in texts if one.item.prompt not in held),
-        tuple(one for one in texts if one.item.prompt in held),
+        tuple(one for one in texts if plain(one.item.prompt) not in held),
+        tuple(one for one in texts if plain(one.item.prompt) in held),
     )
     for side, name in ((division.learnt, "to learn from"), (division.held_out, "held out")):
         if len({one.good for one in side}) < 2:

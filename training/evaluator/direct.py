@@ -42,10 +42,14 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the model says at one slot: the labels' probabilities, and their mass under the whole vocabulary."""
+    """What the model says at one slot: the labels' probabilities, and their mass under the whole vocabulary.
+
+    `misplaced` is the loss of telling which sentences of the slot's example are in their place.
+    """
 
     probabilities: tuple[float, ...]
     mass: float
+    misplaced: float = 0.0
 
     @property
     def score(self) -> float:
@@ -141,7 +145,7 @@ class SlotTask(Task[Example]):
 
         `label_ids` [S, K, M] are the tokens that each label may be written as, -1 where there are fewer; `compared`
         [P, 2] the slots whose gap counts, each with its share; `sentences` [T, 3] the sentences whose place is known:
-        row, last token, and whether it is its own, each with its share in `told`.
+        row, last token, and whether it is its own, each with its share in `told`; `known` are how many each row has.
         """
         packs = [pack for example in examples for pack in example.packs]
         slots = [slot for example in examples for slot in example.slots]
@@ -176,34 +180,32 @@ class SlotTask(Task[Example]):
             "portions": torch.tensor(portions),
             "sentences": torch.tensor([one for own in sentences for one in own], dtype=torch.int64).view(-1, 3),
             "told": torch.tensor(told),
+            "known": torch.tensor([len(own) for own in sentences]),
         }
 
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
         """Cross-entropy with people's distribution over the labels, plus what label mass, gaps and places count."""
-        sentences_T3 = batch["sentences"]
-        placed = self.places > 0 and len(sentences_T3) > 0
+        placed = self._placed(batch)
         out = _run(model, batch, output_hidden_states=placed)
         labels_SK, mass_S = _read(out.logits, batch)
         missed_S = -(batch["targets"] * labels_SK).sum(-1) - self.mass * mass_S
         off_S = (labels_SK.exp() - batch["targets"]) @ torch.tensor(NUMBERS, device=labels_SK.device)
         off_P = off_S[batch["compared"][:, 0]] - off_S[batch["compared"][:, 1]]
         loss = (missed_S * batch["weights"]).sum() + self.gap * (off_P.square() * batch["portions"]).sum()
-        if not placed:
-            return loss
-        layer = round(2 / 3 * (len(out.hidden_states) - 1))
-        hidden_TD = out.hidden_states[layer][sentences_T3[:, 0], sentences_T3[:, 1]]
-        odds_T = self._best_over_worst(hidden_TD, batch["label_ids"][0, :, 0])
-        kept_T = sentences_T3[:, 2].float()
-        return loss + self.places * binary_cross_entropy_with_logits(odds_T, kept_T, batch["told"], reduction="sum")
+        return loss + self.places * (self._misplaced(out, batch) * batch["told"]).sum() if placed else loss
 
     def answers(self, model: Any, batch: Batch) -> list[list[Answer]]:
         """The distributions at each example's slots."""
-        labels_SK, mass_S = _read(_run(model, batch).logits, batch)
-        answers = [
-            Answer(tuple(row), mass) for row, mass in zip(labels_SK.exp().tolist(), mass_S.exp().tolist(), strict=True)
-        ]
-        taken = iter(answers)
-        return [[next(taken) for _ in range(count)] for count in batch["counts"].tolist()]
+        placed = self._placed(batch)
+        out = _run(model, batch, output_hidden_states=placed)
+        labels_SK, mass_S = _read(out.logits, batch)
+        missed = iter(self._misplaced(out, batch).tolist() if placed else [])
+        taken = zip(labels_SK.exp().tolist(), mass_S.exp().tolist(), strict=True)
+        answers = []
+        for count, known in zip(batch["counts"].tolist(), batch["known"].tolist(), strict=True):
+            misplaced = fmean(itertools.islice(missed, known)) if placed and known else 0.0
+            answers.append([Answer(tuple(row), mass, misplaced) for row, mass in itertools.islice(taken, count)])
+        return answers
 
     def measures(self, examples: Sequence[Example], answers: Sequence[list[Answer]]) -> dict[str, float | None]:
         """Loss, mean absolute error, correlations with people's mean scores, and label mass.
@@ -233,6 +235,18 @@ class SlotTask(Task[Example]):
             found = _correlations([scores[place] for place in places], [people[place] for place in places])
             measures[f"spearman/{aspect}"] = found["spearman"]
         return measures
+
+    def _placed(self, batch: Batch) -> bool:
+        """Whether places of sentences count, and are known."""
+        return self.places > 0 and len(batch["sentences"]) > 0
+
+    def _misplaced(self, out: Any, batch: Batch) -> torch.Tensor:
+        """The loss [T] of telling, where each sentence ends, whether it is in its place."""
+        sentences_T3 = batch["sentences"]
+        layer = round(2 / 3 * (len(out.hidden_states) - 1))
+        hidden_TD = out.hidden_states[layer][sentences_T3[:, 0], sentences_T3[:, 1]]
+        odds_T = self._best_over_worst(hidden_TD, batch["label_ids"][0, :, 0])
+        return binary_cross_entropy_with_logits(odds_T, sentences_T3[:, 2].float(), reduction="none")
 
     def _best_over_worst(self, hidden_TD: torch.Tensor, labels_K: torch.Tensor) -> torch.Tensor:
         """The log-odds [T] of the highest label over the lowest that the head would give hidden states [T, D]."""
@@ -266,7 +280,8 @@ class SlotTask(Task[Example]):
         ]
         off = [one.score - slot.score for one, slot in zip(answers, slots, strict=True)]
         gaps = [(off[one] - off[other]) ** 2 for one, other in _compared(slots)]
-        return fmean(crossed) + self.gap * (fmean(gaps) if gaps else 0.0)
+        gap = self.gap * fmean(gaps) if gaps else 0.0
+        return fmean(crossed) + gap + self.places * answers[0].misplaced
 
 
 def _compared(slots: Sequence[Slot]) -> list[tuple[int, int]]:

@@ -6,13 +6,14 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.recipe import Scores
 
 Scale = tuple[float, float]
+Label = TypeVar("Label", int, float)
 
 
 def ratings_of(row: Row, scores: Scores, aspect: str, suffix: str = "") -> list[float] | None:
@@ -52,6 +53,11 @@ def soft_target(ratings: Sequence[float], labels: Sequence[float], scale: Scale 
         shares[above - 1] += (1 - part) / len(ratings)
         shares[above] += part / len(ratings)
     return shares
+
+
+def nearest(score: float, labels: Sequence[Label]) -> Label:
+    """The label next to a score; `labels` are in rising order, and of two equally near the lower is taken."""
+    return min(labels, key=lambda label: abs(label - score))
 
 
 def expected(shares: Sequence[float], labels: Sequence[float]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
@@ -17,13 +16,14 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.rows import Row
+from adjudge.training.evaluator.targets import nearest
 from adjudge.training.evolve.rationale import Rationale, Scored, score_of
 from adjudge.training.stages import read_stage
 
 NEEDED_BY = "synthesis"
 
 Raters = Literal["mean", "each"]
-"""How several raters' scores of a story are taken: as their mean, rounded, or each as a score of its own."""
+"""How several raters' scores of a story are taken: as the label `nearest` to their mean, or each as one of its own."""
 
 
 class Rated(msgspec.Struct, frozen=True):
@@ -169,4 +169,4 @@ def _scores(value: Any, place: str, name: str, raters: Raters) -> tuple[int, ...
         return ()
     if raters == "each":
         return tuple(score_of(one, place, name) for one in values)
-    return (math.floor(fmean(values) + 0.5),)
+    return (nearest(fmean(values), range(1, 6)),)

@@ -55,7 +55,8 @@ def tuning_rows(
     known = {aspect.name: aspect for aspect in aspects}
     sound = sifted("answers", here.kept, lambda one: _unsound(one, known))
     if not sound.kept:
-        raise AdjudgeError(f"no question is left to tune on: {_reasons((here, sound))}")
+        mend = "take other aspects or questions" if here.kept else "take another side of the split, or all"
+        raise AdjudgeError(f"no question is left to tune on ({_reasons((here, sound))}): {mend}")
     rows: list[TuningRow] = []
     for question in sound.kept:
         shown = _shown(question) if k is None else k

@@ -69,12 +69,13 @@ def _parts(paragraph: str, limit: int) -> Iterator[str]:
 
 def _pages(file: Path, folder: Path) -> Iterator[Page]:
     name = file.name if file == folder else str(file.relative_to(folder))
+    try:
+        text = file.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {file}: {error.strerror}") from error
     if file.suffix.lower() != ".jsonl":
-        try:
-            yield Page(file.read_text(encoding="utf-8-sig", errors="replace"), name)
-        except OSError as error:
-            raise AdjudgeError(f"cannot read {file}: {error.strerror}") from error
-        return
-    for number, row in enumerate(read_rows(file), 1):
-        title = row.optional_text("title", "a corpus") or row.optional_text("url", "a corpus") or f"{name}:{number}"
-        yield Page(row.text("text", "a corpus"), title)
+        yield Page(text, name)
+    elif text.strip():
+        for number, row in enumerate(read_rows(file), 1):
+            title = row.optional_text("title", "a corpus") or row.optional_text("url", "a corpus") or f"{name}:{number}"
+            yield Page(row.text("text", "a corpus"), title)

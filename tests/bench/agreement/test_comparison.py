@@ -14,6 +14,7 @@ from adjudge.bench.agreement.comparison import (
     Scores,
     confusion_of,
     lines_of,
+    listed_of,
     raters_line,
     scores_of,
     targets_of,
@@ -62,6 +63,16 @@ def test_each_aspect_all_aspects_and_the_whole_have_their_own_figures() -> None:
     assert found["depth"].figures["mse"].value == pytest.approx((1 + 0.25 + 0.25 + 1) / 4)
     assert found["wit"].figures["ece"].value == pytest.approx(0.2) and "ece" not in found["depth"].figures
     assert found[OVERALL].figures["spearman"].why == "all of people's scores are equal"
+
+
+def test_of_two_labels_equally_near_to_peoples_score_the_lower_is_right_for_ece_as_in_the_confusion_matrix() -> None:
+    dataset = texts(*({"wit": (half,)} for half in (1.5, 2.5, 3.5, 4.5)))
+    verdicts = [verdict(s, Wit=Part(s, distribution=sure(round(s), 1.0))) for s in (1.0, 2.0, 3.0, 4.0)]
+    scores = scores_of("pointwise", dataset, verdicts)
+    assert listed_of(dataset, scores, ["wit"]).correct == [1, 1, 1, 1]
+    assert {(one.human, one.judge) for one in confusion_of(dataset, scores, ["wit"], FEW) if one.count} == {
+        (n, n) for n in (1, 2, 3, 4)
+    }
 
 
 def test_abstentions_are_left_out_and_logits_are_only_ranked() -> None:

@@ -110,6 +110,20 @@ def test_per_doc_has_an_aspect_and_a_reader(tmp_path: Path) -> None:
     assert (found.pair.a, found.preferred, found.pair.reviews[0].preferred) == ("new a", 1.0, "b")
 
 
+def test_rows_go_by_their_own_ids_and_numbers_of_several_files_do_not_collide(tmp_path: Path) -> None:
+    pair = {"prompt": "p", "response 1": "a", "response 2": "b", "label": 0}
+    plots = {"review_id": "R7", "prompt": PLOTS.format("a", "b"), "completion": '{"Choice": "Plot A"}'}
+    review = {"reviewer_name": "ann", "summ_plot": "Plot", "clean_review": "Well", "score": 3}
+    kinds = {"autoj": pair, "PerDOC.I.x": plots, "PerDOC.S.x": plots, "mpst": {"examples": [review]}}
+    for name, row in kinds.items():
+        first, second = (lines(tmp_path / f"{name}.{n}.jsonl", row, row | {"id": "7"}) for n in (1, 2))
+        assert [one.id for one in load([first]).rows] == ["1", "7"]
+        both = load([first, lines(second, row, row | {"id": "8"})])
+        assert [one.id for one in both.rows] == [f"{first}:1", "7", f"{second}:1", "8"]
+        with pytest.raises(AdjudgeError, match='has the id "7" of line 2 of'):
+            load([first, lines(second, row, row | {"id": "7"})])
+
+
 def test_howtobench_has_published_scores_of_systems(tmp_path: Path) -> None:
     row = {"id": "i1", "task": "open", "genre": "prose", "instruction": "Write.", "information": "", "reference": "R."}
     path = lines(tmp_path / "o.jsonl", row | {"outputs": {"deepseek-r1": "long " * 9, "glm-4-plus-250111": "b"}})

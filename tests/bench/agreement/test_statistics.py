@@ -133,6 +133,7 @@ def test_errors_and_f1_are_those_counted_by_hand():
     assert agreement.f1(judge, human, range(5), FEW).value == pytest.approx(4 / (4 + 1 + 1))
     none = agreement.f1([0.1, 0.2], [0.3, 0.5], "ab", FEW)
     assert (none.value, none.why) == (None, "neither people nor the judge put a row above 0.5")
+    assert agreement.f1([], [], [], FEW).why == "no rows"
 
 
 def test_the_calibration_error_weighs_each_bin_by_its_rows():

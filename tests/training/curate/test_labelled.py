@@ -39,6 +39,13 @@ def test_no_prompt_is_on_both_sides_and_each_side_has_both_labels() -> None:
     assert sorted((*division.learnt, *division.held_out), key=lambda one: int(one.item.id)) == texts
 
 
+def test_a_prompt_is_on_one_side_however_it_is_spaced() -> None:
+    texts = [Labelled(Item(f"p {n // 3}" + ("", " ", "\n")[n % 3], "r", id=str(n)), n % 2 == 0) for n in range(60)]
+    division = divide(texts, 0.3, 0)
+    sides = [{one.item.prompt.strip() for one in side} for side in (division.learnt, division.held_out)]
+    assert sides[0].isdisjoint(sides[1]) and len(sides[1]) == 6
+
+
 def test_the_division_depends_on_the_seed_and_not_on_the_order() -> None:
     def held(texts: list[Labelled], seed: int) -> set[str]:
         return {one.item.id for one in divide(texts, 0.3, seed).held_out}

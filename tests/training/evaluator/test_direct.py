@@ -213,6 +213,8 @@ def test_where_sentences_stand_counts_as_much_as_the_recipe_says(tmp_path: Path)
         kept.clear()
         with torch.no_grad():
             losses.append(float(task.loss(opened.model, batch := task.batch(task.train))))
+            measures = task.measures(task.held_out, task.answers(opened.model, batch))  # of the same rows
+        assert measures["loss"] == pytest.approx(losses[-1], abs=1e-4)
     labels = task.train[0].slots[0].labels
     best, worst = (opened.model.lm_head.weight[label[0]] for label in (labels[-1], labels[0]))
     for row, place, in_place in batch["sentences"].tolist():

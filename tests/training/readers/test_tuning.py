@@ -110,7 +110,7 @@ def test_what_cannot_be_learnt_is_dropped_and_counted() -> None:
         Count("answers", 7, 4, {"no_review": 1, "tag_in_review": 1, "score_not_whole": 1}),
     ]
     assert len(made.rows) == 4
-    with pytest.raises(AdjudgeError, match="no question is left to tune on: in_train"):
+    with pytest.raises(AdjudgeError, match=r"no question is left to tune on \(in_train\): take another side"):
         tuning_rows(rest, split="test")
     with pytest.raises(AdjudgeError, match="k is 4, but no question has more than 3"):
         tuning_rows(rest, k=4)

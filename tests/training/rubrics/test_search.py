@@ -56,6 +56,8 @@ def test_text_markdown_and_json_lines_are_read_and_the_rest_is_not(tmp_path: Pat
     (tmp_path / "a.txt").write_bytes(b"A \xff")
     (tmp_path / "c.jsonl").write_text('{"text": "C", "title": "Third"}\n{"text": "D"}\n')
     (tmp_path / "skipped.pdf").write_bytes(b"%PDF")
+    for empty in ("e.jsonl", "e.txt"):
+        (tmp_path / empty).write_text("\n")
     assert [(page.source, page.text) for page in read_corpus(tmp_path)] == [
         ("a.txt", "A \ufffd"),
         ("Third", "C"),
