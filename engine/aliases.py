@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +25,8 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 class Alias(msgspec.Struct, frozen=True):
     """A GGUF file inside a wheel of the package index. `size` is in bytes; `sha256` is the file's, not the wheel's.
 
-    `adapter` is the folder of a LoRA adapter, shipped with the package, that is merged into it.
+    `adapter` is the folder of a LoRA adapter, shipped with the package, that is merged into it. Judges show texts to a
+    `flowing` model as one paragraph: how lines are broken would count with it.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Alias(msgspec.Struct, frozen=True):
     size: int
     sha256: str
     adapter: Path | None = None
+    flowing: bool = False
 
     @property
     def identity(self) -> str:
@@ -67,8 +70,15 @@ HOUSE = msgspec.structs.replace(
     name="house",
     about="the same, trained to judge English stories (engine/house/README.md), the default judge",
     adapter=Path(__file__).parent / "house",
+    flowing=True,
 )
 ALIASES: dict[str, Alias] = {alias.name: alias for alias in (HOUSE, SMOLLM2)}
+
+
+@cache
+def is_flowing(fingerprint: str) -> bool:
+    """Whether judges show texts as one paragraph to the model with these weights, wherever it runs."""
+    return any(alias.flowing and alias.fingerprint == fingerprint for alias in ALIASES.values())
 
 
 def bare(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
+from adjudge.engine.aliases import is_flowing
 from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -118,6 +119,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
     in the order that shares most, or in the paper's (`layout`). A score whose label mass is below `min_mass` abstains.
     Texts too long for the model are shortened alike in all of a subject's questions (`cut`: "middle", "head", "tail"),
     or abstain ("never"). With a `journal`, what was judged before under the same conditions is not judged again.
+    Models that are `flowing` (see `Alias`) are shown texts as one paragraph.
     """
 
     kind: ClassVar[str]
@@ -151,10 +153,13 @@ class PromptedJudge(Judge[Subject, Ruling]):
         self.min_mass = min_mass
         self.cut = checked_cut(cut)
         self.template = template.load(self.kind, language, self.folder)
+        self.flowing = engine.adapter is None and is_flowing(engine.fingerprint)
 
     def key(self, subject: Subject) -> str:
         """The journal's key: everything that decides the verdict."""
+        shown = {"shown": "flowing"} if self.flowing else {}
         return content_key(
+            **shown,
             judge=self.kind,
             model=self.engine.fingerprint,
             adapter=self.engine.adapter,
@@ -168,6 +173,8 @@ class PromptedJudge(Judge[Subject, Ruling]):
 
     def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
         """The prompt file filled in; `data` are untrusted."""
+        if self.flowing:
+            data = {name: template.flowing(text) for name, text in data.items()}
         how = {"mode": self.asking.mode, "layout": self.layout}
         messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
         return self.engine.chat(messages, answer)

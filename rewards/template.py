@@ -24,6 +24,11 @@ Data = str | Sequence["Data"]
 """A text that is data, or a list of such: a prompt file loops over it."""
 
 
+def flowing(data: Data) -> Data:
+    """Data with one blank wherever there is white space, as one paragraph."""
+    return " ".join(data.split()) if isinstance(data, str) else [flowing(part) for part in data]
+
+
 class Template:
     """A prompt file with the blocks `system`, `user` and `answer`; its `hash` is the version that journals record."""
 

@@ -15,6 +15,7 @@ from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
+from adjudge.engine.aliases import ALIASES
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.tokenizer import Tokenizer
@@ -137,7 +138,8 @@ def _engine(model: str | None) -> AbsentEngine:
         return AbsentEngine()
     from adjudge.engine.sources import tokenizer_named
 
-    return AbsentEngine(Card(name=model), Tokenizer(tokenizer_named(model)))
+    weights = ALIASES[model].fingerprint if model in ALIASES else ""
+    return AbsentEngine(Card(model, weights), Tokenizer(tokenizer_named(model)))
 
 
 def _row(path: Path, number: int) -> Row:

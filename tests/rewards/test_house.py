@@ -87,7 +87,22 @@ def _honest(story: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def beaten(smollm2: str) -> dict[str, list[bool]]:
+def house(smollm2: str) -> Engine:
+    return Engine("house")
+
+
+def test_how_lines_are_broken_does_not_count_to_the_bit(house: Engine) -> None:
+    row = json.loads(PAIRS.read_text().splitlines()[0])
+    story = " ".join(row["story_b"].split())
+    set_otherwise = [story, row["story_b"], END.sub("\n\n", story), f"  {story}\n", story.replace(" ", "\u00a0")]
+    scores = {
+        one.score for one in PointwiseJudge(house, ASPECTS).judge(Item(row["prompt"], text) for text in set_otherwise)
+    }
+    assert len(scores) == 1 and None not in scores
+
+
+@pytest.fixture(scope="module")
+def beaten(house: Engine) -> dict[str, list[bool]]:
     """By trick, whether each honest story scores above what was handed in instead."""
     rows = [json.loads(line) for line in PAIRS.read_text().splitlines()[:STORIES]]
     honest = [(row["prompt"], _honest(row[f"story_{row['expected']}"])) for row in rows]
@@ -97,7 +112,7 @@ def beaten(smollm2: str) -> dict[str, list[bool]]:
         for place, (prompt, story) in enumerate(honest)
     ]
     assert len(texts) >= 200
-    judge = PointwiseJudge(Engine("house"), ASPECTS)
+    judge = PointwiseJudge(house, ASPECTS)
     verdicts = judge.judge(Item(prompt, text) for prompt, text in [*honest, *(text[2:] for text in texts)])
     scores = [verdict.score for verdict in verdicts]
     found: dict[str, list[bool]] = {name: [] for name in TRICKS}

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.aliases import HOUSE
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item
 from tests.rewards.judged import WrittenJudge
 
@@ -35,3 +39,25 @@ def test_what_does_not_lie_in_the_text_is_asked_again(tmp_path: Path, reason: Re
 def test_a_window_of_nothing_is_refused() -> None:
     with pytest.raises(AdjudgeError, match="window is 0"):
         list(WrittenJudge(lambda text: 1.0).judge_iter([ITEM], window=0))
+
+
+def test_house_reads_a_text_as_one_paragraph_whatever_its_lines_and_others_as_it_stands() -> None:
+    item = Item("Tell\tone.\r\n", "It was dark.\n\n\nA lamp\u00a0 burned.")
+    flat = Item("Tell one.", "It was dark. A lamp burned.")
+
+    def shown(judged: Item, weights: str, adapter: str | None = None) -> list[str]:
+        judge = PointwiseJudge(AbsentEngine(Card(fingerprint=weights, adapter=adapter)), HANNA[:1])
+        [question] = judge.ask(judged)[0]
+        return [segment.text for segment in question.prompt.segments if not segment.trusted]
+
+    house = HOUSE.fingerprint
+    assert shown(item, house) == shown(flat, house) == shown(flat, "another's") == [flat.prompt, flat.response]
+    for weights, adapter in (("another's", None), (house, "mine")):
+        assert shown(item, weights, adapter) == [item.prompt, item.response]
+
+
+def test_what_house_read_with_its_lines_is_not_taken_for_what_it_reads_now() -> None:
+    judge = PointwiseJudge(AbsentEngine(Card(fingerprint=HOUSE.fingerprint)), HANNA[:1])
+    now = judge.key(Item("p", "r"))
+    judge.flowing = False
+    assert judge.key(Item("p", "r")) != now
