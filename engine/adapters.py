@@ -101,6 +101,11 @@ def read_adapter(folder: str | Path) -> Adapter:
     for name in ("modules_to_save", "trainable_token_indices"):
         if getattr(config, name, None):
             raise ModelUnsupported(f"the adapter in {folder} replaces whole weights ({name}): {MERGE}")
+    if getattr(config, "alora_invocation_tokens", None):
+        raise ModelUnsupported(
+            f"the adapter in {folder} acts on some tokens alone (alora_invocation_tokens), which adjudge does not do:"
+            " choose another"
+        )
     if changed := _changed(config):
         raise ModelUnsupported(f"the adapter in {folder} changes its base model ({changed}): {MERGE}")
     config.inference_mode = True

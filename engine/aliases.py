@@ -68,7 +68,7 @@ SMOLLM2 = Alias(
 HOUSE = msgspec.structs.replace(
     SMOLLM2,
     name="house",
-    about="the same, trained to judge English stories (engine/house/README.md), the default judge",
+    about="smollm2-135m trained to judge English stories (engine/house/README.md), the default judge",
     adapter=Path(__file__).parent / "house",
     flowing=True,
 )

@@ -10,13 +10,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.model_cache import Manifest, Status, build
 from adjudge.engine.quiet import quiet
 
-CONVERTER = 1
+CONVERTER = 2
 """Raise this when the same file begins to convert to other weights or another tokenizer."""
+
+
+PASS = "pass the folder that it was made of"
 
 
 def entry_key(sha256: str) -> str:
@@ -77,6 +82,7 @@ def _convert(path: Path, folder: Path) -> None:
 
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     config = AutoConfig.from_pretrained(**where)  # given to the next call, which would read the file's header twice
+    _scale_rope(path, config)
     options: dict[str, Any] = {"quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
     loaded: Any = AutoModelForCausalLM.from_pretrained(**where, config=config, dtype=torch.float32, **options)
     model, info = loaded
@@ -88,6 +94,50 @@ def _convert(path: Path, folder: Path) -> None:
         del model.config.quantization_config
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _scale_rope(path: Path, config: Any) -> None:
+    """Have the configuration scale the rotary embedding as the file does, which transformers reads of few models.
+
+    Raises ModelUnsupported for a way that is not known here.
+    """
+    from gguf import GGUFReader
+
+    file = GGUFReader(path)
+    arch = file.fields["general.architecture"].contents()
+
+    def said(name: str) -> Any:
+        field = file.fields.get(f"{arch}.rope.scaling.{name}")
+        return None if field is None else field.contents()
+
+    kind, factors = said("type"), {tensor.name: tensor.data for tensor in file.tensors if "rope_f" in tensor.name}
+    rope = config.rope_parameters if hasattr(config, "rope_parameters") else None
+    whole = (rope or {}).get("full_attention", rope)  # layers with a window are not scaled
+    if (kind in (None, "none") and not factors) or (whole or {}).get("rope_type", "default") != "default":
+        return
+    if whole is not None and set(factors) == {"rope_freqs.weight"}:
+        head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        whole.update(_llama3(path, factors["rope_freqs.weight"], whole["rope_theta"], head))
+    elif whole is not None and not factors and kind in ("linear", "yarn") and said("factor"):
+        whole.update(rope_type=kind, factor=float(said("factor")))
+        if (length := said("original_context_length")) is not None:
+            whole.update(original_max_position_embeddings=int(length))
+    else:
+        raise ModelUnsupported(
+            f"{path} scales its rotary embedding in a way adjudge does not read ({kind or 'by factors'}): {PASS}"
+        )
+
+
+def _llama3(path: Path, factors: Any, theta: float, width: int) -> dict[str, Any]:
+    """What Llama 3 scales by, of which llama.cpp keeps what comes of it: a factor for each frequency."""
+    found: dict[str, Any] = {"rope_type": "llama3", "factor": round(float(factors.max()), 3)}
+    found |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    waves = 2 * np.pi * theta ** (np.arange(0, width, 2) / width)
+    smooth = np.clip((8192 / waves - 1.0) / (4.0 - 1.0), 0.0, 1.0)
+    expected = 1 / ((1 - smooth) / float(factors.max()) + smooth)
+    if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-4):
+        raise ModelUnsupported(f"{path} scales its rotary embedding by factors that are not Llama 3's: {PASS}")
+    return found
 
 
 def require_all_weights(name: str, info: dict[str, Any]) -> None:

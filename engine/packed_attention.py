@@ -44,6 +44,8 @@ def _attention(
             raise ModelUnsupported(
                 f"{type(module).__name__} uses {name} in its attention, which adjudge does not support"
             )
+    if attention_mask is not None:
+        raise ModelUnsupported(f"{type(module).__name__} makes a mask of its own, which adjudge does not read")
     if getattr(module, "is_causal", True) is False:
         raise ModelUnsupported(f"{type(module).__name__} lets tokens see those after them: use a decoder")
     runner, batch = adjudge_run

@@ -68,8 +68,7 @@ class Runner:
         self._tokens: int = model.get_input_embeddings().num_embeddings  # an adapter's layer over them does not say
         self._calls = 0
         self._windows: set[int | None] = set()
-        heads = self.config.num_attention_heads
-        self.head_width = int(getattr(self.config, "head_dim", None) or self.config.hidden_size // heads)
+        self.head_width = _head_width(self.decoder, self.config)
         self.block_size = attention_block_size(self.device, self.dtype, self.head_width)
         self.blocks = PROBE_BLOCKS
         self.weights = Weights(model, lent=lent)
@@ -86,7 +85,7 @@ class Runner:
         model.set_attn_implementation(APART if torch_compile else ATTENTION)
         _fix_rope(model)
         with torch.inference_mode(), self.on_device():
-            self._head = self._find_head(self._check_layers())
+            self._head = self._read_head(self._check_layers())
             if self._head is not None:
                 self._head = replace(self._head, batch_invariant=batch_invariant)
             self.batch_invariant = self._check_isolation()
@@ -338,7 +337,20 @@ class Runner:
                 f"{self.name} has {layers} layers but {self._calls} went through the attention interface"
                 f" ({', '.join(odd) or 'the others'} mix tokens in their own way): {REMEDY}"
             )
+        if len(self._layers) != layers:
+            raise ModelUnsupported(f"{self.name} goes through some of its layers several times: {REMEDY}")
         return output
+
+    def _read_head(self, output: Any) -> Head | None:
+        """The same as `_find_head`; refuses a model of which it cannot be read."""
+        try:
+            return self._find_head(output)
+        except ModelUnsupported:
+            raise
+        except Exception as error:
+            raise ModelUnsupported(
+                f"{self.name} has its head in a way adjudge does not know ({reason(error)}): choose another model"
+            ) from error
 
     def _find_head(self, output: Any) -> Head | None:
         """The language-model head, given what the model itself gives for the probe; a reward head is checked."""
@@ -392,6 +404,15 @@ class Runner:
                 " would serve: set ADJUDGE_ATTENTION=triton, or leave it out"
             )
         return found
+
+
+def _head_width(decoder: nn.Module, config: Any) -> int:
+    """How wide a head of attention is, the widest where layers differ."""
+    try:
+        return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    except RuntimeError:  # of a configuration that has one for each layer
+        widths = [getattr(module, "head_dim", None) for module in decoder.modules() if hasattr(module, "layer_idx")]
+        return max(width for width in widths if isinstance(width, int))
 
 
 def _mixes_tokens(module: nn.Module) -> bool:

@@ -64,7 +64,10 @@ class Tokenizer:
         self._trusted.no_truncation()
         self._plain = BackendTokenizer.from_str(json.dumps(plain))
         # Runs of spaces and newlines are added tokens of some vocabularies; they mean nothing but themselves.
-        self._powerful = frozenset(token["id"] for token in added if token["special"] or token["content"].strip(BLANKS))
+        special = {token["id"] for token in added if token["special"] or token["content"].strip(BLANKS)}
+        self._special = frozenset(special)
+        unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id}
+        self._powerful = frozenset(special - unknown)  # what stands for a character that it does not know has no power
         self._bos = _leading_ids(tokenizer)
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
         self._reading = Lock()  # one long text at a time
@@ -167,7 +170,7 @@ class Tokenizer:
 
         Untrusted segments never pass through the template. Thinking modes are switched off, and a template
         that writes down the day has it the same every day. A model without a template gets the messages as paragraphs,
-        after its own leading tokens; one that refuses a system message gets it at the head of the first
+        after its own leading tokens; one that refuses a system message, or drops it, gets it at the head of the first
         user message.
         """
         texts, data = mark_data([message.content for message in messages])
@@ -191,17 +194,21 @@ class Tokenizer:
             return self.decode(self._bos) + "\n\n".join(texts) + "\n\n"
         turns = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
         try:
-            return self._apply(turns, reply)
+            if not _dropped(texts, rendered := self._apply(turns, reply)):
+                return rendered
         except Exception:  # each template has its own way to refuse
             pass
         if roles[:2] == ["system", "user"]:
             turns = [{"role": "user", "content": f"{texts[0]}\n\n{texts[1]}"}, *turns[2:]]
         try:
-            return self._apply(turns, reply)
+            rendered = self._apply(turns, reply)
         except Exception as error:
             raise ModelUnsupported(
                 f"the model's chat template does not take these messages ({reason(error)})"
             ) from error
+        if _dropped(texts, rendered):
+            raise ModelUnsupported("the model's chat template drops a message: use a model with another template")
+        return rendered
 
     def _apply(self, turns: list[dict[str, str]], reply: bool) -> str:
         template = self.inner.get_chat_template()
@@ -214,7 +221,7 @@ class Tokenizer:
 
     def is_special(self, token: int) -> bool:
         """Whether a token is no piece of text but a sign of the model's own, as the one that ends a text."""
-        return token in self._powerful
+        return token in self._special
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
@@ -225,6 +232,12 @@ class Tokenizer:
         return (
             self.decode([*self._before, *ids])[len(self.decode(self._before)) :] if self._before else self.decode(ids)
         )
+
+
+def _dropped(texts: Sequence[str], rendered: str) -> bool:
+    """Whether nothing of one of the texts has come through a template; some change what stands at its ends."""
+    lines = ([line.strip() for line in text.splitlines() if line.strip()] for text in texts)
+    return any(some and not any(line in rendered for line in some) for some in lines)
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -158,6 +158,8 @@ class JudgeSpec(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.engine, EngineSpec):
             raise AdjudgeError(f"engine is {str(self.engine)!r:.60}: give an EngineSpec, or open the judge yourself")
+        if not isinstance(self.options, dict):
+            raise AdjudgeError(f"options are {str(self.options)!r:.60}: give a dict of them, and an engine as engine=…")
         if self.judge not in KINDS:
             names = ", ".join(name for name in KINDS if not name.endswith(OF_PAIRS))
             raise AdjudgeError(f'no judge is called "{self.judge}": choose {names}')

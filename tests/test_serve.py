@@ -76,10 +76,11 @@ def test_sigterm_lets_a_stream_end_and_exits_with_0() -> None:
         assert process.communicate() == ("", "")
 
 
-def test_the_default_model_says_that_it_is_no_judge() -> None:
+def test_the_models_of_ours_say_what_they_cannot_do() -> None:
     assert "to judge, serve --model house" in greeting("smollm2-135m", None, "http://localhost:8000")
-    for model, adapter in (("smollm2-135m", "lora/"), ("house", None)):
-        assert "chance" not in greeting(model, adapter, "http://localhost:8000")
+    assert "for texts, serve --model smollm2-135m" in greeting("house", None, "http://localhost:8000")
+    for model, adapter in (("smollm2-135m", "lora/"), ("house", "lora/"), ("a/b", None)):
+        assert len(greeting(model, adapter, "http://localhost:8000").splitlines()) == 1
 
 
 def test_a_port_in_use_is_refused_before_the_model_is_loaded() -> None:

@@ -129,7 +129,9 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row:
     """
     for ours, theirs in columns.items():
         if theirs not in row.columns:
-            raise AdjudgeError(f'{row.place}: "{theirs}" is missing (named by [data] columns as {ours})')
+            raise AdjudgeError(
+                f'{row.place}: "{theirs}" is missing (named by [data] columns as {ours}): mend columns, or the file'
+            )
     taken = {theirs: ours for ours, theirs in columns.items()}
     own = {name: value for name, value in row.columns.items() if name in taken or name not in columns}
     return Row(row.place, {taken.get(name, name): value for name, value in own.items()})

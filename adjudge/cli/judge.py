@@ -32,7 +32,8 @@ from adjudge.cli.options import (
 @with_groups
 def judge_command(
     texts: Annotated[
-        Path, typer.Argument(help="JSONL or CSV of pairs, or of single texts; or a journal, to judge its texts again.")
+        Path,
+        typer.Argument(help="JSONL, CSV or Parquet of pairs or single texts; or a journal, to judge its texts again."),
     ],
     output: Annotated[Path | None, output_beside("Verdicts, JSONL in input order", ".verdicts.jsonl")] = None,
     judge: Annotated[

@@ -77,7 +77,7 @@ def readers_summarise(
 
 @readers.command("group")
 def readers_group(
-    reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of reviews; see below.")],
+    reviews: Annotated[Path, typer.Argument(help="JSONL, CSV or Parquet of reviews; see above.")],
     output: Annotated[Path | None, output_beside("The questions, JSONL", ".items.jsonl")] = None,
     k: Annotated[int | None, typer.Option(help="Earlier reviews in each (3; of choices 1).", min=1, max=5)] = None,
     n: Annotated[int | None, typer.Option(help="Questions of each reader at most (10; of choices 50).", min=1)] = None,

@@ -13,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from adjudge.bench.words import counted
 from adjudge.commands.output import check_writable, open_output
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import read_grpo_recipe
@@ -63,8 +64,10 @@ def _line(one: Replayed) -> bytes:
 
 
 def _count(replayed: Sequence[Replayed]) -> str:
-    steps = len({(one.rewarded.step, one.rewarded.split) for one in replayed})
-    return f"{len(replayed)} rewards of {steps} steps"
+    done = {(one.rewarded.step, one.rewarded.split) for one in replayed}
+    evaluations = sum(split == "held_out" for _, split in done)
+    besides = f" and {counted(evaluations, 'evaluation')}" if evaluations else ""
+    return f"{counted(len(replayed), 'reward')} of {counted(len(done) - evaluations, 'step')}{besides}"
 
 
 def _equals(replayed: Sequence[Replayed]) -> str:

@@ -90,11 +90,13 @@ def key_of(given: str | None) -> str | None:
 
 
 def greeting(model: str, adapter: str | None, url: str) -> str:
-    """What a server says of itself when it listens, and of the bare default that it is no judge."""
+    """What a server says of itself when it listens, and what its model cannot do, where that is one of ours."""
     line = f"adjudge: serving {model} on {url} (API at /schema)"
-    if model != SMOLLM2.name or adapter is not None:
-        return line
-    return f"{line}\nadjudge: {model} writes, but judges at chance: to judge, serve --model {HOUSE.name}"
+    known = {
+        SMOLLM2.name: f"writes, but judges at chance: to judge, serve --model {HOUSE.name}",
+        HOUSE.name: f"judges, and what it writes makes no sense: for texts, serve --model {SMOLLM2.name}",
+    }
+    return line if adapter is not None or model not in known else f"{line}\nadjudge: {model} {known[model]}"
 
 
 def _engine(model: str, replicas: int, how: dict[str, Any]) -> AsyncFace:

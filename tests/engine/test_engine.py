@@ -44,7 +44,8 @@ def threads_as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "model", ["llama", "qwen3", "gemma2", "mistral", "phi3", "cohere2", "granite", "olmo2", "gpt2"]
+    "model",
+    ["llama", "qwen3", "gemma2", "mistral", "phi3", "cohere2", "granite", "olmo2", "gpt2", "gemma4_unified_text"],
 )
 def test_scores_equal_plain_transformers_for_other_architectures(model: str) -> None:
     engine = Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)
@@ -57,7 +58,7 @@ def test_scores_equal_plain_transformers_for_other_architectures(model: str) -> 
         assert score.mass == pytest.approx(expected.exp().sum().item(), rel=1e-3)
 
 
-@pytest.mark.parametrize("model", ["mamba", "jamba", "recurrent_gemma", "qwen3_next", "bloom"])
+@pytest.mark.parametrize("model", ["mamba", "jamba", "recurrent_gemma", "qwen3_next", "bloom", "doge", "hrm_text"])
 def test_architectures_with_layers_outside_the_attention_interface_are_refused_by_name(model: str) -> None:
     with pytest.raises(AdjudgeError, match=r"(?i)" + model.replace("_", "")):
         Engine(f"dummy:tiny-{model}", kv_cache_gb=0.01)

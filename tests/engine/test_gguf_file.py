@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGUFReader, dequantize
+from gguf import GGUFReader, RopeScalingType, dequantize
 from safetensors.numpy import load_file
+from transformers import AutoConfig, LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from adjudge.engine import gguf_file
 from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported
@@ -83,3 +86,34 @@ def test_a_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF")
     with pytest.raises(ModelUnsupported, match="one part of a split model"):
         gguf_file.check(path)
+
+
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "factor": 8.0}
+
+
+def test_how_a_file_scales_its_rotary_embedding_is_kept(tmp_path: Path) -> None:
+    def rope(name: str, **how: Any) -> dict[str, Any]:
+        write_gguf(tmp_path / name, **how)
+        gguf_file.convert(tmp_path / name, tmp_path / f"{name}-made", "tiny", "0" * 64)
+        found: dict[str, Any] = AutoConfig.from_pretrained(tmp_path / f"{name}-made").rope_parameters
+        return found
+
+    usual = {"rope_theta": 10_000.0}
+    assert rope("plain") == usual | {"rope_type": "default"}
+    linear = rope("linear", scaling=(RopeScalingType.LINEAR, 4.0, 64))
+    assert (linear["rope_type"], linear["factor"]) == ("linear", 4.0)
+    yarn = usual | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    assert rope("yarn", scaling=(RopeScalingType.YARN, 4.0, 64)) == yarn
+    config = LlamaConfig(
+        hidden_size=64, num_attention_heads=4, rope_parameters={"rope_type": "llama3", **usual, **LLAMA3}
+    )
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    factors = 10_000.0 ** (-np.arange(0, 16, 2) / 16) / scaled.numpy()
+    assert sorted(factors)[-2] > 1.0 and min(factors) == pytest.approx(1.0)
+    assert rope("llama3", factors=list(factors)) == usual | LLAMA3 | {"rope_type": "llama3"}
+    for name, how in (
+        ("own", {"factors": [1.0] * 7 + [3.0]}),
+        ("long", {"scaling": (RopeScalingType.LONGROPE, 4.0, 64)}),
+    ):
+        with pytest.raises(ModelUnsupported, match="rotary embedding .* pass the folder that it was made of"):
+            rope(name, **how)

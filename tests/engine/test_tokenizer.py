@@ -121,9 +121,15 @@ def test_chat_without_a_template_is_paragraphs_and_a_template_without_system_rol
             "<{{ m.role }}>{{ m.content }}{% endfor %}"
         )
         assert "".join(s.text for s in tiny.chat(messages).segments) == "<user>Be fair.\n\nRate x<s>"
-        tiny.inner.chat_template = "{{ messages[0].content }}"
+        tiny.inner.chat_template = (  # of some models: what the system says is dropped without a word
+            "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}{% endif %}{% endfor %}"
+        )
+        assert "".join(s.text for s in tiny.chat(messages).segments) == "<user>Be fair.\n\nRate x<s>"
+        with pytest.raises(ModelUnsupported, match="drops a message"):
+            tiny.chat(messages[:1])
+        tiny.inner.chat_template = "{{ messages[0].content }}{{ messages[0].content }}"
         with pytest.raises(PromptError, match="drops or repeats"):
-            tiny.chat(messages)
+            tiny.chat(messages[1:])
     finally:
         tiny.inner.chat_template = before
 
@@ -292,3 +298,13 @@ def test_a_long_text_in_pieces_is_the_same_text_where_a_blank_is_put_before_the_
     for text in ("ab" * 40, "a b " * 20, " ".join(["ab"] * 30)):
         ids = plain.encode(text, False)
         assert plain.decode(ids).strip() == text.strip() and plain._ending(text, 999) == ids
+
+
+def test_a_character_that_a_vocabulary_does_not_know_leaves_the_words_around_it_whole() -> None:
+    vocabulary = {"[UNK]": 0, "[END]": 1, "the": 2, "fox": 3, "t": 4, "h": 5, "e": 6}
+    backend = BackendTokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(["[UNK]", "[END]"])
+    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", eos_token="[END]"))
+    assert tokenizer.encode("the fox ж", False) == (2, 3, 0)
+    assert tokenizer.is_special(0) and 1 not in tokenizer.encode("the [END]", False)

@@ -130,6 +130,7 @@ def spoil_weights(folder: Path) -> None:
             ModelUnsupported,
             "its base model .bias lora_only.: merge",
         ),
+        (lambda folder: spoil_config(folder, alora_invocation_tokens=[3, 4]), ModelUnsupported, "on some tokens alone"),
         (lambda folder: spoil_config(folder, init_lora_weights="pissa"), ModelUnsupported, "init_lora_weights pissa"),
         (
             lambda folder: spoil_config(folder, layer_replication=[[0, 2], [1, 2]]),

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType, TokenType
 from gguf.quants import quantize
 
 from adjudge.engine.dummy import ADDED, CHATML, SPECIAL, byte_characters
 
 
-def write_gguf(path: Path, without: str = "no tensor") -> None:
+def write_gguf(
+    path: Path,
+    without: str = "no tensor",
+    scaling: tuple[RopeScalingType, float, int] | None = None,
+    factors: Sequence[float] | None = None,
+) -> None:
+    """With a `scaling` of its rotary embedding (kind, factor, original length), or by `factors` for each frequency."""
     tokens = [*byte_characters(), *SPECIAL, *ADDED, "he"]
     writer = GGUFWriter(path, "llama")
     writer.add_block_count(2)
@@ -23,6 +30,12 @@ def write_gguf(path: Path, without: str = "no tensor") -> None:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10_000.0)
     writer.add_rope_dimension_count(16)
+    if scaling is not None:
+        writer.add_rope_scaling_type(scaling[0])
+        writer.add_rope_scaling_factor(scaling[1])
+        writer.add_rope_scaling_orig_ctx_len(scaling[2])
+    if factors is not None:
+        writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")

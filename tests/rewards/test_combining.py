@@ -191,6 +191,7 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
     [
         (lambda: WeightedSum([number]), "no parts are given by name"),  # type: ignore[arg-type]
         (lambda: LengthReward((200, 800)), r"window is \(200, 800\): give LengthWindow"),  # type: ignore[arg-type]
+        (lambda: JudgeSpec("pointwise", EngineSpec("house")), "options are .*: give a dict of them, and an engine as"),  # type: ignore[arg-type]
         (lambda: JudgeSpec("pointwise", engine="house"), "engine is 'house': give an EngineSpec"),  # type: ignore[arg-type]
         (lambda: Gated(WeightedSum({"a": number, "b": number}, {"b": -1}), {"c": number}), "can pay less than 0, what"),
         (lambda: Gated(SectionReward(logit), {"c": number}), "can pay less than 0, what a shut gate pays"),

@@ -139,7 +139,10 @@ def test_the_command_replays_a_folder_lists_its_steps_and_fails_where_a_reward_i
         return CliRunner().invoke(app, ["replay", str(run.path), *words], catch_exceptions=True)
 
     result = adjudge("-o", str(tmp_path / "again.jsonl"))
-    assert result.exit_code == 0 and "16 rewards of 4 steps: 16 are the same, bit for bit" in result.stderr
+    assert (
+        result.exit_code == 0
+        and "16 rewards of 2 steps and 2 evaluations: 16 are the same, bit for bit" in result.stderr
+    )
     again = [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()]
     assert all(line["equal"] and line["replayed"] == line["reward"] for line in again) and len(again) == 16
     listed = adjudge("--list").stdout
