@@ -255,7 +255,7 @@ def test_an_engine_that_cannot_embed_abstains_in_a_run(tiny: Engine) -> None:
     ("template", "error", "words"),
     [
         (None, AdjudgeError, "has no chat template: save the one it was trained with"),
-        ("{{ messages[0]['content'] }}", PromptError, "drops or repeats a part"),
+        ("{{ messages[0]['content'] }}", AdjudgeError, "drops a message"),
         (CHATML + "{{ messages[-1]['content'] }}", PromptError, "drops or repeats a part"),
         ("{{ raise_exception('no') }}", AdjudgeError, "does not take these messages"),
     ],
