@@ -11,7 +11,6 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats, sets_of
-from adjudge.engine.labels import Labels, LabelSet
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Message, Prompt, mark_data, place_data
 from adjudge.engine.score import Score
@@ -83,7 +82,8 @@ class AbsentEngine(EngineFace):
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **_: Any
     ) -> Iterator[tuple[int, Score]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return self._refused(prompts, *(" ".join(_names(one)) for one in sets_of(prompts, labels)))
+        sets: Sequence[Any] = sets_of(prompts, labels)
+        return self._refused(prompts, *(" ".join(getattr(one, "labels", one)) for one in sets))
 
     def generate_iter(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> Iterator[tuple[int, Completion]]:
         """Raises ModelNeeded, unless nothing is asked."""
@@ -101,10 +101,6 @@ class AbsentEngine(EngineFace):
         if prompts:
             raise ModelNeeded(self.name, prompts, answers)
         return iter(())
-
-
-def _names(labels: AnyLabels) -> Sequence[str]:
-    return labels.labels if isinstance(labels, LabelSet) else Labels.of(labels).labels
 
 
 def _turns(messages: Sequence[Message], end: str = "") -> Prompt:

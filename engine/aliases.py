@@ -76,9 +76,13 @@ ALIASES: dict[str, Alias] = {alias.name: alias for alias in (HOUSE, SMOLLM2)}
 
 
 @cache
+def _flowing() -> frozenset[str]:
+    return frozenset(alias.fingerprint for alias in ALIASES.values() if alias.flowing)
+
+
 def is_flowing(fingerprint: str) -> bool:
     """Whether judges show texts as one paragraph to the model with these weights, wherever it runs."""
-    return any(alias.flowing and alias.fingerprint == fingerprint for alias in ALIASES.values())
+    return fingerprint in _flowing()
 
 
 def bare(name: str) -> str:

@@ -22,7 +22,6 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import QueueFull
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
-from adjudge.engine.grammar import TRIED
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
@@ -290,7 +289,9 @@ async def prepared(
 
     It is one of a few where their form may take long to prepare; raises QueueFull where it takes longer than that.
     """
-    slow = [name for name in TRIED if options.get(name) is not None or getattr(sampling, name, None) is not None]
+    slow = [
+        name for name in grammar.TRIED if options.get(name) is not None or getattr(sampling, name, None) is not None
+    ]
     ends = Call().deadline(timeout)
     with answered_by(ends):
         run = partial(contextvars.copy_context().run, prepare)

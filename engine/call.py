@@ -73,8 +73,7 @@ class Call:
 
     def deadline(self, timeout: float | None) -> float:
         """When it is to be done, infinity where nobody says; raises PromptError for seconds that are no number."""
-        given: Any = timeout
-        if given is not None and not (isinstance(given, Real) and given == given):  # infinity is one of them
+        if timeout is not None and timeout != math.inf and not is_number(timeout, Real):
             raise PromptError(f"timeout is {shown(timeout)}: give seconds, or None to wait as long as it takes")
         return self.ends if timeout is None else min(self.ends, self.begun + timeout)
 

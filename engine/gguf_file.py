@@ -111,6 +111,7 @@ def _scale_rope(path: Path, config: Any) -> None:
         return None if field is None else field.contents()
 
     kind, factors = said("type"), {tensor.name: tensor.data for tensor in file.tensors if "rope_f" in tensor.name}
+    more = said("yarn_log_multiplier"), said("attn_factor") not in (None, 1.0)
     rope = config.rope_parameters if hasattr(config, "rope_parameters") else None
     whole = (rope or {}).get("full_attention", rope)  # layers with a window are not scaled
     if (kind in (None, "none") and not factors) or (whole or {}).get("rope_type", "default") != "default":
@@ -118,7 +119,7 @@ def _scale_rope(path: Path, config: Any) -> None:
     if whole is not None and set(factors) == {"rope_freqs.weight"}:
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         whole.update(_llama3(path, factors["rope_freqs.weight"], whole["rope_theta"], head))
-    elif whole is not None and not factors and kind in ("linear", "yarn") and said("factor"):
+    elif whole is not None and not factors and kind in ("linear", "yarn") and said("factor") and not any(more):
         whole.update(rope_type=kind, factor=float(said("factor")))
         if (length := said("original_context_length")) is not None:
             whole.update(original_max_position_embeddings=int(length))

@@ -26,7 +26,7 @@ MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 ROUNDING = 1e-12
 """What `top_p` and `min_p` leave to the order of a sum: at a boundary of equal tokens it would decide, on a GPU by the
 size of the batch."""
-LISTS = {"stop": "strings", "choices": "strings", "allowed_token_ids": "token ids"}
+LISTS = ("stop", "choices", "allowed_token_ids")
 FORMS = ("json_schema", "choices", "regex")
 MAX_FORM_LENGTH = 1_000_000
 """Characters of a schema, of choices or of a regular expression."""
@@ -121,11 +121,13 @@ class Sampling(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if value is not None and not is_number(value, Integral):
                 raise PromptError(f"{name} is {shown(value)}: give a whole number, or None")
-        for name, what in LISTS.items():
-            value = () if (given := getattr(self, name)) is None else given
-            if not isinstance(value, tuple) or not all(
-                is_number(one, Integral) if what == "token ids" else isinstance(one, str) for one in value
-            ):
+        for name, good, what in (
+            ("stop", _is_text, "strings"),
+            ("choices", _is_text, "strings"),
+            ("allowed_token_ids", _is_whole, "token ids"),
+        ):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, tuple) and all(map(good, value))):
                 raise PromptError(f"{name} is {shown(value)}: give a tuple of {what}")
         for name in ("json_schema", "regex"):
             if not isinstance(value := getattr(self, name), str | None):
@@ -145,6 +147,14 @@ class Sampling(msgspec.Struct, frozen=True):
         if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
             raise PromptError(f"allowed_token_ids holds {bad[0]}, outside the vocabulary of {vocabulary}")
         return sampling
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    return is_number(value, Integral)
 
 
 class Wish(NamedTuple):

@@ -153,7 +153,11 @@ class PromptedJudge(Judge[Subject, Ruling]):
         self.min_mass = min_mass
         self.cut = checked_cut(cut)
         self.template = template.load(self.kind, language, self.folder)
-        self.flowing = engine.adapter is None and is_flowing(engine.fingerprint)
+
+    @property
+    def flowing(self) -> bool:
+        """Whether texts are shown as one paragraph to the weights that the engine has now."""
+        return self.engine.adapter is None and is_flowing(self.engine.fingerprint)
 
     def key(self, subject: Subject) -> str:
         """The journal's key: everything that decides the verdict."""

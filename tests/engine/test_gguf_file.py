@@ -114,6 +114,7 @@ def test_how_a_file_scales_its_rotary_embedding_is_kept(tmp_path: Path) -> None:
     for name, how in (
         ("own", {"factors": [1.0] * 7 + [3.0]}),
         ("long", {"scaling": (RopeScalingType.LONGROPE, 4.0, 64)}),
+        ("more", {"scaling": (RopeScalingType.YARN, 4.0, 64), "attention": 2.0}),
     ):
         with pytest.raises(ModelUnsupported, match="rotary embedding .* pass the folder that it was made of"):
             rope(name, **how)

@@ -17,8 +17,12 @@ def write_gguf(
     without: str = "no tensor",
     scaling: tuple[RopeScalingType, float, int] | None = None,
     factors: Sequence[float] | None = None,
+    attention: float | None = None,
 ) -> None:
-    """With a `scaling` of its rotary embedding (kind, factor, original length), or by `factors` for each frequency."""
+    """With a `scaling` of its rotary embedding (kind, factor, original length), or by `factors` for each frequency.
+
+    With an `attention` factor besides.
+    """
     tokens = [*byte_characters(), *SPECIAL, *ADDED, "he"]
     writer = GGUFWriter(path, "llama")
     writer.add_block_count(2)
@@ -34,6 +38,8 @@ def write_gguf(
         writer.add_rope_scaling_type(scaling[0])
         writer.add_rope_scaling_factor(scaling[1])
         writer.add_rope_scaling_orig_ctx_len(scaling[2])
+    if attention is not None:
+        writer.add_rope_scaling_attn_factors(attention)
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
     writer.add_vocab_size(len(tokens))

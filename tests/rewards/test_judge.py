@@ -56,8 +56,8 @@ def test_house_reads_a_text_as_one_paragraph_whatever_its_lines_and_others_as_it
         assert shown(item, weights, adapter) == [item.prompt, item.response]
 
 
-def test_what_house_read_with_its_lines_is_not_taken_for_what_it_reads_now() -> None:
+def test_what_house_read_with_its_lines_is_not_taken_for_what_it_reads_now(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = PointwiseJudge(AbsentEngine(Card(fingerprint=HOUSE.fingerprint)), HANNA[:1])
     now = judge.key(Item("p", "r"))
-    judge.flowing = False
+    monkeypatch.setattr("adjudge.rewards.judge.is_flowing", lambda weights: False)
     assert judge.key(Item("p", "r")) != now
