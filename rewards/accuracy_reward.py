@@ -55,6 +55,11 @@ class AccuracyReward(Reward):
         self.unreadable = unreadable
         self.name = name
 
+    @property
+    def below_zero(self) -> bool:
+        """Whether what cannot be read is."""
+        return self.unreadable is not None and self.unreadable < 0
+
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
         gold = [self._gold(group, number) for number, group in enumerate(groups, 1)]

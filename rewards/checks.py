@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import scored_by
-from adjudge.rewards.gated import SHUT
+from adjudge.rewards.combining import scored_where
+from adjudge.rewards.gated import SHUT, shut_out
 from adjudge.rewards.gates import TextReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
-from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.reward import Around, GroupReward, Reward
 from adjudge.rewards.words import is_alone
-
-if TYPE_CHECKING:
-    from adjudge.engine.face import EngineFace
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -72,7 +68,7 @@ class CheckReward(TextReward):
         return checks
 
 
-class SectionReward(Reward):
+class SectionReward(Around):
     """A reward that sees one section of a response, <tag>…</tag>: QuRL's answer, without the thinking before it.
 
     A response without that section, or with a blank one, is worth 0: it has not failed to be judged, and nothing is
@@ -81,29 +77,14 @@ class SectionReward(Reward):
     """
 
     def __init__(self, reward: Reward, tag: str = "answer") -> None:
-        self.reward = inside(reward, f"what sees the section {tag}")
+        super().__init__(inside(reward, f"what sees the section {tag}"))
         self.tag = tag
-        self.name = reward.name
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the reward."""
-        return self.reward.engines
-
-    @property
-    def below_zero(self) -> bool:
-        """Whether the reward can pay less than 0."""
-        return self.reward.below_zero
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
-        found = [[section_of(response, self.tag) for response in group.responses] for group in groups]
-        there = [
-            msgspec.structs.replace(group, responses=[text for text in texts if text])
-            for group, texts in zip(groups, found, strict=True)
-        ]
-        scored = scored_by(self.name, self.reward, there)
-        return [_back(group, [bool(text) for text in texts]) for group, texts in zip(scored, found, strict=True)]
+        found = [[section_of(response, self.tag) or None for response in group.responses] for group in groups]
+        scored = scored_where(self.name, self.reward, groups, found)
+        return [_paid(group, texts) for group, texts in zip(scored, found, strict=True)]
 
 
 def section_of(text: str, tag: str) -> str:
@@ -127,18 +108,8 @@ def _finder(phrase: str) -> Callable[[str], bool]:
     return lambda text: found.search(text) is not None
 
 
-def _back(group: GroupReward, there: Sequence[bool]) -> GroupReward:
-    """The rewards of the responses that are there, in their places; of the others 0, and no parts."""
-
-    def spread(column: Sequence[float | None], absent: float | None) -> tuple[float | None, ...]:
-        values = iter(column)
-        return tuple(next(values) if known else absent for known in there)
-
-    reasons = iter(group.abstained)
-    measures = {SHUT: (0.0,) * len(group.rewards), **group.measures}  # the reward may have gates of its own
-    return GroupReward(
-        spread(group.rewards, 0.0),
-        tuple(next(reasons) if known else None for known in there),
-        {name: spread(column, None) for name, column in group.parts.items()},
-        {name: spread(column, 1.0 if name == SHUT else None) for name, column in measures.items()},
-    )
+def _paid(group: GroupReward, texts: Sequence[str | None]) -> GroupReward:
+    """The same with 0 for a response that has no section; the reward may have gates of its own."""
+    rewards = tuple(0.0 if text is None else value for text, value in zip(texts, group.rewards, strict=True))
+    shut = tuple(1.0 if text is None else inner for text, inner in zip(texts, shut_out(group), strict=True))
+    return msgspec.structs.replace(group, rewards=rewards, measures={**group.measures, SHUT: shut})

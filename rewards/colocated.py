@@ -12,7 +12,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.lending import PolicyWeights
-from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.reward import Around, GroupReward, Reward
 
 _log = logging.getLogger("adjudge")
 
@@ -21,7 +21,7 @@ _UNDER_WAY: list[Colocated] = []
 _CHANGING = Lock()
 
 
-class Colocated(Reward):
+class Colocated(Around):
     """The rewards of `reward`, whose engines wake for each call and give their memory back to the driver after it.
 
     An engine that is not open yet is opened by its first call. Calls that overlap share one waking, also those of
@@ -35,20 +35,9 @@ class Colocated(Reward):
     """
 
     def __init__(self, reward: Reward, *, sleep: bool = True, policy: Any = None) -> None:
-        self.reward = inside(reward, "what is colocated")
-        self.name = reward.name
+        super().__init__(inside(reward, "what is colocated"))
         self.sleep = sleep
         self.policy = policy if policy is None or isinstance(policy, PolicyWeights) else PolicyWeights(policy)
-
-    @property
-    def engines(self) -> tuple[Any, ...]:
-        """Those of the reward."""
-        return self.reward.engines
-
-    @property
-    def below_zero(self) -> bool:
-        """Whether the reward can pay less than 0."""
-        return self.reward.below_zero
 
     @property
     def metrics(self) -> Mapping[str, float]:

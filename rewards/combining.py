@@ -6,7 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.function_reward import Function, FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
-from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, checked, engines_of, together
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -32,10 +32,10 @@ class Combined(Reward):
     """Rewards made of `parts` by name, each a `Reward` or a function (see `FunctionReward`).
 
     The parts of the breakdown are each part's reward under its name and its own parts under "name/…"; so are measures,
-    but for the length in words. A part's NaN or infinity abstains ("non_finite"), with a warning in the log that names
-    the part; the measure "name/non_finite" is 1 there and 0 elsewhere. Raises AdjudgeError without parts, for names
-    that are empty or hold a slash, and, naming the part, when it gives another number of rewards than a group has
-    responses.
+    but for the length in words. A part's NaN or infinity (beyond `LARGEST`) abstains ("non_finite"), with a warning in
+    the log that names the part; the measure "name/non_finite" is 1 there and 0 elsewhere. Raises AdjudgeError without
+    parts, for names that are empty or hold a slash, and, naming the part, when it gives another number of rewards than
+    a group has responses.
     """
 
     def __init__(self, parts: Mapping[str, Reward | Function], name: str) -> None:
@@ -45,8 +45,7 @@ class Combined(Reward):
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of all parts, each once."""
-        found = [engine for part in self.parts.values() for engine in part.engines]
-        return tuple({id(engine): engine for engine in found}.values())
+        return engines_of(*self.parts.values())
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; every part scores all groups at one go."""
@@ -78,11 +77,8 @@ class Combined(Reward):
         return msgspec.structs.replace(together(responses), parts=parts_by_name(scored), measures=measures_of(scored))
 
     def _response(self, given: Mapping[str, tuple[float | None, Reason | None]]) -> ResponseReward:
-        reason: Reason | None = next(
-            (reason or "unsupported" for value, reason in given.values() if value is None), None
-        )
-        if reason is not None:
-            return ResponseReward(None, reason)
+        if reasons := [reason for _, reason in given.values() if reason]:
+            return ResponseReward(None, reasons[0])
         return ResponseReward(self._combined({part: value for part, (value, _) in given.items() if value is not None}))
 
 
@@ -125,12 +121,17 @@ class WeightedSum(Combined):
 class Product(Combined):
     """Π rₖ over `parts`: all must be good. A part that abstains makes the reward abstain, even beside a 0.
 
-    No part may pay less than 0 (a tournament, a reward model): that turns the sign, and the better another part is, the
-    less is paid.
+    Raises AdjudgeError for a part that may pay less than 0 (a tournament, a reward model): that turns the sign, and the
+    better another part is, the less is paid.
     """
 
     def __init__(self, parts: Mapping[str, Reward | Function], name: str = "product") -> None:
         super().__init__(parts, name)
+        if part := next((part for part, reward in self.parts.items() if reward.below_zero), None):
+            raise AdjudgeError(
+                f'the part "{part}" can pay less than 0, which turns the sign of a product: leave it out, or make it a'
+                " sum"
+            )
 
     def _combined(self, values: Mapping[str, float]) -> float:
         return math.prod(values.values())
@@ -158,16 +159,19 @@ def reward_of(reward: Reward | Function, name: str) -> Reward:
 
 
 def scored_by(name: str, reward: Reward, groups: Sequence[Group]) -> list[GroupReward]:
-    """The rewards of a part, checked: what is not finite abstains; raises AdjudgeError naming a part that miscounts."""
-    scored = list(reward.score_groups(groups))
-    if len(scored) != len(groups):
-        raise AdjudgeError(f'part "{name}" gave rewards for {len(scored)} groups of {len(groups)}: give one for each')
-    for group, own in zip(groups, scored, strict=True):
-        if len(own.rewards) != len(group.responses):
-            raise AdjudgeError(
-                f'part "{name}" gave {len(own.rewards)} rewards for {len(group.responses)} responses: give one for each'
-            )
-    return [_finite(name, own) for own in scored]
+    """The rewards of a part, `checked`; what is not finite is warned of, and a measure tells which."""
+    return [_watched(name, one) for one in checked(reward.score_groups(groups), groups, f'part "{name}"')]
+
+
+def scored_where(
+    name: str, reward: Reward, groups: Sequence[Group], texts: Sequence[Sequence[str | None]]
+) -> list[GroupReward]:
+    """The rewards of a part that sees `texts`, one for each response; None is not asked about, and has no reward."""
+    asked = [
+        msgspec.structs.replace(group, responses=[text for text in own if text is not None])
+        for group, own in zip(groups, texts, strict=True)
+    ]
+    return [_back(one, own) for one, own in zip(scored_by(name, reward, asked), texts, strict=True)]
 
 
 def parts_by_name(scored: Mapping[str, GroupReward]) -> dict[str, Column]:
@@ -191,17 +195,21 @@ def measures_of(scored: Mapping[str, GroupReward]) -> dict[str, Column]:
     return found
 
 
-def _finite(name: str, group: GroupReward) -> GroupReward:
-    """The group's rewards without those that are not finite, which are warned of, and a measure that tells which."""
-    bad = [
-        reason == "non_finite" or (value is not None and not math.isfinite(value))
-        for value, reason in zip(group.rewards, group.abstained, strict=True)
-    ]
+def _watched(name: str, group: GroupReward) -> GroupReward:
+    bad = [reason == "non_finite" for reason in group.abstained]
     if any(bad):
         _log.warning('part "%s" gave %d of %d rewards that are not finite: they abstain', name, sum(bad), len(bad))
-    return msgspec.structs.replace(
-        group,
-        rewards=tuple(None if wrong else value for value, wrong in zip(group.rewards, bad, strict=True)),
-        abstained=tuple("non_finite" if wrong else reason for reason, wrong in zip(group.abstained, bad, strict=True)),
-        measures={**group.measures, "non_finite": tuple(map(float, bad))},
+    return msgspec.structs.replace(group, measures={**group.measures, "non_finite": tuple(map(float, bad))})
+
+
+def _back(group: GroupReward, texts: Sequence[str | None]) -> GroupReward:
+    """The rewards of the texts that are there, in their places."""
+
+    def spread(column: Sequence[Any]) -> tuple[Any, ...]:
+        values = iter(column)
+        return tuple(None if text is None else next(values) for text in texts)
+
+    parts, measures = (
+        {name: spread(column) for name, column in columns.items()} for columns in (group.parts, group.measures)
     )
+    return GroupReward(spread(group.rewards), spread(group.abstained), parts, measures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
@@ -56,6 +56,8 @@ class FunctionReward(Reward):
 
     def _checked(self, values: Any, count: int) -> list[ResponseReward]:
         try:
+            if isinstance(values, str | bytes | Mapping):  # they would be paid by their letters, or their keys
+                raise TypeError
             values = list(values)
         except TypeError:
             raise AdjudgeError(f"{self.name} returned {type(values).__name__}: return a list of numbers") from None

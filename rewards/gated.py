@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.combining import measures_of, parts_by_name, parts_of, reward_of, scored_by
+from adjudge.rewards.combining import measures_of, parts_by_name, parts_of, reward_of, scored_by, scored_where
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, engines_of, together
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -64,8 +64,7 @@ class Gated(Reward):
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of the reward and its gates, each once."""
-        found = [engine for part in (self.reward, *self.gates.values()) for engine in part.engines]
-        return tuple({id(engine): engine for engine in found}.values())
+        return engines_of(self.reward, *self.gates.values())
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
@@ -79,13 +78,11 @@ class Gated(Reward):
             ]
             for number, group in enumerate(groups)
         ]
-        kept = [
-            msgspec.structs.replace(
-                group, responses=[text for text, state in zip(group.responses, own, strict=True) if state is None]
-            )
+        passed = [
+            [text if state is None else None for text, state in zip(group.responses, own, strict=True)]
             for group, own in zip(groups, states, strict=True)
         ]
-        rewards = scored_by("reward", self.reward, kept)
+        rewards = scored_where("reward", self.reward, groups, passed)
         return [
             self._group({name: gate[number] for name, gate in gates.items()}, states[number], rewards[number])
             for number in range(len(groups))
@@ -95,16 +92,11 @@ class Gated(Reward):
         """The reward where the gates decide it; None where they let the response pass."""
         if any(value is not None and value < self.least for value, _ in given.values()):
             return ResponseReward(self.shut)
-        reason: Reason | None = next(
-            (reason or "unsupported" for value, reason in given.values() if value is None), None
-        )
-        return None if reason is None else ResponseReward(None, reason)
+        return next((ResponseReward(None, reason) for _, reason in given.values() if reason), None)
 
     def _group(
-        self, gates: Mapping[str, GroupReward], states: Sequence[ResponseReward | None], passed: GroupReward
+        self, gates: Mapping[str, GroupReward], states: Sequence[ResponseReward | None], asked: GroupReward
     ) -> GroupReward:
-        places = [place for place, state in enumerate(states) if state is None]
-        asked = _spread(passed, places, len(states))
         scored = {"reward": asked, **gates}
         responses = [
             ResponseReward(asked.rewards[place], asked.abstained[place]) if state is None else state
@@ -121,18 +113,3 @@ class Gated(Reward):
 def shut_out(group: GroupReward) -> Column:
     """1 for each response that a gate decided, whatever else a reward asks; all 0 where it has none."""
     return group.measures.get(SHUT) or (0.0,) * len(group.rewards)
-
-
-def _spread(group: GroupReward, places: Sequence[int], count: int) -> GroupReward:
-    """The rewards of some of a group's responses, back in their places."""
-
-    def spread(column: Sequence[Any]) -> tuple[Any, ...]:
-        by_place = dict(zip(places, column, strict=True))
-        return tuple(by_place.get(place) for place in range(count))
-
-    return GroupReward(
-        spread(group.rewards),
-        spread(group.abstained),
-        {name: spread(column) for name, column in group.parts.items()},
-        {name: spread(column) for name, column in group.measures.items()},
-    )

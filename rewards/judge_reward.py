@@ -16,7 +16,7 @@ from adjudge.rewards.judge import Judge
 from adjudge.rewards.kinds import KINDS
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.references import Reference, Referenced, StaticReference
-from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
 from adjudge.rewards.rows import Row
 from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
@@ -98,7 +98,7 @@ class JudgeReward(Reward):
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of the judge and of the references, as far as they are open."""
-        return self.source.engines + (() if self.reference is None else self.reference.engines)
+        return engines_of(self.source, self.reference)
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""

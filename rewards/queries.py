@@ -5,10 +5,15 @@ Both texts may be megabytes of one letter: everything here takes time in proport
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 KEPT = 32
 """Characters of a prompt that must be left to know it by, where OpenRLHF has cut off its beginning to fit."""
+
+
+_TOKEN = re.compile(r"<[^<>\s]*>|\[[^\[\]\s]*\]")
+"""A special token as texts show it: <s>, <|begin_of_text|>, [CLS]."""
 
 
 def response_of(query: str, prompt: str, ends: Sequence[str] = ()) -> str | None:
@@ -16,7 +21,8 @@ def response_of(query: str, prompt: str, ends: Sequence[str] = ()) -> str | None
 
     A query may have a token before the prompt, or have lost the beginning of a long one.
     """
-    if (place := query.find(prompt)) >= 0:
+    token = None if query.startswith(prompt) else _TOKEN.match(query)  # whose name may have the prompt in it
+    if (place := query.find(prompt, token.end() if token else 0)) >= 0:
         start = place + len(prompt)
     elif query[:KEPT] not in prompt or (start := _overlap(prompt, query)) < KEPT:
         return None

@@ -19,7 +19,7 @@ from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.specification import EngineSpec
+from adjudge.rewards.specification import EngineSpec, awake
 
 Role = Literal["system", "user", "assistant"]
 
@@ -105,13 +105,13 @@ class DynamicReference(Reference):
 
     @property
     def engine(self) -> EngineFace:
-        """The base model's engine, open."""
+        """The base model's engine, open; one from a specification awake, too."""
         if self._opened is None:
             assert self.spec is not None
             opened = self.spec.open()
             room_for(self.sampling, opened, attempts=self.attempts)
             self._opened = opened
-        return self._opened
+        return self._opened if self.spec is None else awake(self._opened)
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Text, grouped
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
+    from adjudge.rewards.references import Reference
+    from adjudge.rewards.specification import JudgeSource
 
 LEAST_VALID = 2
 """Members with a reward that a group of two or more must have: a mean of one says nothing about it."""
+
+LARGEST = 1.7e38
+"""A reward beyond this counts as not finite: trainers keep rewards in float32, and subtract them."""
 
 Column = tuple[float | None, ...]
 """A value for each response of a group, None for one that has none."""
@@ -54,7 +59,10 @@ class GroupReward(msgspec.Struct, frozen=True):
 
 
 class ResponseReward(msgspec.Struct, frozen=True):
-    """The same of a single response. A reward that is not finite counts as none: it abstains ("non_finite")."""
+    """The same of a single response.
+
+    A reward that is not finite abstains ("non_finite"), and so does None, as "unsupported" where it has no reason.
+    """
 
     reward: float | None
     abstained: Reason | None = None
@@ -68,7 +76,7 @@ def together(responses: Sequence[ResponseReward]) -> GroupReward:
     return GroupReward(
         rewards=tuple(one.reward if good else None for one, good in zip(responses, finite, strict=True)),
         abstained=tuple(
-            None if good else one.abstained or "non_finite" for one, good in zip(responses, finite, strict=True)
+            None if good else one.abstained or _why(one.reward) for one, good in zip(responses, finite, strict=True)
         ),
         parts=_columns([one.parts for one in responses]),
         measures=_columns([one.measures for one in responses]),
@@ -132,6 +140,73 @@ class Reward(ABC):
         from adjudge.rewards.trainers.trl import for_trl
 
         return for_trl(self, num_generations, deadline, **how)
+
+
+class Around(Reward):
+    """A reward around another, with its name, its engines and what it can pay."""
+
+    def __init__(self, reward: Reward) -> None:
+        self.reward, self.name = reward, reward.name
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether the reward inside can pay less than 0."""
+        return self.reward.below_zero
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the reward inside."""
+        return self.reward.engines
+
+
+def engines_of(*owners: Reward | Reference | JudgeSource | None) -> tuple[EngineFace, ...]:
+    """The engines that these have open, each once."""
+    found = [engine for owner in owners if owner is not None for engine in owner.engines]
+    return tuple({id(engine): engine for engine in found}.values())
+
+
+def checked(rewards: Any, groups: Sequence[Group], who: str) -> list[GroupReward]:
+    """What `who` answered, if it is one GroupReward for each group with one number or None for each response.
+
+    Raises AdjudgeError otherwise. Numbers that are not finite are abstentions, and so is a None without a reason, which
+    becomes "unsupported".
+    """
+    if not isinstance(rewards, Sequence) or len(rewards) != len(groups):
+        count = len(rewards) if isinstance(rewards, Sequence) else type(rewards).__name__
+        raise AdjudgeError(f"{who} returned {count} for {len(groups)} groups: return one GroupReward for each")
+    return [_checked(reward, group, who) for reward, group in zip(rewards, groups, strict=True)]
+
+
+def _checked(reward: Any, group: Group, who: str) -> GroupReward:
+    place = f'{who}, prompt "{group.prompt[:40]}"'
+    if not isinstance(reward, GroupReward):
+        raise AdjudgeError(f"{place}: this is {type(reward).__name__}: return one GroupReward for each group")
+    if len(reward.rewards) != len(group.responses):
+        raise AdjudgeError(
+            f"{place}: {len(reward.rewards)} rewards for {len(group.responses)} completions:"
+            " give one for each, None to abstain"
+        )
+    values = [_finite(value, place) for value in reward.rewards]
+    reasons = [
+        None if number is not None else said or _why(value)
+        for number, value, said in zip(values, reward.rewards, reward.abstained, strict=True)
+    ]
+    return msgspec.structs.replace(reward, rewards=tuple(values), abstained=tuple(reasons))
+
+
+def _finite(value: Any, place: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise AdjudgeError(f"{place}: a reward is {type(value).__name__} ({reason(error)}): give a number") from error
+    return number if abs(number) <= LARGEST else None  # false for NaN too
+
+
+def _why(value: Any) -> Reason:
+    """Why there is no number, where nobody says."""
+    return "unsupported" if value is None else "non_finite"
 
 
 def _columns(rows: Sequence[Mapping[str, float | None]]) -> dict[str, Column]:

@@ -87,10 +87,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
             engine = policy_engine(self) if self.of_policy else _ENGINES.get(self)
             if engine is None:
                 engine = _ENGINES[self] = self._opened()
-            elif getattr(engine, "asleep", False):  # put to sleep by another reward that shares it
-                engine.wake()  # type: ignore[attr-defined]
             _SPECS[engine] = self
-            return engine
+            return awake(engine)
 
     def _opened(self) -> EngineFace:
         if self.url is not None:
@@ -117,6 +115,14 @@ _SPECS: WeakKeyDictionary[EngineFace, EngineSpec] = WeakKeyDictionary()
 _OPENING = RLock()
 """Held while something is opened: two threads must not load a model twice."""
 _STAND_INS: ContextVar[Mapping[EngineSpec, EngineFace] | None] = ContextVar("adjudge_stand_ins", default=None)
+
+
+def awake(engine: EngineFace) -> EngineFace:
+    """The engine, woken where another reward that shares its specification has put it to sleep."""
+    with _OPENING:
+        if getattr(engine, "asleep", False):
+            engine.wake()  # type: ignore[attr-defined]
+        return engine
 
 
 @contextmanager
@@ -194,11 +200,14 @@ class JudgeSource:
 
     @property
     def judge(self) -> Judge[Any, Any]:
-        """The judge, open."""
+        """The judge, open; one from a specification with its engine awake."""
         with _OPENING:
             if self.opened is None:
                 assert self.spec is not None
                 self.opened = self.spec.open()
+            elif self.spec is not None:
+                for engine in self.engines:
+                    awake(engine)
             return self.opened
 
     @property

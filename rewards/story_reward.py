@@ -18,7 +18,7 @@ from adjudge.rewards.judge import Judge
 from adjudge.rewards.judge_reward import JudgeReward, judged, subjects_of
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.references import Reference, StaticReference
-from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.story_formulas import (
     PAPER_WEIGHTS,
@@ -100,8 +100,7 @@ class StoryReward(Reward):
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of the judge and of the base model, as far as they are open."""
-        found = (*self.source.engines, *self.reference.engines)
-        return tuple({id(engine): engine for engine in found}.values())
+        return engines_of(self.source, self.reference)
 
     @property
     def below_zero(self) -> bool:

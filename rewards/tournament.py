@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, Protocol
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from adjudge.rewards.journal import content_key
@@ -78,6 +79,12 @@ def members_of(group: Group, seed: int) -> list[str]:
     return seeded_order(map(well_formed, texts), seed)
 
 
+def commonest(answers: Iterable[Outcome | PairVerdict]) -> Reason | None:
+    """The commonest reason why pairs abstained; None where none did."""
+    reasons = Counter(one.abstained for one in answers if one.abstained)
+    return reasons.most_common(1)[0][0] if reasons else None
+
+
 class _Contest:
     """A group under way: its members, and the verdicts on the pairs asked so far."""
 
@@ -133,7 +140,6 @@ class _Contest:
         if self.reference is not None:
             better[self.reference] = 0.5  # of a response that is the reference, whatever was asked
         verdicts = self.verdicts.values()
-        reasons = Counter(verdict.abstained for verdict in verdicts if verdict.abstained)
         return GroupVerdict(
             id=self.group.id,
             strengths=tuple(strengths[i] for i in self.responses),
@@ -141,7 +147,7 @@ class _Contest:
             reference_strength=None if self.reference is None else strengths[self.reference],
             preferences=None if self.reference is None else tuple(better.get(i) for i in self.responses),
             outcomes=tuple(self._outcome(pair, verdict) for pair, verdict in self.verdicts.items()),
-            abstained=reasons.most_common(1)[0][0] if reasons and not self.preferences else None,
+            abstained=None if self.preferences else commonest(verdicts),
             truncated=any(verdict.truncated for verdict in verdicts),
             model=next((verdict.model for verdict in verdicts), ""),
             key=self._key(),

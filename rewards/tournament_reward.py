@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any, Literal
@@ -16,9 +15,9 @@ from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from adjudge.rewards.judge import Judge
 from adjudge.rewards.pairing import Kind as Pairing
 from adjudge.rewards.references import Reference, Referenced, StaticReference
-from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
-from adjudge.rewards.tournament import Ranking, Tournament
+from adjudge.rewards.tournament import Ranking, Tournament, commonest
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.words import count_words
 
@@ -26,10 +25,11 @@ from adjudge.rewards.words import count_words
 class TournamentReward(Reward):
     """How each response does against the others of its group, and the reference where there is one: see `Tournament`.
 
-    `over` "group" (default) is a response's strength, in log-odds with mean zero over the different texts, "reference"
-    the probability that it is better than the reference (from `reference`, or the group's own). Texts that are all the
-    same have strength 0, and so has a lone response, as the only one that passed a gate: it is paid more than what the
-    gate shut out, if that is below 0. One whose comparisons all abstained abstains, for their reason, and so does over
+    `over` "group" (default) is a response's strength, in log-odds with mean zero over the different texts, or with
+    `ranking` "borda" its mean preference over the others, in [0, 1]; "reference" the probability that it is better than
+    the reference (from `reference`, or the group's own). Texts that are all the same have the strength of a tie, 0 or
+    with "borda" 0.5, and so has a lone response, as the only one that passed a gate: it is paid more than what the gate
+    shut out, if that is below. One whose comparisons all abstained abstains, for their reason, and so does over
     "group" one that only those join to the largest part of the group: see `GroupVerdict`. `judge` is one of pairs, open
     or a specification, or a reward model; `options` are those of `Tournament`. Measures of a response are the `error`
     of its strength and, of the pairs it was in, the share that abstained ("pairs_abstained"), the least label mass
@@ -67,13 +67,13 @@ class TournamentReward(Reward):
 
     @property
     def below_zero(self) -> bool:
-        """Strengths have the mean 0."""
-        return self.over == "group"
+        """Log-odds have the mean 0."""
+        return self.over == "group" and self.tournament.ranking != "borda"
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """Those of the judge and of the references, as far as they are open."""
-        return self.source.engines + (() if self.reference is None else self.reference.engines)
+        return engines_of(self.source, self.reference)
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; a round of all groups is one call of the judge."""
@@ -98,13 +98,14 @@ class TournamentReward(Reward):
             return together([ResponseReward(None, verdict or "unsupported", measures=one) for one in words])
         values = verdict.strengths if self.over == "group" else verdict.preferences or (None,) * len(group.responses)
         if self.over == "group" and not verdict.outcomes:
-            values = (0.0,) * len(group.responses)  # one text, once or several times
+            tie = 0.5 if self.tournament.ranking == "borda" else 0.0
+            values = (tie,) * len(group.responses)  # one text, once or several times
         pairs = [_pairs(group.responses.index(response), verdict) for response in group.responses]
         return together(
             [
                 ResponseReward(
                     value,
-                    None if value is not None else _reason(own) or _reason(verdict.outcomes) or "unsupported",
+                    None if value is not None else commonest(own) or commonest(verdict.outcomes) or "unsupported",
                     {"strength": strength},
                     {**measured, "error": error, **_measures(own)},
                 )
@@ -118,12 +119,6 @@ class TournamentReward(Reward):
 def _pairs(place: int, verdict: GroupVerdict) -> list[Outcome]:
     """The pairs that a response was in; those of equal responses are the first's."""
     return [one for one in verdict.outcomes if place in (one.a, one.b)]
-
-
-def _reason(pairs: Sequence[Outcome]) -> Reason | None:
-    """The commonest reason why they abstained."""
-    reasons = Counter(one.abstained for one in pairs if one.abstained)
-    return reasons.most_common(1)[0][0] if reasons else None
 
 
 def _measures(pairs: Sequence[Outcome]) -> dict[str, float | None]:

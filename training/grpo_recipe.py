@@ -21,6 +21,8 @@ from adjudge.training.reward_recipe import RewardRecipe
 
 GuardName = Literal["length", "canary", "degenerate", "injection", "collapse"]
 GUARDS: tuple[GuardName, ...] = get_args(GuardName)
+PROBING: tuple[GuardName, ...] = ("canary", "degenerate", "injection")
+"""Those that put texts of their own to the reward, which are written from canaries."""
 
 MICRO_BATCH = 8
 """Completions that go through the policy at once, where a recipe does not say."""
@@ -172,15 +174,18 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
         if self.canaries is not None:
             canaries = read_canaries(self.canaries)
-            for name in ("canary", "degenerate", "injection"):
+            for name in PROBING:
                 told[name]["canaries"] = canaries
         return told
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
         """What the table says in vain, each with its mend; `own` is what it says itself, without a preset."""
         for name in ("every", "canaries", "form"):
-            if name in own and not self.use:
-                yield f"[guards] {name} is for guards, and none is in use: name some in use, or leave {name} out"
+            if name in own and not set(PROBING) & set(self.use):
+                yield (
+                    f"[guards] {name} is for guards that put texts of their own to the reward, and none is in use: name"
+                    f" some of {', '.join(PROBING)} in use, or leave {name} out"
+                )
         for name in GUARDS:
             if name in own and name not in self.use:
                 yield f'[guards.{name}] is of a guard that is not in use: add "{name}" to use, or leave the table out'

@@ -22,7 +22,8 @@ log = logging.getLogger("adjudge")
 class Guarding(TrainerCallback, ExportableState):
     """Ends a run that a guard stops when it has been logged and saved; the trainer keeps its `state` in checkpoints.
 
-    `iterations` steps share the same completions, and no checkpoint amid them can be resumed: the run ends after them.
+    `iterations` steps share the same completions, and no checkpoint amid them can be resumed: the run ends after them,
+    or with its last step.
     """
 
     def __init__(self, guarded: Guarded, iterations: int) -> None:
@@ -50,7 +51,8 @@ class Guarding(TrainerCallback, ExportableState):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Have all processes log, save and end where a guard, which watches in the first, stops the run."""
-        if self.guarded.stop_on and state.global_step % self.iterations == 0:
+        whole = state.global_step % self.iterations == 0 or state.global_step >= state.max_steps
+        if self.guarded.stop_on and whole:
             self.tripped = values_of(share(Outcome(self.guarded.tripped)))[0]
         if self.tripped is not None:
             control.should_log = control.should_save = control.should_training_stop = True

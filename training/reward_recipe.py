@@ -137,7 +137,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What the table says in vain, each with its mend; `own` is what it says itself, without a preset."""
         if "shut" in own and not self.gates:
             yield "[reward] shut is what a shut gate pays, and no gate is there: add [reward.gates.NAME], or drop it"
-        for name in ("engine", "deadline"):
+        for name in ("engine", "deadline", "on_failure", "sleep"):
             if name in own and not self.judged:
                 yield f"[reward] {name} is for judges, and no part has one: leave it out, or add a part with a judge"
         for name, part in own.get("parts", {}).items():
@@ -177,26 +177,21 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         parts = {name: _opened("parts", name, part, surroundings) for name, part in self.parts.items()}
         gates = {name: _opened("gates", name, gate, surroundings) for name, gate in self.gates.items()}
         weights = {name: part.weight for name, part in self.parts.items()}
+        below = [name for name, weight in weights.items() if weight < 0 or (weight > 0 and parts[name].below_zero)]
         try:
             if self.combine == "product" and any(weight != 1 for weight in weights.values()):
                 raise AdjudgeError('a product has no weights: leave them out, or set combine = "sum"')
             product = self.combine == "product"
             whole = Product(parts, "reward") if product else WeightedSum(parts, weights, "reward")
-            name = next((name for name in parts if weights[name] < 0 or parts[name].below_zero), None)
-            if product and name is not None:
-                raise AdjudgeError(
-                    f'the part "{name}" can pay less than 0, which turns the sign of a product: leave it out, or set'
-                    ' combine = "sum"'
-                )
             if gates and self.shut is None and self.length_free is not None:
                 raise AdjudgeError(
                     "length_free can take a reward below 0, what a shut gate pays: give shut, below that"
                 )
-            if gates and self.shut is None and name is not None:
+            if gates and self.shut is None and below:
                 raise AdjudgeError(
-                    f'the part "{name}" can pay less than 0, what a shut gate pays: give shut, below that'
+                    f'the part "{below[0]}" can pay less than 0, what a shut gate pays: give shut, below that'
                 )
-            if name := self._unguarded(parts):
+            if name := self._unguarded(below):
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
                     ' of the kind "format" with that tag, and shut'
@@ -210,11 +205,10 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         how = self.length_free
         return reward if how is None else LengthFree(reward, half_life=how.half_life, warmup=how.warmup)
 
-    def _unguarded(self, opened: Mapping[str, Reward]) -> str | None:
-        """The first part that may pay less for a section than for none, where no gate asks for the section."""
+    def _unguarded(self, below: Sequence[str]) -> str | None:
+        """The first of these parts, which may pay less than 0 for a section, that no gate asks the section for."""
         asked = {tag for gate in self.gates.values() if isinstance(gate, FormatPart) for tag in gate.tags}
-        parts = ((name, part) for name, part in self.parts.items() if part.section and part.section not in asked)
-        return next((name for name, part in parts if part.weight < 0 or opened[name].below_zero), None)
+        return next((name for name in below if self.parts[name].section not in (None, *asked)), None)
 
     def placed(self, place: Place) -> RewardRecipe:
         """The same with its paths made absolute."""

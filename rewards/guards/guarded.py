@@ -23,7 +23,7 @@ from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
 from adjudge.rewards.guards.remembered import memory_of, recalled
-from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.reward import Around, GroupReward, Reward
 
 log = logging.getLogger("adjudge")
 
@@ -127,8 +127,7 @@ class Guarded(Layer):
             raise AdjudgeError(f'form is "{form[:40]}": write {{text}} where a text stands in it')
         if every < 1:
             raise AdjudgeError(f"every is {every} steps: give at least 1")
-        self.reward = reward
-        self.name = reward.name
+        super().__init__(reward)
         self.every = every
         self.stop_on = frozenset(stop_on)
         self.form = form
@@ -314,11 +313,8 @@ class _OutOfTime(Exception):
     """A probe was cut short: its abstentions say nothing about the judge."""
 
 
-class _InTime(Reward):
+class _InTime(Around):
     """A reward whose answers are there in time, or not at all."""
-
-    def __init__(self, reward: Reward) -> None:
-        self.reward, self.name = reward, reward.name
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         scored = self.reward.score_groups(groups)
@@ -327,11 +323,12 @@ class _InTime(Reward):
         return scored
 
 
-class _Formed(Reward):
+class _Formed(Around):
     """A reward for responses once they stand in a form."""
 
     def __init__(self, reward: Reward, form: str) -> None:
-        self.reward, self.form, self.name = reward, form, reward.name
+        super().__init__(reward)
+        self.form = form
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         return self.reward.score_groups(

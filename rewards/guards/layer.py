@@ -10,14 +10,13 @@ from contextvars import ContextVar
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.reward import Around, GroupReward, Reward
 
 _LEARNS: ContextVar[bool] = ContextVar("adjudge_learns", default=True)
 
 
-class Layer(Reward):
+class Layer(Around):
     """The rewards of `reward`, and something done with all of a step's once they are there.
 
     A trainer's adapter that has to ask the reward inside several times in a step (some of its groups fail) finds it by
@@ -25,17 +24,10 @@ class Layer(Reward):
     outermost: rewards that are made of others take none.
     """
 
-    reward: Reward
-
     @property
     def learning(self) -> bool:
         """Whether what is scored now teaches the layer; what is held out leaves it as it was."""
         return _LEARNS.get()
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the reward inside."""
-        return self.reward.engines
 
     @property
     def has_probes(self) -> bool:

@@ -71,11 +71,15 @@ class LengthFree(Layer):
     ) -> None:
         if not 0 < half_life < math.inf:
             raise AdjudgeError(f"half_life is {half_life} groups: give a finite number above 0")
-        self.reward = reward
-        self.name = reward.name
+        super().__init__(reward)
         self.decay = 0.5 ** (1.0 / half_life)
         self.warmup = warmup
         self.state = LengthState() if state is None else state
+
+    @property
+    def below_zero(self) -> bool:
+        """What is taken out may be more than was paid."""
+        return True
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -44,9 +44,10 @@ class Buffer:
 
     A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning in the
     log, so that a sample that was lost on its way costs the others their time and not the run. (Who comes later still
-    begins the next group of that name.) Groups that are ready
-    while the reward is busy are scored together, which is one step to guards and length trends; a mistake in one of
-    them is raised to its own members, and the others get their rewards.
+    begins the next group of that name.) Time in which the reward is busy does not count: the trainer may have no room
+    to send the others meanwhile. Groups that are ready while the reward is busy are scored together, which is one step
+    to guards and length trends; a mistake in one of them is raised to its own members, and the others get their
+    rewards.
 
     A sample that comes again, by its identity, counts once: it gets what it got, also for `patience` seconds after its
     group is done, and its text is the later one where the group still waits. (The same identity with another text after
@@ -167,7 +168,17 @@ class Buffer:
     def _run(self) -> None:
         """Score what is ready until nothing waits."""
         while ready := self._ready():
+            began = time.monotonic()
             self._score(ready)
+            self._wait_longer(began)
+
+    def _wait_longer(self, began: float) -> None:
+        """Give groups that are not whole the time back in which the reward was busy, since they or it began."""
+        with self._changed:
+            ended = time.monotonic()
+            for waiting in self._waiting.values():
+                if waiting.until:
+                    waiting.until += ended - max(began, waiting.until - self.patience)
 
     def _ready(self) -> list[_Waiting]:
         with self._changed:

@@ -13,19 +13,16 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.engine.call import answered_by, overdue
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError, reason
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError
 from adjudge.engine.score import Reason
 from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer, layers_of
-from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
 from adjudge.rewards.trainers.call import Answer, Call
 
 OnFailure = Literal["stop", "abstain"]
-
-LARGEST = 1.7e38
-"""A reward beyond this counts as not finite: trainers keep rewards in float32, and subtract them."""
 
 SPARE = 0.1
 """The share of a deadline that is left, once engines are to be done, for the step under way and the rest of a call."""
@@ -177,13 +174,13 @@ class Scorer:
         with self._layering:
             for layer in layers:
                 rewards = layer.after(known, rewards)
-        left = iter(checked(rewards, known, self.name))
+        left = iter(self._checked(rewards, known))
         return [next(left) if isinstance(one, GroupReward) else one for one in answers]
 
     def _answers(self, inside: Reward, groups: Sequence[Group], apart: bool) -> list[Answer]:
         """The answers of the reward inside all layers."""
         try:
-            return list(checked(inside.score_groups(groups), groups, self.name))
+            return list(self._checked(inside.score_groups(groups), groups))
         except Exception as error:
             ending = None if isinstance(error, CallTooLarge) and len(groups) > 1 else self._ending(error)
             if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
@@ -195,9 +192,12 @@ class Scorer:
     def _alone(self, inside: Reward, group: Group) -> Answer:
         """The answer to one group, which abstains where the reward fails and that is to be lived with."""
         try:
-            return checked(inside.score_groups([group]), [group], self.name)[0]
+            return self._checked(inside.score_groups([group]), [group])[0]
         except Exception as error:
             return self._ending(error) or self._abstains(group, error)
+
+    def _checked(self, rewards: Any, groups: Sequence[Group]) -> list[GroupReward]:
+        return checked(rewards, groups, f'reward "{self.name}"')
 
     def _abstains(self, group: Group, error: Exception) -> GroupReward:
         text = f"{type(error).__name__}: {error}"
@@ -223,49 +223,6 @@ class Scorer:
     def name(self) -> str:
         """The reward's own."""
         return self.reward.name
-
-
-def checked(rewards: Any, groups: Sequence[Group], name: str) -> list[GroupReward]:
-    """What a reward answered, if it is one GroupReward for each group with one number or None for each response.
-
-    Raises AdjudgeError otherwise. Numbers that are not finite are abstentions, and so is a None without a reason, which
-    becomes "unsupported".
-    """
-    if not isinstance(rewards, Sequence) or len(rewards) != len(groups):
-        count = len(rewards) if isinstance(rewards, Sequence) else type(rewards).__name__
-        raise AdjudgeError(
-            f'reward "{name}" returned {count} for {len(groups)} groups: return one GroupReward for each'
-        )
-    return [_checked(reward, group, name) for reward, group in zip(rewards, groups, strict=True)]
-
-
-def _checked(reward: Any, group: Group, name: str) -> GroupReward:
-    place = f'reward "{name}", prompt "{group.prompt[:40]}"'
-    if not isinstance(reward, GroupReward):
-        raise AdjudgeError(f"{place}: this is {type(reward).__name__}: return one GroupReward for each group")
-    if len(reward.rewards) != len(group.responses):
-        raise AdjudgeError(
-            f"{place}: {len(reward.rewards)} rewards for {len(group.responses)} completions:"
-            " give one for each, None to abstain"
-        )
-    values, reasons = [], []
-    for value, why in zip(reward.rewards, reward.abstained, strict=True):
-        number, said = _finite(value, place), why
-        if number is None:
-            said = said or ("unsupported" if value is None else "non_finite")
-        values.append(number)
-        reasons.append(None if number is not None else said)
-    return msgspec.structs.replace(reward, rewards=tuple(values), abstained=tuple(reasons))
-
-
-def _finite(value: Any, place: str) -> float | None:
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError) as error:
-        raise AdjudgeError(f"{place}: a reward is {type(value).__name__} ({reason(error)}): give a number") from error
-    return number if abs(number) <= LARGEST else None  # false for NaN too
 
 
 def _all_rewards(answers: Sequence[Answer]) -> list[GroupReward]:
@@ -302,7 +259,7 @@ def _abstaining(group: Group, why: Reason) -> GroupReward:
 
 def _tokens(reward: Reward) -> tuple[int, int, int]:
     """Tokens computed, asked for and written so far by the reward's engines, each of which counts once."""
-    stats = [engine.stats for engine in {id(engine): engine for engine in reward.engines}.values()]
+    stats = [engine.stats for engine in engines_of(reward)]
     names = ("tokens_computed", "prompt_tokens", "tokens_written")
     computed, asked, written = (sum(getattr(one, name) for one in stats) for name in names)
     return computed, asked, written

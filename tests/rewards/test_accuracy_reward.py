@@ -69,6 +69,10 @@ def test_answers_that_cannot_be_read_earn_nothing_or_abstain(unreadable: str) ->
     assert written_scores(unreadable, 2) is None
 
 
+def test_only_a_fine_for_what_cannot_be_read_is_below_0() -> None:
+    assert [AccuracyReward(unreadable=paid).below_zero for paid in (-0.5, 0.0, None)] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     "gold",
     [

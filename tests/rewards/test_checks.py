@@ -91,7 +91,7 @@ def test_a_reward_of_a_section_that_miscounts_is_a_mistake() -> None:
 
     reward = Miscounting()
     for reward.more in (1, -1):
-        with pytest.raises(AdjudgeError, match=r'part "miscounting" gave \d rewards for 1 responses'):
+        with pytest.raises(AdjudgeError, match=r'part "miscounting", prompt "p": \d rewards for 1 comp'):
             SectionReward(reward).score_groups([Group("p", ["<answer>Yes.</answer>", "No."])])
 
 

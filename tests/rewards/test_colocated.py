@@ -195,3 +195,12 @@ def test_two_rewards_that_share_an_engine_by_its_specification_both_have_it_awak
     rewards = first.score_groups(GROUPS)
     assert first.engines[0].asleep
     assert second.score_groups(GROUPS) == rewards and second.engines == first.engines
+    assert first.engines[0].asleep and not spec.open().asleep  # type: ignore[attr-defined]
+
+
+def test_an_open_judge_wakes_its_engine_where_another_reward_has_put_it_to_sleep() -> None:
+    spec = EngineSpec("dummy:tiny-llama", kv_cache_gb=0.05)
+    first, second = (JudgeReward(JudgeSpec("pointwise", {}, spec)) for _ in range(2))
+    rewards = first.score_groups(GROUPS)
+    assert second.during_training().score_groups(GROUPS) == rewards and first.engines[0].asleep
+    assert first.score_groups(GROUPS) == rewards

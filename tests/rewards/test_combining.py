@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.accuracy_reward import AccuracyReward
 from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.combining import Product, WeightedSum
@@ -117,10 +118,10 @@ def test_a_part_of_the_users_own_that_returns_a_group_with_nan_is_caught_too() -
 
 
 def test_a_sum_that_overflows_abstains() -> None:
-    [group] = WeightedSum({"a": constant(1e308), "b": constant(1e308)}).score_groups(GROUPS[1:2])
-    assert group.rewards == (None,) and group.abstained == ("non_finite",)
-    [group] = WeightedSum({"a": constant(1e308)}, {"a": 1e10}).score_groups(GROUPS[1:2])
-    assert group.rewards == (None,)
+    for weights in ({"a": 1.5e270, "b": 1.5e270}, {"a": 1e300}):
+        [group] = WeightedSum({"a": constant(1e38), "b": constant(1e38)}, weights).score_groups(GROUPS[1:2])
+        assert group.rewards == (None,) and group.abstained == ("non_finite",)
+        assert group.parts["a"] == (1e38,)
 
 
 def test_a_part_with_the_wrong_number_of_values_is_named() -> None:
@@ -133,10 +134,13 @@ def test_a_part_with_the_wrong_number_of_values_is_named() -> None:
             return []
 
     for part, message in (
-        (Short(), 'part "wrong" gave 1 rewards for 3 responses'),
-        (Fewer(), 'part "wrong" gave rewards for 0 groups of 1'),
+        (Short(), 'part "wrong", prompt "p": 1 rewards for 3 completions'),
+        (Fewer(), 'part "wrong" returned 0 for 1 groups'),
         (lambda **_: [1.0], "wrong returned 1 rewards for 3 completions: return one for each"),
         (lambda **_: 1.0, "wrong returned float: return a list of numbers"),
+        (lambda **_: "123", "wrong returned str: return a list of numbers"),
+        (lambda **_: b"123", "wrong returned bytes: return a list of numbers"),
+        (lambda **_: {1: 0.0, 2: 0.0, 3: 0.0}, "wrong returned dict: return a list of numbers"),
         (lambda **_: ["good", None, None], "wrong returned str for completion 0: return a number, or None"),
         (3, 'part "wrong" is int: give a reward or a function'),
     ):
@@ -198,6 +202,8 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
         (lambda: Gated(logit.during_training(), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: Gated(StoryReward(STORY, form="parity"), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: Gated(tree(weights="generated"), {"c": number}), "can pay less than 0, what a shut gate pays"),
+        (lambda: Product({"n": number, "logit": logit}), 'the part "logit" can pay less than 0, which turns the sign'),
+        (lambda: Product({"fined": AccuracyReward(unreadable=-1.0)}), 'the part "fined" can pay less than 0'),
         (lambda: WeightedSum({}), "no parts are given"),
         (lambda: WeightedSum({"a/b": number}), 'a part is called "a/b"'),
         (lambda: Product({"words": number}), 'a part is called "words": that is something else in logs'),

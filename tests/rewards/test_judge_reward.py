@@ -21,7 +21,7 @@ from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.principle import PrincipleJudge
 from adjudge.rewards.published_rubrics import IGNITING, SIX
-from adjudge.rewards.references import StaticReference
+from adjudge.rewards.references import DynamicReference, StaticReference
 from adjudge.rewards.rubric import Criterion, Rubric
 from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.scalar import ScalarJudge
@@ -223,6 +223,11 @@ def test_a_reward_pickles_as_its_specification_and_opens_at_its_first_call(tmp_p
     assert again.score_groups(GROUPS[:1]) == expected
     assert again.engines == reward.engines  # equal specifications share an engine
     assert (tmp_path / "journal").is_file()
+
+
+def test_an_engine_that_the_judge_and_the_base_model_share_is_one(tiny: Engine) -> None:
+    for kind in (JudgeReward, TournamentReward):
+        assert kind(PairwiseJudge(tiny), reference=DynamicReference(tiny)).engines == (tiny,)
 
 
 def test_a_reward_made_from_an_open_judge_says_why_it_cannot_be_pickled(tiny: Engine) -> None:

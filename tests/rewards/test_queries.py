@@ -15,6 +15,12 @@ LONG = "Tell of a bus that was late and of a woman who waited for it in the rain
     [
         ("p story", "p", (), " story"),
         ("<s>p story</s>", "p", ("</s>",), " story"),
+        ("<|begin_of_text|>text is nice", "text", (), " is nice"),
+        ("<s> s or s", "s", (), " or s"),
+        ("[CLS]C</s>", "C", ("</s>",), ""),
+        ("<s><s>p", "<s>p", (), ""),
+        ("<s>p and <s>p", "<s>p", (), " and <s>p"),
+        ("<a p b> p", "p", (), " b> p"),
         ("story", "", (), "story"),
         ("p</s><|e|></s>", "p", ("</s>", "<|e|>", ""), ""),
         ("</s></s>", "</s>", ("</s>",), ""),
@@ -41,3 +47,4 @@ def test_texts_of_one_letter_take_no_time_to_speak_of() -> None:
     assert response_of("a" * MANY + "b", "c" + "a" * MANY, ()) == "b"
     assert response_of("a" * MANY + "b" * MANY, "a" * (MANY + 9) + "c", ()) is None
     assert response_of("p" + "</s>" * MANY, "p", ("</s>",)) == ""
+    assert response_of("<" + "a" * MANY + "b", "b") == ""

@@ -122,6 +122,15 @@ def test_references_come_again_from_the_journal_without_a_model(tmp_path: Path) 
         assert DynamicReference(spec, SHORT).engine is reference.engine
 
 
+def test_a_base_model_that_another_reward_has_put_to_sleep_is_woken() -> None:
+    reference = DynamicReference(EngineSpec("dummy:tiny-llama", kv_cache_gb=0.08), SHORT)
+    first, second = Group("Tell one.", ("a",)), Group("Tell two.", ("b",))
+    known = reference.of([first])
+    reference.engines[0].sleep()  # type: ignore[attr-defined]
+    assert reference.of([first, second])[:1] == known
+    assert not reference.engines[0].asleep  # type: ignore[attr-defined]
+
+
 def test_why_a_text_could_not_be_written_is_kept_like_a_text_unless_it_lay_in_the_moment(
     tiny: Engine, tmp_path: Path
 ) -> None:

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.reward import GroupReward, ResponseReward, together
+from adjudge.rewards.group import Group
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.reward import GroupReward, ResponseReward, checked, together
+from adjudge.rewards.specification import JudgeSpec
 
 
 def test_a_group_is_put_together_from_its_responses() -> None:
@@ -21,6 +27,34 @@ def test_a_group_is_put_together_from_its_responses() -> None:
     assert group.parts["a"][:2] == (0.5, None)
     assert group.measures == {"mass": (0.9, None, None), "words": (None, 2.0, None)}
     assert together([]) == GroupReward((), ())
+
+
+def test_none_without_a_reason_is_unsupported() -> None:
+    group = together([ResponseReward(None), ResponseReward(None, "timeout"), ResponseReward(math.inf)])
+    assert group.rewards == (None,) * 3 and group.abstained == ("unsupported", "timeout", "non_finite")
+
+
+def test_what_a_reward_returns_must_fit_its_groups() -> None:
+    groups = [Group("Tell one.", ["A", "A A"]), Group("Tell two.", ["A B", "A"])]
+    good = GroupReward((1.0, 1.0), (None, None))
+    cases: list[tuple[Any, str]] = [
+        ([good], 'reward "r" returned 1 for 2 groups'),
+        (None, "returned NoneType for 2 groups"),
+        ([good, [1.0, 2.0]], 'prompt "Tell two.": this is list'),
+        ([good, GroupReward((1.0,), (None,))], "1 rewards for 2 completions"),
+        ([good, GroupReward((1.0, "five"), (None, None))], "a reward is str"),  # type: ignore[arg-type]
+    ]
+    for answer, message in cases:
+        with pytest.raises(AdjudgeError, match=message):
+            checked(answer, groups, 'reward "r"')
+    [reward] = checked([GroupReward((None, 1.0), (None, "timeout"))], groups[:1], "it")
+    assert reward.abstained == ("unsupported", None)
+
+
+def test_a_layer_can_pay_what_the_reward_inside_can_and_without_its_length_trend_anything() -> None:
+    number, logit = FunctionReward(lambda completions, **_: [1.0]), JudgeReward(JudgeSpec("scalar"))
+    assert Guarded(logit, []).below_zero and not Guarded(number, []).below_zero
+    assert LengthFree(number).below_zero
 
 
 @pytest.mark.parametrize(

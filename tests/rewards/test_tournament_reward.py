@@ -63,6 +63,17 @@ def test_equal_texts_are_equally_strong_and_a_lone_one_is_as_strong_as_the_mean(
     assert mixed.rewards[0] == mixed.rewards[2] != mixed.rewards[1]
 
 
+def test_by_borda_a_lone_text_has_the_strength_of_a_tie_and_nobody_is_below_0() -> None:
+    groups = [Group("p", ("a", "a")), Group("q", ("a",)), Group("r", ("a", "aaaa"))]
+    borda = TournamentReward(WrittenPairJudge(by_length), ranking="borda")
+    same, lone, two = borda.score_groups(groups)
+    assert same.rewards == (0.5, 0.5) and lone.rewards == (0.5,) and same.abstained == (None, None)
+    assert 0 <= two.rewards[0] < 0.5 < two.rewards[1] <= 1  # type: ignore[operator]
+    assert not borda.below_zero and TournamentReward(WrittenPairJudge(by_length)).below_zero
+    gated = Gated(borda, {"long": lambda completions, **_: [float(len(text) > 2) for text in completions]})
+    assert gated.score_groups(groups[2:])[0].rewards == (0.0, 0.5)
+
+
 def test_the_only_one_that_passes_a_gate_is_paid_for_it() -> None:
     def long(completions: list[str], **_: Any) -> list[float]:
         return [float(len(text) > 2) for text in completions]

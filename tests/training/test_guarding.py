@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra train")
 
 import msgspec
+from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
@@ -22,9 +23,13 @@ from tests.training.runs import KillAfter, Killed, Vowels, curve, launched, tiny
 
 
 class Fooled(Vowels):
-    """Pays most for a text that says nothing."""
+    """Pays most for a text that says nothing, once it is fooled."""
+
+    fooled = True
 
     def _group(self, group: Group) -> GroupReward:
+        if not self.fooled:
+            return super()._group(group)
         values = tuple(-float(len(set(text))) for text in group.responses)
         return GroupReward(values, (None,) * len(values))
 
@@ -68,6 +73,24 @@ def test_a_run_that_a_guard_stops_has_logged_and_saved_that_step_and_can_be_resu
     unwatched = msgspec.structs.replace(recipe, guards=recipe.guards.stopping_on(""))
     assert train_grpo(unwatched, resume=True, reward=Fooled()).step == 4
     assert curve(folder)[0] == line
+
+
+def test_a_guard_ends_a_run_whose_steps_run_out_amid_the_round_that_it_stops(tmp_path: Path) -> None:
+    reward = Fooled()
+    reward.fooled = False
+
+    class Learns(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            reward.fooled = state.global_step >= 2
+
+    recipe = tiny_recipe(
+        tmp_path,
+        guards={"use": ["degenerate"], "stop_on": ["degenerate"], "every": 1},
+        optimiser={"iterations": 2, "steps": 3},
+    )
+    with pytest.raises(GuardTripped, match="^step 2: the guard degenerate"):
+        train_grpo(recipe, reward=reward, callbacks=[Learns()])
+    assert [line["vowels/guards/over"] for line in curve(RunFolder(tmp_path / "out"))[::2]] == [0, 1]
 
 
 def test_a_checkpoint_that_does_not_say_what_guards_knew_lets_them_begin_anew(

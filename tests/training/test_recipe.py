@@ -93,6 +93,8 @@ def test_a_mistake_is_named_with_its_place_and_its_mend(tmp_path: Path, text: st
         ("[reward]\nshut = -3", r"\[reward\] shut is what a shut gate pays, .*: add \[reward.gates.NAME\]"),
         ('[reward.engine]\nmodel = "m"', r"\[reward\] engine is for judges, and no part has one: leave it out"),
         ("[reward]\ndeadline = 1.0", r"\[reward\] deadline is for judges, and no part has one: leave it out"),
+        ('[reward]\non_failure = "abstain"', r"\[reward\] on_failure is for judges, and no part has one: leave it out"),
+        ("[reward]\nsleep = true", r"\[reward\] sleep is for judges, and no part has one: leave it out"),
         (
             '[reward.parts.best]\nkind = "tournament"\nk = 2',
             r"\[reward.parts.best\] k is for pairings that leave some out, .*: set pairing",
@@ -101,8 +103,9 @@ def test_a_mistake_is_named_with_its_place_and_its_mend(tmp_path: Path, text: st
             '[guards]\nuse = ["length"]\n[guards.canary]\ndrift = 0.1',
             r'\[guards.canary\] is of a guard that is not in use: add "canary" to use',
         ),
-        ("[guards]\nuse = []\nevery = 3", r"\[guards\] every is for guards, and none is in use: name some"),
-        ('[guards]\nuse = []\ncanaries = "c"', r"\[guards\] canaries is for guards, and none is in use: name some"),
+        ("[guards]\nuse = []\nevery = 3", r"\[guards\] every is for guards that put .*, and none is in use: name some"),
+        ('[guards]\nuse = ["length"]\ncanaries = "c"', r"\[guards\] canaries is for .*: name some of canary, deg"),
+        ('[guards]\nuse = ["collapse"]\nform = "{text}"', r"\[guards\] form is for .* in use, or leave form out"),
         (
             "[generation]\nvllm_memory = 0.5",
             r'\[generation\] vllm_memory is for engine "vllm", .*: set engine = "vllm"',

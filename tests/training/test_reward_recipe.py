@@ -123,6 +123,13 @@ def test_a_tournament_over_the_reference_pays_a_probability_which_may_be_a_facto
     assert isinstance(opened(parts={"x": part, "ends": ENDS}, combine="product", gates={"y": ENDS}), Gated)
 
 
+@pytest.mark.parametrize("watched", [{"kind": "tournament"}, {"kind": "tournament", "section": "answer"}])
+def test_a_part_that_is_only_watched_may_be_below_0(watched: dict[str, Any]) -> None:
+    parts = {"x": watched | {"weight": 0.0}, "ends": ENDS}
+    reward = opened(parts=parts, gates={"y": ENDS})
+    assert isinstance(reward, Gated) and not reward.below_zero
+
+
 def test_a_shut_gate_pays_what_the_recipe_says() -> None:
     reward = opened(parts={"sea": SEA | {"weight": -1.0}}, gates={"ends": ENDS}, shut=-3.0)
     assert rewards(reward, "no end", "The sea.", "No.") == (-3.0, -1.0, 0.0)

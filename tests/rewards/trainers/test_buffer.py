@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -219,6 +220,32 @@ def test_groups_that_become_ready_while_the_reward_is_busy_are_scored_together()
     go.set()
     assert [future.result(60) for future in futures] == [value(0.0)] * 4
     assert calls == [1, 3]
+
+
+def test_a_busy_reward_uses_up_nobodys_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, entered, go = [0.0], Event(), Event()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Slow(Relative):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            entered.set()
+            assert go.wait(60)
+            return super().score_groups(groups)
+
+    buffer = Buffer(Scorer(Slow()), 2, LONG)
+    first = [buffer.put("b", sample("b"))]
+    now[0] += LONG / 4
+    busy = [buffer.put("a", sample("a")) for _ in range(2)]
+    assert entered.wait(60)
+    now[0] += LONG / 4
+    first.append(buffer.put("c", sample("c")))
+    after = [buffer.put("d", sample("d")) for _ in range(2)]
+    now[0] += 2 * LONG
+    go.set()
+    assert [future.result(60) for future in (*busy, *after)] == [value(0.0)] * 4
+    assert [buffer._waiting[key].until - now[0] for key in "bc"] == [LONG * 3 / 4, LONG]
+    both = [*first, *(buffer.put(key, sample(key + "cc")) for key in "bc")]
+    assert [future.result(60).reward for future in both] == [-1.0, -1.0, 1.0, 1.0]
 
 
 def test_a_cancelled_caller_leaves_its_sample_in_the_group() -> None:

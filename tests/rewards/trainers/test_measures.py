@@ -39,6 +39,14 @@ def test_without_groups_every_rate_is_zero() -> None:
     assert set(found.values()) == {0.0} and "zero_variance" in found
 
 
+def test_what_a_gate_has_shut_out_says_nothing_of_length() -> None:
+    group = Group("a", [" ".join(["w"] * count) for count in (10, 20, 1, 40)])
+    shut = {"shut": (0.0, 0.0, 1.0, 0.0)}
+    lone = GroupReward((1.0, None, None, None), (None, *("timeout",) * 3))  # type: ignore[arg-type]
+    reward = GroupReward((1.0, 2.0, 0.0, None), (None, None, None, "timeout"), {}, shut)
+    assert measures_of([group, group], [reward, lone])["length_slope"] == pytest.approx(10.0)
+
+
 def test_the_length_slope_is_that_within_groups() -> None:
     words = [" ".join(["w"] * count) for count in (10, 20, 30)]
     groups = [Group("a", words), Group("b", words[:2]), Group("c", words)]

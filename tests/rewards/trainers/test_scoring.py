@@ -20,7 +20,7 @@ from adjudge.rewards.guards.guard import Guard
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.trainers.scoring import Scorer, checked
+from adjudge.rewards.trainers.scoring import Scorer
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Waiting, fails_on_second
 
 GROUPS = [Group("Tell one.", ["A", "A A"]), Group("Tell two.", ["A B", "A"])]
@@ -258,22 +258,6 @@ def test_a_reward_that_is_not_finite_abstains(value: float) -> None:
     assert reward.rewards == (None, 1.0)
     assert reward.abstained == ("non_finite", None)
     assert isinstance(reward.rewards[1], float)
-
-
-def test_what_a_reward_returns_must_fit_its_groups() -> None:
-    good = GroupReward((1.0, 1.0), (None, None))
-    cases: list[tuple[Any, str]] = [
-        ([good], 'reward "r" returned 1 for 2 groups'),
-        (None, "returned NoneType for 2 groups"),
-        ([good, [1.0, 2.0]], 'prompt "Tell two.": this is list'),
-        ([good, GroupReward((1.0,), (None,))], "1 rewards for 2 completions"),
-        ([good, GroupReward((1.0, "five"), (None, None))], "a reward is str"),  # type: ignore[arg-type]
-    ]
-    for answer, message in cases:
-        with pytest.raises(AdjudgeError, match=message):
-            checked(answer, GROUPS, "r")
-    [reward] = checked([GroupReward((None, 1.0), (None, "timeout"))], GROUPS[:1], "r")
-    assert reward.abstained == ("unsupported", None)
 
 
 def test_options_are_checked() -> None:
