@@ -86,7 +86,7 @@ class BareModel:
 
     @property
     def _longest(self) -> int:
-        return min(LONGEST, getattr(self._opened[0].config, "max_position_embeddings", LONGEST))
+        return min(LONGEST, getattr(self._opened[0].config.get_text_config(), "max_position_embeddings", LONGEST))
 
     @property
     def _tokenizer(self) -> Tokenizer:

@@ -44,6 +44,7 @@ def tiny_config(spec: str) -> Any:
     from transformers import CONFIG_MAPPING, AutoConfig
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     )
 
@@ -54,8 +55,9 @@ def tiny_config(spec: str) -> Any:
         config.architectures, config.num_labels = [classifier], 1
         return config
     model_type, _, tying = spec.rpartition("-") if spec.endswith(("-tied", "-untied")) else (spec, "", "")
-    if model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or model_type not in CONFIG_MAPPING:
-        near = difflib.get_close_matches(model_type, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, 3)
+    known = {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES} & {*CONFIG_MAPPING}
+    if model_type not in known:
+        near = difflib.get_close_matches(model_type, sorted(known), 3)
         hint = f"did you mean {', '.join(near)}?" if near else "try tiny-llama"
         raise ModelNotFound(f"dummy:tiny-{spec}: transformers knows no causal model type {model_type!r}; {hint}")
     with _buildable(f"dummy:tiny-{spec}"):
@@ -66,7 +68,11 @@ def tiny_config(spec: str) -> Any:
 
 
 def _tiny_sizes(usual: Any) -> dict[str, Any]:
-    """Small values for the sizes that a model type has, given its usual configuration."""
+    """Small values for the sizes that a model type has, given its usual configuration; where it has parts, of each."""
+    if usual.get_text_config(decoder=True) is not usual:
+        parts = {name: part for name in usual.sub_configs if (part := getattr(usual, name, None)) is not None}
+        pad = {"pad_token_id": TINY_VOCABULARY - 1}  # some need one in the place of an image's tokens
+        return {name: {"model_type": part.model_type, **_tiny_sizes(part), **pad} for name, part in parts.items()}
     sizes: dict[str, Any] = {
         "vocab_size": TINY_VOCABULARY,
         "hidden_size": 64,
@@ -91,7 +97,12 @@ def _tiny_sizes(usual: Any) -> dict[str, Any]:
         "n_group": 1,
         "topk_group": 1,
     }
-    sizes |= {name: size for name, size in experts.items() if hasattr(usual, name)}
+    images = {"depth": 2, "num_heads": 4, "embed_dim": 64, "out_hidden_size": 64, "num_position_embeddings": 16}
+    others = {"vocab_size_per_layer_input": TINY_VOCABULARY}
+    sizes |= {name: size for name, size in (experts | images | others).items() if hasattr(usual, name)}
+    if (rope := getattr(usual, "rope_parameters", None)) and usual.model_type.endswith(("vl_text", "v_text")):
+        quarter = int(2 * rope.get("partial_rotary_factor", 1))  # of half a head; by default that is a large one's
+        sizes["rope_parameters"] = {**rope, "mrope_section": [quarter, quarter, 2 * quarter]}
     if hasattr(usual, "qk_rope_head_dim"):  # latent attention
         sizes |= {"num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 32}
         sizes |= {"head_dim": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}

@@ -1,4 +1,8 @@
-"""Which of transformers' classes opens a model: with a language-model head, with a reward head, or with none."""
+"""Which of transformers' classes opens a model: with a language-model head, with a reward head, or with none.
+
+Of a model that also reads images, transformers knows no class of its text part's alone for all types: it is opened
+whole, and its decoder reads texts.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,12 @@ def model_class(name: str, config: Any) -> Any:
 
     Raises ModelUnsupported for a classifier of several labels.
     """
-    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
+    from transformers import (
+        AutoModel,
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        AutoModelForSequenceClassification,
+    )
 
     architecture = next(iter(getattr(config, "architectures", None) or ()), "")
     if architecture.endswith("ForSequenceClassification"):
@@ -22,4 +31,18 @@ def model_class(name: str, config: Any) -> Any:
                 " that was saved with num_labels 1"
             )
         return AutoModelForSequenceClassification
-    return AutoModel if architecture.endswith("Model") and "LMHead" not in architecture else AutoModelForCausalLM
+    if architecture.endswith("Model") and "LMHead" not in architecture:
+        return AutoModel
+    return AutoModelForImageTextToText if reads_images(config.model_type) else AutoModelForCausalLM
+
+
+def reads_images(model_type: str) -> bool:
+    """Whether transformers writes with a model of this type only as one that reads images too."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
+
+    return (
+        model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    )

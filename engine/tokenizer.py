@@ -28,6 +28,8 @@ SAME_DAY = (
 )
 """Stands before such a template, in the place of the function that transformers gives it."""
 
+THOUGHT, THOUGHT_END = "<think>", "\n\n</think>\n\n"
+
 ELLIPSIS = "\n[...]\n"
 """Stands where the middle of a text was cut out."""
 
@@ -70,6 +72,7 @@ class Tokenizer:
         self._powerful = frozenset(special - unknown)  # what stands for a character that it does not know has no power
         self._bos = _leading_ids(tokenizer)
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
+        self._openings: dict[str, str] = {}  # of replies, by template
         self._reading = Lock()  # one long text at a time
         self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
         self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
@@ -168,8 +171,9 @@ class Tokenizer:
     def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """The model's chat template around `messages`, then `answer` (trusted) as the beginning of its reply.
 
-        Untrusted segments never pass through the template. Thinking modes are switched off, and a template
-        that writes down the day has it the same every day. A model without a template gets the messages as paragraphs,
+        Untrusted segments never pass through the template. Thinking modes are switched off (a thought that the template
+        begins is closed, and a reply that has channels begins in that of its text), and a template that writes down
+        the day has it the same every day. A model without a template gets the messages as paragraphs,
         after its own leading tokens; one that refuses a system message, or drops it, gets it at the head of the first
         user message.
         """
@@ -192,32 +196,52 @@ class Tokenizer:
     def _render(self, roles: Sequence[str], texts: Sequence[str], reply: bool = True) -> str:
         if not self.inner.chat_template:
             return self.decode(self._bos) + "\n\n".join(texts) + "\n\n"
-        turns = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-        try:
-            if not _dropped(texts, rendered := self._apply(turns, reply)):
-                return rendered
-        except Exception:  # each template has its own way to refuse
-            pass
-        if roles[:2] == ["system", "user"]:
-            turns = [{"role": "user", "content": f"{texts[0]}\n\n{texts[1]}"}, *turns[2:]]
-        try:
-            rendered = self._apply(turns, reply)
-        except Exception as error:
-            raise ModelUnsupported(
-                f"the model's chat template does not take these messages ({reason(error)})"
-            ) from error
-        if _dropped(texts, rendered):
-            raise ModelUnsupported("the model's chat template drops a message: use a model with another template")
-        return rendered
+        template, problem = self.inner.get_chat_template(), ""
+        for turns in _wordings(roles, texts):
+            try:
+                rendered = self._apply(template, turns, reply)
+            except Exception as error:  # each template has its own way to refuse
+                problem = f"does not take these messages ({reason(error)})"
+                continue
+            if not _dropped(texts, rendered):
+                return rendered + (self._reply_opening(template) if reply else "")
+            problem = "drops a message: use a model with another template"
+        raise ModelUnsupported(f"the model's chat template {problem}")
 
-    def _apply(self, turns: list[dict[str, str]], reply: bool) -> str:
-        template = self.inner.get_chat_template()
+    def _apply(self, template: str, turns: list[dict[str, Any]], reply: bool) -> str:
         if "strftime_now" in template:
             template = SAME_DAY + template
         rendered = self.inner.apply_chat_template(
             turns, chat_template=template, tokenize=False, add_generation_prompt=reply, enable_thinking=False
         )
         return str(rendered)
+
+    def _reply_opening(self, template: str) -> str:
+        """What stands before the text of a reply beyond what the template begins one with.
+
+        Some templates begin a thought whatever they are told: it is closed, empty. Others begin no channel, and write
+        its name before the text of a reply that is there.
+        """
+        if template not in self._openings:
+            self._openings[template] = self._found_opening(template)
+        return self._openings[template]
+
+    def _found_opening(self, template: str) -> str:
+        mark = "\ue000"
+        for ways in zip(
+            *(_wordings(("user", "assistant")[:count], ("a", mark)[:count]) for count in (1, 2)), strict=True
+        ):
+            try:
+                begun, whole = (self._apply(template, turns, len(turns) == 1) for turns in ways)
+            except Exception:  # it takes no such messages
+                continue
+            if begun.rstrip().endswith(THOUGHT):
+                return THOUGHT_END[begun.endswith("\n") :]
+            before, found, _ = whole.partition(mark)
+            if found:
+                opening = before[len(begun) :] if before.startswith(begun) else ""
+                return opening if opening.strip() else ""
+        return ""
 
     def is_special(self, token: int) -> bool:
         """Whether a token is no piece of text but a sign of the model's own, as the one that ends a text."""
@@ -232,6 +256,22 @@ class Tokenizer:
         return (
             self.decode([*self._before, *ids])[len(self.decode(self._before)) :] if self._before else self.decode(ids)
         )
+
+
+def _wordings(roles: Sequence[str], texts: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    """Messages in the ways that chat templates take them: as they are, or with the system's in the user's first.
+
+    Last with each text as a part of its message: a template that knows no parts has refused or dropped it before.
+    """
+    ways = [(roles, texts)]
+    if list(roles[:2]) == ["system", "user"]:
+        ways.append((roles[1:], [f"{texts[0]}\n\n{texts[1]}", *texts[2:]]))
+    yield from (_turns(*way) for way in ways)
+    yield from (_turns(few, [[{"type": "text", "text": text}] for text in whole]) for few, whole in ways)
+
+
+def _turns(roles: Sequence[str], contents: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
 
 
 def _dropped(texts: Sequence[str], rendered: str) -> bool:

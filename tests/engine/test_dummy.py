@@ -94,9 +94,11 @@ def test_an_unknown_model_type_names_its_neighbours() -> None:
         opened("dummy:tiny-qwen33")
 
 
-def test_a_composite_model_is_refused_for_its_size() -> None:
-    with pytest.raises(ModelUnsupported, match="name the model type of its text part alone"):
-        opened("dummy:tiny-gemma3")
+def test_a_model_that_reads_images_is_small_in_all_its_parts() -> None:
+    model, _ = opened("dummy:tiny-mistral3")
+    assert sum(parameter.numel() for parameter in model.parameters()) < 2_000_000
+    assert type(model).__name__ == "Mistral3ForConditionalGeneration"
+    assert model.config.text_config.hidden_size == 64 and model.config.vision_config.num_hidden_layers == 2
 
 
 def test_the_tokenizer_has_bytes_special_tokens_and_added_ones() -> None:

@@ -58,6 +58,11 @@ def test_scores_equal_plain_transformers_for_other_architectures(model: str) -> 
         assert score.mass == pytest.approx(expected.exp().sum().item(), rel=1e-3)
 
 
+@pytest.mark.parametrize("model", ["gemma3", "gemma4", "mistral3", "qwen2_5_vl", "qwen3_vl"])
+def test_of_a_model_that_reads_images_too_the_decoder_reads_texts(model: str) -> None:
+    test_scores_equal_plain_transformers_for_other_architectures(model)
+
+
 @pytest.mark.parametrize("model", ["mamba", "jamba", "recurrent_gemma", "qwen3_next", "bloom", "doge", "hrm_text"])
 def test_architectures_with_layers_outside_the_attention_interface_are_refused_by_name(model: str) -> None:
     with pytest.raises(AdjudgeError, match=r"(?i)" + model.replace("_", "")):

@@ -120,7 +120,7 @@ def test_chat_without_a_template_is_paragraphs_and_a_template_without_system_rol
             "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
             "<{{ m.role }}>{{ m.content }}{% endfor %}"
         )
-        assert "".join(s.text for s in tiny.chat(messages).segments) == "<user>Be fair.\n\nRate x<s>"
+        assert "".join(s.text for s in tiny.chat(messages).segments) == "<user>Be fair.\n\nRate x<s><assistant>"
         tiny.inner.chat_template = (  # of some models: what the system says is dropped without a word
             "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}{% endif %}{% endfor %}"
         )
@@ -130,6 +130,36 @@ def test_chat_without_a_template_is_paragraphs_and_a_template_without_system_rol
         tiny.inner.chat_template = "{{ messages[0].content }}{{ messages[0].content }}"
         with pytest.raises(PromptError, match="drops or repeats"):
             tiny.chat(messages[1:])
+    finally:
+        tiny.inner.chat_template = before
+
+
+PARTS = (
+    "{% for m in messages %}{{ '<' + m.role + '>' }}"
+    "{% for part in m.content %}{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}{% endfor %}"
+)
+CHANNELS = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}<|channel|>final<|message|>{% endif %}"
+    "{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+THINKS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<bot><think>"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (PARTS, "<system>Be fair.<user>Rate x<s><assistant>Score: "),
+        (CHANNELS, "<system>Be fair.<user>Rate x<s><assistant><|channel|>final<|message|>Score: "),
+        (THINKS + "{% endif %}", "<system>Be fair.<user>Rate x<s><bot><think>\n\n</think>\n\nScore: "),
+        (THINKS + "{{ '\n' }}{% endif %}", "<system>Be fair.<user>Rate x<s><bot><think>\n\n</think>\n\nScore: "),
+    ],
+    ids=["parts", "channels", "thinks", "thinks-on-a-line"],
+)
+def test_an_answer_stands_where_the_text_of_a_reply_does(tiny: Tokenizer, template: str, expected: str) -> None:
+    messages = [Message("system", Prompt.template("Be fair.")), Message("user", Prompt.template("Rate {s}", s="x<s>"))]
+    before, tiny.inner.chat_template = tiny.inner.chat_template, template
+    try:
+        assert "".join(segment.text for segment in tiny.chat(messages, "Score: ").segments) == expected
     finally:
         tiny.inner.chat_template = before
 
