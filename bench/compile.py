@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -26,16 +27,17 @@ from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
 CAPABILITIES = (80, 90, 100)
 HEADS = ((3584, 152_064), (576, 49_152))
 LABELS = (5, 64)
-# dtype, width, query heads, KV heads, block size, sliding window, softcap
-ATTENTION: tuple[tuple[torch.dtype, int, int, int, int, int | None, float | None], ...] = (
-    (torch.bfloat16, 64, 9, 3, 16, None, None),
-    (torch.bfloat16, 64, 9, 3, 32, 4096, 50.0),
-    (torch.bfloat16, 64, 32, 4, 16, None, None),
-    (torch.bfloat16, 80, 24, 3, 48, None, None),
-    (torch.bfloat16, 128, 24, 8, 16, None, None),
-    (torch.bfloat16, 128, 32, 4, 256, None, None),
-    (torch.float16, 256, 16, 8, 32, 4096, 50.0),
-    (torch.float32, 128, 32, 4, 16, None, None),
+# dtype, width, query heads, KV heads, block size, and of a window, a softcap and sinks those there are
+ATTENTION: tuple[tuple[torch.dtype, int, int, int, int, dict[str, Any]], ...] = (
+    (torch.bfloat16, 64, 9, 3, 16, {}),
+    (torch.bfloat16, 64, 9, 3, 32, {"sliding_window": 4096, "softcap": 50.0}),
+    (torch.bfloat16, 64, 32, 4, 16, {}),
+    (torch.bfloat16, 64, 64, 8, 16, {"sliding_window": 128, "sinks": torch.empty(64, device="meta")}),
+    (torch.bfloat16, 80, 24, 3, 48, {}),
+    (torch.bfloat16, 128, 24, 8, 16, {}),
+    (torch.bfloat16, 128, 32, 4, 256, {}),
+    (torch.float16, 256, 16, 8, 32, {"sliding_window": 4096, "softcap": 50.0}),
+    (torch.float32, 128, 32, 4, 16, {}),
 )
 
 
@@ -126,11 +128,10 @@ def head_launch(
 
 
 def _attention_launches() -> Launches:
-    for dtype, width, heads, kv_heads, block_size, window, softcap in ATTENTION:
+    for dtype, width, heads, kv_heads, block_size, how in ATTENTION:
         what = f"{str(dtype).removeprefix('torch.')}, D {width}, {heads} heads on {kv_heads}, blocks of {block_size}"
-        run = _attention_launch(dtype, width, heads, kv_heads, block_size, window, softcap)
-        extra = "" if window is None else ", window, softcap"
-        yield what + extra, run, (attention_triton, kv_write_triton)
+        run = _attention_launch(dtype, width, heads, kv_heads, block_size, how)
+        yield ", ".join([what, *how]).replace("sliding_", ""), run, (attention_triton, kv_write_triton)
 
 
 def _attention_launch(
@@ -139,8 +140,7 @@ def _attention_launch(
     heads: int,
     kv_heads: int,
     block_size: int,
-    window: int | None,
-    softcap: float | None,
+    how: dict[str, Any],
 ) -> Callable[[], object]:
     """A write and an attention call of a chunk of 20 rows after 2,000 others, on tensors without memory."""
     states = torch.empty(20, kv_heads, width, dtype=dtype, device="meta")
@@ -151,7 +151,7 @@ def _attention_launch(
 
     def run() -> None:
         kv_write_triton.triton_write_kv(states, states, cache, batch)
-        attention_triton.triton_attention(query, cache, batch, sliding_window=window, softcap=softcap)
+        attention_triton.triton_attention(query, cache, batch, **how)
 
     return run
 

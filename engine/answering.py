@@ -13,6 +13,7 @@ from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
 from adjudge.engine.runner import Runner
 from adjudge.engine.step import Step
 from adjudge.engine.writing import Writer, write
+from adjudge.kernels.paged_kv import to_device
 
 ROWS_OF_LOGITS = 64
 """Rows whose logits over the vocabulary are in memory at once."""
@@ -37,19 +38,27 @@ def answer(step: Step, hidden: torch.Tensor, runner: Runner, stats: Stats) -> No
             spans.append((row, request))
     if reads:
         token_ids = [job.labels.reads[number].token_ids for _, job, number in reads]
-        readings = runner.require_head().logprobs(hidden[[row for row, _, _ in reads]], token_ids)
+        readings = runner.require_head().logprobs(_rows(hidden, [row for row, _, _ in reads]), token_ids)
         for (_, job, number), reading in zip(reads, readings, strict=True):
             job.read(number, reading)
     for few in _chunks(spans, ROWS_OF_LOGITS):
-        logits_NV = runner.require_head().vocabulary_logits(hidden[[row for row, _ in few]])
+        logits_NV = runner.require_head().vocabulary_logits(_rows(hidden, [row for row, _ in few]))
         read_tokens([span for _, span in few], logits_NV)
     for some in _chunks(writes, ROWS_OF_LOGITS):
-        logits_NV = runner.require_head().vocabulary_logits(hidden[[row for row, _ in some]])
+        logits_NV = runner.require_head().vocabulary_logits(_rows(hidden, [row for row, _ in some]))
         stats.tokens_written += write([writer for _, writer in some], logits_NV)
     if embeds:
-        values_ND, head = runner.normed(hidden[[row for row, _ in embeds]]).cpu().numpy(), runner.reward_head
+        values_ND = runner.normed(_rows(hidden, [row for row, _ in embeds])).cpu().numpy()
+        head = runner.reward_head
         for (_, embedder), values_D in zip(embeds, values_ND, strict=True):
             embedder.read(values_D.copy(), head)  # a view would hold the whole step's in memory
+
+
+def _rows(hidden: torch.Tensor, places: list[int]) -> torch.Tensor:
+    """Some rows of the hidden states, without waiting for them: what reads them is launched meanwhile."""
+    if places == list(range(len(hidden))):
+        return hidden
+    return hidden.index_select(0, to_device(torch.tensor(places), hidden.device))
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:

@@ -81,7 +81,7 @@ class Call:
     def cached_tokens(self) -> int:
         """How many of `prompt_tokens` stood in the cache, or were promised to another request, when they were due.
 
-        None of a request that was given up before it was due.
+        The last one of a prompt is computed all the same. None of a request that was given up before it was due.
         """
         return max(0, self.prompt_tokens - sum(one.missed_of_prompt for one in self.requests))
 

@@ -31,15 +31,19 @@ def _attention(
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     adjudge_run: tuple[Runner, PagedBatch] | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' attention interface: query [1, H, T, D], key and value [1, KV heads, T, D] -> [1, T, H, D]."""
+    """transformers' attention interface: query [1, H, T, D], key and value [1, KV heads, T, D] -> [1, T, H, D].
+
+    `s_aux` [H] are the heads' sinks.
+    """
     if adjudge_run is None:
         raise ModelUnsupported(
             f"{type(module).__name__} does not pass attention arguments through: this model cannot run packed"
         )
-    for name in ("s_aux", "position_bias", "cu_seqlens"):
+    for name in ("position_bias", "cu_seqlens"):
         if kwargs.get(name) is not None:
             raise ModelUnsupported(
                 f"{type(module).__name__} uses {name} in its attention, which adjudge does not support"
@@ -51,7 +55,7 @@ def _attention(
     runner, batch = adjudge_run
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
     layer: Any = module.layer_idx
-    how = {"scale": scaling, "sliding_window": sliding_window, "softcap": softcap}
+    how = {"scale": scaling, "sliding_window": sliding_window, "softcap": softcap, "sinks": s_aux}
     output = runner.attend(layer, query, key, value, batch, **how)
     return output.unsqueeze(0), None
 

@@ -77,11 +77,6 @@ class SpanReader(Request):
     read: int = 0
 
     @property
-    def missed_of_prompt(self) -> int:
-        """At least what it reads, which is computed for it even if it stands in the cache."""
-        return max(super().missed_of_prompt, self.wanted)
-
-    @property
     def stem(self) -> int:
         """What the spans before it read."""
         return len(self.tokens) - self.wanted

@@ -28,7 +28,7 @@ from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, make_batch_invariant, padded_rows
-from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
+from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, to_device, write_kv
 
 PROBE_BLOCKS = 16
 MOST_GB = 10_000
@@ -67,9 +67,8 @@ class Runner:
         self._layers: dict[int, PagedKV] = {}
         self._tokens: int = model.get_input_embeddings().num_embeddings  # an adapter's layer over them does not say
         self._calls = 0
-        self._windows: set[int | None] = set()
-        self.head_width = _head_width(self.decoder, self.config)
-        self.block_size = attention_block_size(self.device, self.dtype, self.head_width)
+        self._kinds: set[AttentionKind] = set()
+        self.block_size = attention_block_size(self.device, self.dtype, _head_width(self.decoder, self.config))
         self.blocks = PROBE_BLOCKS
         self.weights = Weights(model, lent=lent)
         self._adapter: Adapter | None = None
@@ -221,6 +220,7 @@ class Runner:
         except BaseException as error:
             if fresh:
                 self._layers.clear()  # part of a cache would be nobody's
+                self._forget_graphs()
             if isinstance(error, torch.OutOfMemoryError):
                 raise AdjudgeError(
                     f"{self.device} has no memory left for a step of {step.size} tokens ({reason(error)}): lower"
@@ -229,8 +229,9 @@ class Runner:
             raise
 
     def _hidden(self, step: Step) -> torch.Tensor:
+        rows = to_device(torch.tensor([row for _, row in step.finished], dtype=torch.long), self.device)
         if step.copies:
-            sources, slots = torch.tensor(step.copies, device=self.device).unbind(1)
+            sources, slots = to_device(torch.tensor(step.copies), self.device).unbind(1)
             for cache in self._layers.values():
                 cache.copy(sources, slots)
         batch = step.batch(self._rows(step.size), self.device)
@@ -238,7 +239,6 @@ class Runner:
         hidden = None if self.graphs is None else self.graphs.forward(*inputs)
         if hidden is None:
             hidden = self._decode(*inputs)
-        rows = torch.tensor([row for _, row in step.finished], dtype=torch.long, device=self.device)
         return hidden.index_select(0, rows)
 
     def _decode(self, token_ids: torch.Tensor, positions: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
@@ -258,7 +258,7 @@ class Runner:
     ) -> tuple[torch.Tensor, torch.Tensor, PagedBatch]:
         """What `_decode` takes: token ids and positions [1, rows], padded with zeros, and their batch."""
         padding = [0] * (batch.rows - len(token_ids))
-        ids, places = (torch.tensor([row + padding], device=self.device) for row in (token_ids, positions))
+        ids, places = (to_device(torch.tensor([row + padding]), self.device) for row in (token_ids, positions))
         return ids, places, batch
 
     def _new_graphs(self) -> DecodeGraphs:
@@ -271,25 +271,21 @@ class Runner:
         return DecodeGraphs(self._decode, partial(CudaRecorder, self.device))
 
     def _attention_backends(self) -> set[str]:
-        return {attention_backend(self._kind(window))[0] for window in self._windows}
+        return {attention_backend(kind)[0] for kind in self._kinds}
 
     def _forget_graphs(self) -> None:
         if self.graphs is not None:
             self.graphs.clear()
-
-    def _kind(self, window: int | None) -> AttentionKind:
-        """What decides which back end serves the layers with this window."""
-        return AttentionKind(self.device, self.dtype, self.head_width, self.head_width, self.block_size, window)
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, batch: PagedBatch, **how: Any
     ) -> torch.Tensor:
         """One layer's attention: store the keys and values ([T, KV heads, D]), then read each row's whole context."""
         self._calls += 1
-        self._windows.add(how.get("sliding_window"))
         cache = self._layers.get(layer)
         if cache is None:
             cache = self._layers[layer] = PagedKV.empty(self.blocks, self.block_size, key, value)
+        self._kinds.add(AttentionKind.of(query, cache, **how))
         write_kv(key, value, cache, batch)
         return paged_attention(query, cache, batch, **how)
 
@@ -379,7 +375,7 @@ class Runner:
         if others := kinds - {"full_attention", "sliding_attention"}:
             raise ModelUnsupported(f"{self.name} has layers of the kind {', '.join(sorted(others))}: {REMEDY}")
         window = getattr(self.config, "sliding_window", None) and getattr(self.config, "use_sliding_window", True)
-        if window and kinds != {"full_attention"} and self._windows <= {None}:
+        if window and kinds != {"full_attention"} and not any(kind.sliding_window for kind in self._kinds):
             raise ModelUnsupported(f"{self.name} does not tell its attention about its sliding window: {REMEDY}")
 
     def _check_isolation(self) -> bool:
@@ -394,7 +390,7 @@ class Runner:
             raise ModelUnsupported(f"{self.name} gives hidden states that are not finite: its weights are spoilt")
         if not torch.allclose(among, packed, rtol=1e-2, atol=1e-2 * float(among.abs().max())):
             raise ModelUnsupported(f"{self.name} mixes tokens of neighbouring sequences: {REMEDY}")
-        attention = all(is_batch_invariant(self._kind(window)) for window in self._windows)
+        attention = all(map(is_batch_invariant, self._kinds))
         found = attention and torch.equal(alone, packed)
         if self._asked_invariant and not found:
             raise AdjudgeError(

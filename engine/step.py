@@ -36,8 +36,11 @@ class Request:
 
     @property
     def missed_of_prompt(self) -> int:
-        """How many tokens of a prompt it has to compute: all of them until it is admitted."""
-        return len(self.tokens) if self.missed < 0 else self.missed
+        """How many tokens of a prompt it has to compute: all of them until it is admitted.
+
+        What it is answered at is computed for it even if it stands in the cache.
+        """
+        return len(self.tokens) if self.missed < 0 else max(self.missed, self.wanted)
 
     @property
     def stem(self) -> int:

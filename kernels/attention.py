@@ -7,9 +7,9 @@
 | `triton` | our kernel, on CUDA (attention_triton) | yes |
 | `torch` | everywhere (attention_torch: tiles for CPUs) | yes |
 
-The first that can serve the device, dtype, widths, block size, window and soft cap of a call serves it, never depending
-on how many rows there are; on a CPU that is `torch`. `ADJUDGE_ATTENTION` names one, and BackendUnavailable says why it
-cannot.
+The first that can serve the device, dtype, widths, block size, window, soft cap and sinks of a call serves it, never
+depending on how many rows there are; on a CPU that is `torch`. `ADJUDGE_ATTENTION` names one, and BackendUnavailable
+says why it cannot.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from adjudge.kernels.paged_kv import PagedBatch, PagedKV
 
 BLOCK_SIZE = 16
 FLASH_2_BLOCK_SIZE = 256
+TRITON_WIDTH = 512
+"""The widest heads whose tiles fit into the shared memory of an H100."""
 LIBRARIES: dict[str, tuple[LibraryAttention, ...]] = {
     "flash": (FlashAttention3(), FlashAttention2()),
     "varlen": (TorchVarlen(),),
@@ -51,19 +53,19 @@ def paged_attention(
     scale: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Causal attention of every row over its own sequence's context, which `write_kv` has stored already.
 
     Shapes: query [T, H, D] with H a multiple of the KV heads -> [T, H, Dv]; padding rows come back as zeros, rows
-    that see a key or value that was not finite as NaN. `scale` is D ** -0.5 where none is given.
+    that see a key or value that was not finite as NaN. `scale` is D ** -0.5 where none is given. `sinks` [H] are the
+    scores (not scaled) of one more key for each head, which every row sees and which has no value: gpt-oss's.
     """
-    _, block_size, _, value_width = cache.value.shape
-    width = query_THD.shape[-1]
-    kind = AttentionKind(query_THD.device, query_THD.dtype, width, value_width, block_size, sliding_window, softcap)
+    kind = AttentionKind.of(query_THD, cache, sliding_window=sliding_window, softcap=softcap, sinks=sinks)
     _, attend = attention_backend(kind)
-    if scale is None:
-        scale = width**-0.5
-    return attend(query_THD, cache, batch, scale=scale, sliding_window=sliding_window, softcap=softcap)
+    more = {} if sinks is None else {"sinks": sinks}
+    scale = query_THD.shape[-1] ** -0.5 if scale is None else scale
+    return attend(query_THD, cache, batch, scale=scale, sliding_window=sliding_window, softcap=softcap, **more)
 
 
 def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
@@ -81,7 +83,7 @@ def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
                 return name, library
             problems.append(problem)
     if forced == "triton" or (not forced and kind.device.type == "cuda"):
-        if (problem := triton_problem(kind.device)) is None:
+        if (problem := triton_problem(kind.device) or _too_wide(kind)) is None:
             from adjudge.kernels.attention_triton import triton_attention
 
             return "triton", triton_attention
@@ -89,6 +91,11 @@ def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
     if forced in ("", "torch"):
         return "torch", torch_attention
     raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}" but it cannot serve here: {"; ".join(problems)}')
+
+
+def _too_wide(kind: AttentionKind) -> str | None:
+    widest = max(kind.width, kind.value_width)
+    return f"our kernel has no tile for heads of {widest}" if widest > TRITON_WIDTH else None
 
 
 def attention_block_size(device: torch.device, dtype: torch.dtype, width: int) -> int:

@@ -39,6 +39,22 @@ class AttentionKind:
     block_size: int
     sliding_window: int | None = None
     softcap: float | None = None
+    sinks: bool = False
+
+    @staticmethod
+    def of(
+        query_THD: torch.Tensor,
+        cache: PagedKV,
+        *,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+        **_others: Any,
+    ) -> AttentionKind:
+        """The kind of a call of `paged_attention`."""
+        width, value_width, block_size = query_THD.shape[-1], cache.value.shape[-1], cache.value.shape[1]
+        how = sliding_window, softcap, sinks is not None
+        return AttentionKind(query_THD.device, query_THD.dtype, width, value_width, block_size, *how)
 
 
 class LibraryAttention(ABC):
@@ -252,6 +268,8 @@ def _unfit(kind: AttentionKind, capability: int, only: bool = False) -> str | No
     """Why calls of a kind are not for flash attention; `only`: on devices of that capability and no later one."""
     if kind.device.type != "cuda":
         return f"needs CUDA, and the tensors are on {kind.device.type}"
+    if kind.sinks:
+        return "has no attention sinks"
     if kind.dtype not in HALVES:
         return f"needs float16 or bfloat16, not {kind.dtype}"
     if kind.width != kind.value_width:

@@ -67,34 +67,34 @@ def torch_attention(
     scale: float,
     sliding_window: int | None,
     softcap: float | None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`paged_attention` in torch."""
     kv_heads, value_width = cache.value.shape[2:]
     heads, width = query_THD.shape[1:]
-    fused = softcap is None and width == value_width and query_THD.device.type == "cpu"
+    plain = softcap is None and sinks is None
+    fused = plain and width == value_width and query_THD.device.type == "cpu"
     kind = kv_heads, heads // kv_heads, width, query_THD.dtype, torch.get_num_threads()
-    return _in_tiles(query_THD, cache, batch, agreeing_sizes(*kind) if fused else (), scale, sliding_window, softcap)
+    sizes = agreeing_sizes(*kind) if fused else ()
+    return _in_tiles(query_THD, cache, batch, sizes, scale, sliding_window, softcap, sinks)
 
 
 @cache
 def agreeing_sizes(kv_heads: int, group: int, width: int, dtype: torch.dtype, threads: int) -> tuple[int, ...]:
-    """Those of `SIZES` whose tiles a probe with random numbers found to have the bits of plain ones, from anywhere.
+    """Those of `SIZES` whose tiles a probe found to have the bits of plain ones, from anywhere.
 
     `threads` are those of the moment.
     """
     most = max(PROBED_BANDS)
-    generator = torch.Generator().manual_seed(0)
-    query_THD, key, value = (
-        torch.randn(most, heads, width, generator=generator).to(dtype)
-        for heads in (kv_heads * group, kv_heads, kv_heads)
-    )
-    kv = PagedKV.empty(1, most, key, value)
-    kv.key[0], kv.value[0] = key, value
     none = torch.empty(0, dtype=torch.long)
+    probes = [_telling(kind, most, kv_heads, group, width, dtype) for kind in ("scores", "values")]
 
     def read(end: int, count: int, *sizes: int) -> torch.Tensor:
         batch = PagedBatch((PagedSequence(0, count, end - count, [0]),), most, count, none, none)
-        return _in_tiles(query_THD[end - count : end], kv, batch, sizes, width**-0.5, None, None)
+        outputs = [
+            _in_tiles(query[end - count : end], kv, batch, sizes, scale, None, None) for query, kv, scale in probes
+        ]
+        return torch.cat(outputs, -1)
 
     plain = {end: read(end, BAND) for end in PROBED_BANDS}
 
@@ -105,6 +105,35 @@ def agreeing_sizes(kv_heads: int, group: int, width: int, dtype: torch.dtype, th
     return tuple(filter(agrees, SIZES))
 
 
+def _telling(
+    kind: str, count: int, kv_heads: int, group: int, width: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, PagedKV, float]:
+    """A query, a cache and a scale that lay bare in which order products are added up, also in half precision.
+
+    Either the scores are 0 but for their rounding, which the scale makes large, or the values of keys that are alike,
+    within each band, cancel. Of random numbers half precision shows a difference in one position of hundreds.
+    """
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(count, heads, width, generator=generator).to(dtype)
+        for heads in (kv_heads * group, kv_heads, kv_heads)
+    )
+    scale = width**-0.5
+    if kind == "scores":
+        order = torch.randperm(width, generator=generator)
+        one, other = order[: width // 2 * 2].view(2, -1)
+        query[..., other], key[..., other] = query[..., one], -key[..., one]
+        query[..., order[width // 2 * 2 :]] = 0
+        scale = 2.0**22
+    else:
+        bands = [start + torch.randperm(BAND, generator=generator) for start in range(0, count, BAND)]
+        one, other = torch.stack(bands).view(len(bands), 2, -1).unbind(1)
+        key[other], value[other] = key[one], -value[one]
+    kv = PagedKV.empty(1, count, key, value)
+    kv.key[0], kv.value[0] = key, value
+    return query, kv, scale
+
+
 def _in_tiles(
     query_THD: torch.Tensor,
     cache: PagedKV,
@@ -113,6 +142,7 @@ def _in_tiles(
     scale: float,
     sliding_window: int | None,
     softcap: float | None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`torch_attention`, with tiles of `sizes` beside the plain ones."""
     query_THD = _widened(query_THD)
@@ -135,7 +165,8 @@ def _in_tiles(
     for band, mask in zip(plan.bands, plan.masks_of(group, sliding_window, query_THD.dtype), strict=True):
         query, output = (matrices[band.size][band.first : band.last] for matrices in (queries, outputs))
         key, value = (_read(*pair, band) for pair in zip((keys, values), gathered, strict=True))
-        output.copy_(_attend(query, key, value, mask, scale, softcap)[..., :value_width])
+        sink = None if sinks is None else sinks.view(kv_heads, group, 1).repeat_interleave(band.size, 1)
+        output.copy_(_attend(query, key, value, mask, scale, softcap, sink)[..., :value_width])
         if poisoned:
             seen = (cache.bad.index_select(0, band.slots) & (mask == 0)).any(-1)  # [tiles, 1, G * R]
             output.masked_fill_(seen.unsqueeze(-1), torch.nan)
@@ -168,12 +199,24 @@ def _widened(heads: torch.Tensor) -> torch.Tensor:
 
 
 def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scale: float, softcap: float | None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scale: float,
+    softcap: float | None,
+    sink: torch.Tensor | None,
 ) -> torch.Tensor:
-    if softcap is None:
+    if softcap is None and sink is None:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-    scores = torch.tanh((query * scale) @ key.transpose(-1, -2) / softcap) * softcap
-    return torch.softmax(scores.float() + mask, -1).to(value.dtype) @ value
+    scores = (query.float() * scale) @ key.float().transpose(-1, -2)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores + mask
+    if sink is not None:  # one more key that all rows see, without a value
+        scores = torch.cat([scores, sink.float().expand(*scores.shape[:-1], 1)], -1)
+    weights = torch.softmax(scores, -1)[..., : key.shape[-2]]
+    return (weights @ value.float()).to(value.dtype)
 
 
 def _planned(batch: PagedBatch, sizes: tuple[int, ...]) -> _Plan:

@@ -74,6 +74,7 @@ def triton_attention(
     scale: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
     split_keys: int = SPLIT_KEYS,
     cascade: bool = True,
 ) -> Tensor:
@@ -115,6 +116,7 @@ def triton_attention(
             width**-0.5 if scale is None else scale,
             softcap,
             sliding_window,
+            sinks,
             UNIT=unit,
             WIDTH=width,
             VALUE_WIDTH=value_width,
@@ -135,6 +137,7 @@ def triton_attention(
                 partial,
                 statistics,
                 output,
+                sinks,
                 HEADS=heads,
                 VALUE_WIDTH=value_width,
                 VALUE_BLOCK=widths[1],
@@ -161,6 +164,7 @@ def attend_kernel(
     scale,
     softcap,
     window,
+    sinks,
     UNIT: tl.constexpr,
     WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr,
@@ -173,7 +177,7 @@ def attend_kernel(
     KEYS: tl.constexpr,
     SPLIT_KEYS: tl.constexpr,
 ):
-    """One tile (`program_id(0)`) of one KV head (`program_id(1)`); softcap and window may be None."""
+    """One tile (`program_id(0)`) of one KV head (`program_id(1)`); softcap, window and sinks may be None."""
     item = items + 5 * tl.program_id(0)
     kv_head = tl.program_id(1)
     queries += 3 * tl.load(item)
@@ -239,6 +243,8 @@ def attend_kernel(
     tl.store(statistics + 2 * at + 1, total, mask=split)
     tl.store(partial + (at.to(tl.int64) * VALUE_WIDTH)[:, None] + v[None, :], mean, mask=split[:, None] & inside)
     whole = live & (target >= 0)
+    if sinks is not None:
+        mean, total = _with_sink(sinks, head, live, peak, total, mean)
     at = target * (KV_HEADS * GROUP) + head
     result = (mean / total[:, None]).to(output.dtype.element_ty)
     tl.store(output + (at.to(tl.int64) * VALUE_WIDTH)[:, None] + v[None, :], result, mask=whole[:, None] & inside)
@@ -278,11 +284,21 @@ def _dot(a, b, c):
 
 
 @triton.jit
+def _with_sink(sinks, head, live, peak, total, mean):
+    """Mean and total of all keys of a row and of its head's sink, which has no value; `peak` times log2(e)."""
+    sink = tl.load(sinks + head, mask=live, other=0.0).to(tl.float32) * 1.4426950408889634
+    highest = tl.maximum(peak, sink)
+    decay = tl.exp2(peak - highest)
+    return mean * decay[:, None], total * decay + tl.exp2(sink - highest)
+
+
+@triton.jit
 def merge_kernel(
     merges,
     partial,
     statistics,
     output,
+    sinks,
     HEADS: tl.constexpr,
     VALUE_WIDTH: tl.constexpr,
     VALUE_BLOCK: tl.constexpr,
@@ -315,5 +331,7 @@ def merge_kernel(
         total = total * decay + part_total * weight
         mean = mean * decay[:, None] + part_mean * weight[:, None]
         peak = highest
+    if sinks is not None:
+        mean, total = _with_sink(sinks, head, live, peak, total, mean)
     place = (row * HEADS + head) * VALUE_WIDTH
     tl.store(output + place[:, None] + v[None, :], (mean / total[:, None]).to(output.dtype.element_ty), mask=mask)

@@ -72,8 +72,8 @@ def linear_kernel(
     sums = tl.zeros([TILE, TILE], tl.float32)
     for start in range(0, width, TILE):
         d = start + tl.arange(0, TILE)[None, :]
-        x = tl.load(input + d * input_stride, mask=(row[:, None] < rows) & (d < width), other=0.0)
-        w = tl.load(weight + d * weight_stride, mask=(place[:, None] < outputs) & (d < width), other=0.0)
+        x = tl.load(input + d.to(tl.int64) * input_stride, mask=(row[:, None] < rows) & (d < width), other=0.0)
+        w = tl.load(weight + d.to(tl.int64) * weight_stride, mask=(place[:, None] < outputs) & (d < width), other=0.0)
         sums = add_products(sums, x, w, INTERPRETED)
     if bias is not None:
         sums += tl.load(bias + place, mask=place < outputs, other=0.0).to(tl.float32)[None, :]

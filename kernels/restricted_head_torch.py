@@ -191,16 +191,17 @@ def with_full(scores: Scores, log_full: Tensor, labels: Labels, *, replace: bool
     n = len(log_full)
     valid = scores["valid"] & log_full.isfinite()
     hole = torch.zeros_like(log_full).masked_fill_(~valid, torch.nan)
-    log_mass = (scores["log_z"] - log_full).clamp(max=0.0) + hole  # two roundings may lift a sum over its whole
+    log_set = scores["log_z"] - log_full + hole  # two roundings, or a token twice, may lift a sum over its whole
+    log_mass = log_set.clamp(max=0.0)
     tiles = torch.split(_pad(log_mass, -(-n // ROW_TILE) * ROW_TILE), ROW_TILE)
     mass = torch.cat([tile.exp() for tile in tiles])[:n] if n else log_mass
     logprobs = scores["logprobs"] + labels.over_labels(hole)
-    full_logprobs = logprobs + labels.over_labels(log_mass)
+    full_logprobs = (logprobs + labels.over_labels(log_set)).clamp(max=0.0)
     full = {name: value + hole for name, value in scores.items() if value.is_floating_point() and name != "logprobs"}
     full |= {"log_mass": log_mass, "mass": mass, "full_logprobs": full_logprobs, "valid": valid}
     full |= {"logprobs": full_logprobs if replace else logprobs, "best": scores["best"].masked_fill(~valid, -1)}
     if replace:
-        full["best_logprob"] = full["best_logprob"] + log_mass
+        full["best_logprob"] = (full["best_logprob"] + log_set).clamp(max=0.0)
     if "keep" in scores:
         full["keep"] = scores["keep"] & valid
     return full

@@ -37,6 +37,7 @@ def triton_scores(
     hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels, normalizer: Normalizer
 ) -> Scores:
     """The scores of at least one row."""
+    hidden_ND = hidden_ND.contiguous()  # other strides would make other kernels, whose sums have another order
     if normalizer == "set":
         return _set_scores(hidden_ND, rows, n, head, labels)
     if rows is not None or head.norm_weight_D is not None:
@@ -52,6 +53,7 @@ def triton_scores(
 
 def triton_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
     """Log-sum-exp over the vocabulary [N]: the one part that the ranks of a cut vocabulary have to exchange."""
+    hidden_ND = hidden_ND.contiguous()
     if rows is not None or head.norm_weight_D is not None:
         hidden_ND, head = _final_rows(hidden_ND, rows, n, head), head.without_norm()
     log_sums = []
@@ -75,8 +77,6 @@ def _set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labe
         scores["keep"] = output(n, dtype=torch.bool)
     inputs = {
         "hidden": hidden_ND,
-        "hidden_row_stride": hidden_ND.stride(0),
-        "hidden_stride": hidden_ND.stride(1),
         "rows": rows,
         "weight": head.weight_VD,
         "weight_row_stride": head.weight_VD.stride(0),
@@ -132,7 +132,6 @@ def _final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> T
     final_ND = hidden_ND.new_empty(n, hidden_ND.shape[1])
     final_row_kernel[(n,)](
         hidden_ND,
-        *hidden_ND.stride(),
         rows,
         None if head.norm_weight_D is None else head.norm_weight_D.contiguous(),
         head.eps,
@@ -153,7 +152,6 @@ def _vocabulary_sums(hidden_ND: Tensor, head: Head) -> tuple[Tensor, Tensor]:
     row_tiles = triton.cdiv(n, tile["ROWS"])
     vocabulary_kernel[(row_tiles * chunks,)](
         hidden_ND,
-        *hidden_ND.stride(),
         head.weight_VD,
         *head.weight_VD.stride(),
         None if head.bias_V is None else head.bias_V.contiguous(),

@@ -19,26 +19,24 @@ from adjudge.kernels.triton_math import add_products, norm_scale, soft_capped
 
 
 @triton.jit
-def final_row_kernel(
-    hidden, hidden_row_stride, hidden_stride, rows, norm_weight, eps, final, width, WIDTH_BLOCK: tl.constexpr
-):
+def final_row_kernel(hidden, rows, norm_weight, eps, final, width, WIDTH_BLOCK: tl.constexpr):
     """Row `program_id(0)` of `final`: the scored row, normed and rounded to its dtype as the head will read it."""
     row = tl.program_id(0).to(tl.int64)
     source = row
     if rows is not None:
         source = tl.load(rows + row)
-    hidden += source * hidden_row_stride
+    hidden += source * width
     scale = 1.0
     if norm_weight is not None:
         squares = tl.zeros([WIDTH_BLOCK], tl.float32)
         for d0 in range(0, width, WIDTH_BLOCK):
             d = d0 + tl.arange(0, WIDTH_BLOCK)
-            x = tl.load(hidden + d * hidden_stride, mask=d < width, other=0.0).to(tl.float32)
+            x = tl.load(hidden + d, mask=d < width, other=0.0).to(tl.float32)
             squares += x * x
         scale = norm_scale(tl.sum(squares, 0) / width, eps)
     for d0 in range(0, width, WIDTH_BLOCK):
         d = d0 + tl.arange(0, WIDTH_BLOCK)
-        x = tl.load(hidden + d * hidden_stride, mask=d < width, other=0.0).to(tl.float32)
+        x = tl.load(hidden + d, mask=d < width, other=0.0).to(tl.float32)
         if norm_weight is not None:
             x = x * scale * tl.load(norm_weight + d, mask=d < width, other=0.0).to(tl.float32)
         tl.store(final + row * width + d, x, mask=d < width)
@@ -48,8 +46,6 @@ def final_row_kernel(
 @triton.jit(do_not_specialize=["n", "row_tiles"])
 def vocabulary_kernel(
     hidden,
-    hidden_row_stride,
-    hidden_stride,
     weight,
     weight_row_stride,
     weight_stride,
@@ -73,7 +69,7 @@ def vocabulary_kernel(
     chunk = tl.program_id(0) // row_tiles
     row = (tl.program_id(0) % row_tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_mask = row < n
-    hidden += row * hidden_row_stride
+    hidden += row * width
     peak = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     for start in range(0, CHUNK, COLUMNS):
@@ -83,8 +79,8 @@ def vocabulary_kernel(
         for d0 in range(0, width, WIDTH_BLOCK):
             d = d0 + tl.arange(0, WIDTH_BLOCK)
             d_mask = (d < width)[None, :]
-            x = tl.load(hidden[:, None] + d[None, :] * hidden_stride, mask=row_mask[:, None] & d_mask, other=0.0)
-            places = column[:, None] * weight_row_stride + d[None, :] * weight_stride
+            x = tl.load(hidden[:, None] + d[None, :], mask=row_mask[:, None] & d_mask, other=0.0)
+            places = column[:, None] * weight_row_stride + d[None, :].to(tl.int64) * weight_stride
             w = tl.load(weight + places, mask=column_mask[:, None] & d_mask, other=0.0)
             logits = add_products(logits, x, w, INTERPRETED)
         if bias is not None:
@@ -133,8 +129,9 @@ def full_scores_kernel(
     log_full = highest + tl.log(tl.sum(part * tl.exp(peak - highest), 0))
     valid = tl.load(valid_io + row) & (tl.abs(log_full) < float("inf"))
     hole = tl.where(valid, 0.0, float("nan"))
-    # Two roundings may lift a part over its whole.
-    log_mass = tl.minimum(tl.load(log_z_in + row) - log_full, 0.0) + hole
+    # Two roundings, or a token twice, may lift a part over its whole.
+    log_set = tl.load(log_z_in + row) - log_full
+    log_mass = tl.minimum(log_set, 0.0) + hole
     tl.store(log_mass_out + row, log_mass)
     tl.store(mass_out + row, tl.exp(log_mass))
 
@@ -144,17 +141,16 @@ def full_scores_kernel(
     first = tl.where(SHARED, row * count, first)
     for start in range(0, count, BLOCK):
         label = start + tl.arange(0, BLOCK)
-        logprob = tl.load(logprobs + first + label, mask=label < count, other=0.0) + hole
-        tl.store(full_logprobs + first + label, logprob + log_mass, mask=label < count)
-        if REPLACE:
-            logprob += log_mass
-        tl.store(logprobs + first + label, logprob, mask=label < count)
+        logprob = tl.load(logprobs + first + label, mask=label < count, other=0.0)
+        full_logprob = tl.minimum(logprob + log_set, 0.0) + hole
+        tl.store(full_logprobs + first + label, full_logprob, mask=label < count)
+        tl.store(logprobs + first + label, full_logprob if REPLACE else logprob + hole, mask=label < count)
     tl.store(valid_io + row, valid)
     tl.store(best_io + row, tl.where(valid, tl.load(best_io + row), -1))
-    best_logprob = tl.load(best_logprob_io + row) + hole
+    best_logprob = tl.load(best_logprob_io + row)
     if REPLACE:
-        best_logprob += log_mass
-    tl.store(best_logprob_io + row, best_logprob)
+        best_logprob = tl.minimum(best_logprob + log_set, 0.0)
+    tl.store(best_logprob_io + row, best_logprob + hole)
     tl.store(entropy_io + row, tl.load(entropy_io + row) + hole)
     tl.store(margin_io + row, tl.load(margin_io + row) + hole)
     if expected_io is not None:

@@ -18,8 +18,6 @@ from adjudge.kernels.triton_math import norm_scale, soft_capped
 @triton.jit
 def set_row_kernel(
     hidden,
-    hidden_row_stride,
-    hidden_stride,
     rows,
     weight,
     weight_row_stride,
@@ -55,9 +53,9 @@ def set_row_kernel(
     """Score the labels of row `program_id(0)`; pointers that are None switch their part off."""
     row = tl.program_id(0).to(tl.int64)
     if rows is None:
-        hidden += row * hidden_row_stride
+        hidden += row * width
     else:
-        hidden += tl.load(rows + row) * hidden_row_stride
+        hidden += tl.load(rows + row) * width
 
     # The row's label set, and where the row's own tokens and labels stand in the outputs.
     label_set = tl.where(SHARED, 0, row)
@@ -70,8 +68,8 @@ def set_row_kernel(
     label_logits += tl.where(SHARED, row * label_count, first_label)
     logprobs += tl.where(SHARED, row * label_count, first_label)
 
-    scale = _norm_scale(hidden, hidden_stride, norm_weight, eps, width, WIDTH_BLOCK)
-    finite = _is_finite(hidden, hidden_stride, norm_weight, scale, width, WIDTH_BLOCK)
+    scale = _norm_scale(hidden, norm_weight, eps, width, WIDTH_BLOCK)
+    finite = _is_finite(hidden, norm_weight, scale, width, WIDTH_BLOCK)
     for start in range(0, token_count, BLOCK):
         token = start + tl.arange(0, BLOCK)
         token_mask = token < token_count
@@ -79,9 +77,10 @@ def set_row_kernel(
         dots = tl.zeros([BLOCK, WIDTH_BLOCK], tl.float32)
         for d0 in range(0, width, WIDTH_BLOCK):
             d = d0 + tl.arange(0, WIDTH_BLOCK)
-            x = _hidden_block(hidden, hidden_stride, norm_weight, scale, d, width)
+            x = _hidden_block(hidden, norm_weight, scale, d, width)
             mask = token_mask[:, None] & (d < width)[None, :]
-            w = tl.load(weight + ids[:, None] * weight_row_stride + d[None, :] * weight_stride, mask=mask, other=0.0)
+            places = ids[:, None] * weight_row_stride + d[None, :].to(tl.int64) * weight_stride
+            w = tl.load(weight + places, mask=mask, other=0.0)
             dots += x[None, :] * w.to(tl.float32)
         logits = tl.sum(dots, 1)
         if bias is not None:
@@ -149,30 +148,30 @@ def set_row_kernel(
 
 
 @triton.jit
-def _norm_scale(hidden, hidden_stride, norm_weight, eps, width, WIDTH_BLOCK: tl.constexpr):
+def _norm_scale(hidden, norm_weight, eps, width, WIDTH_BLOCK: tl.constexpr):
     scale = 1.0
     if norm_weight is not None:
         squares = tl.zeros([WIDTH_BLOCK], tl.float32)
         for d0 in range(0, width, WIDTH_BLOCK):
-            x = _hidden_block(hidden, hidden_stride, None, 1.0, d0 + tl.arange(0, WIDTH_BLOCK), width)
+            x = _hidden_block(hidden, None, 1.0, d0 + tl.arange(0, WIDTH_BLOCK), width)
             squares += x * x
         scale = norm_scale(tl.sum(squares, 0) / width, eps)
     return scale
 
 
 @triton.jit
-def _is_finite(hidden, hidden_stride, norm_weight, scale, width, WIDTH_BLOCK: tl.constexpr):
+def _is_finite(hidden, norm_weight, scale, width, WIDTH_BLOCK: tl.constexpr):
     bad = tl.zeros([WIDTH_BLOCK], tl.int32)
     for d0 in range(0, width, WIDTH_BLOCK):
-        x = _hidden_block(hidden, hidden_stride, norm_weight, scale, d0 + tl.arange(0, WIDTH_BLOCK), width)
+        x = _hidden_block(hidden, norm_weight, scale, d0 + tl.arange(0, WIDTH_BLOCK), width)
         bad += tl.where(tl.abs(x) < float("inf"), 0, 1)
     return tl.max(bad, 0) == 0
 
 
 @triton.jit
-def _hidden_block(hidden, hidden_stride, norm_weight, scale, d, width):
+def _hidden_block(hidden, norm_weight, scale, d, width):
     """A piece of the row in float32: as it stands, or normed and rounded to the model's dtype; zeros beyond D."""
-    x = tl.load(hidden + d * hidden_stride, mask=d < width, other=0.0).to(tl.float32)
+    x = tl.load(hidden + d, mask=d < width, other=0.0).to(tl.float32)
     if norm_weight is not None:
         x = x * scale * tl.load(norm_weight + d, mask=d < width, other=0.0).to(tl.float32)
         x = x.to(hidden.dtype.element_ty).to(tl.float32)

@@ -21,8 +21,6 @@ from adjudge.kernels.triton_math import add_products, norm_scale, soft_capped
 @triton.jit(do_not_specialize=["n"])
 def set_tile_kernel(
     hidden,
-    hidden_row_stride,
-    hidden_stride,
     rows,
     weight,
     weight_row_stride,
@@ -61,25 +59,25 @@ def set_tile_kernel(
     source = row
     if rows is not None:
         source = tl.load(rows + row, mask=row_mask, other=0)
-    hidden += source * hidden_row_stride
+    hidden += source * width
     lane = tl.arange(0, LABELS)
     token_mask = lane < token_count
     ids = tl.load(token_ids + lane, mask=token_mask, other=0)
     weight += ids * weight_row_stride
 
-    scale = _norm_scales(hidden, hidden_stride, row_mask, norm_weight, eps, width, ROWS, WIDTH_BLOCK)
+    scale = _norm_scales(hidden, row_mask, norm_weight, eps, width, ROWS, WIDTH_BLOCK)
     dots = tl.zeros([ROWS, LABELS], tl.float32)
     nothing = tl.zeros([ROWS, WIDTH_BLOCK], tl.float32)  # stays 0 where all is finite
     for d0 in range(0, width, WIDTH_BLOCK):
         d = d0 + tl.arange(0, WIDTH_BLOCK)
         mask = row_mask[:, None] & (d < width)[None, :]
-        x = tl.load(hidden[:, None] + d[None, :] * hidden_stride, mask=mask, other=0.0)
+        x = tl.load(hidden[:, None] + d[None, :], mask=mask, other=0.0)
         if norm_weight is not None:
             gain = tl.load(norm_weight + d, mask=d < width, other=0.0).to(tl.float32)
             x = (x.to(tl.float32) * scale[:, None] * gain[None, :]).to(x.dtype)
         nothing += x.to(tl.float32) * 0.0
         w_mask = token_mask[:, None] & (d < width)[None, :]
-        w = tl.load(weight[:, None] + d[None, :] * weight_stride, mask=w_mask, other=0.0)
+        w = tl.load(weight[:, None] + d[None, :].to(tl.int64) * weight_stride, mask=w_mask, other=0.0)
         dots = add_products(dots, x, w, INTERPRETED)
 
     logits = dots
@@ -122,7 +120,7 @@ def set_tile_kernel(
 
 
 @triton.jit
-def _norm_scales(hidden, hidden_stride, row_mask, norm_weight, eps, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _norm_scales(hidden, row_mask, norm_weight, eps, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """1 / root mean square of each row; NaN where the squares overflow, since zeros in their place look plausible."""
     scale = tl.full([ROWS], 1.0, tl.float32)
     if norm_weight is not None:
@@ -130,7 +128,7 @@ def _norm_scales(hidden, hidden_stride, row_mask, norm_weight, eps, width, ROWS:
         for d0 in range(0, width, WIDTH):
             d = d0 + tl.arange(0, WIDTH)
             mask = row_mask[:, None] & (d < width)[None, :]
-            x = tl.load(hidden[:, None] + d[None, :] * hidden_stride, mask=mask, other=0.0).to(tl.float32)
+            x = tl.load(hidden[:, None] + d[None, :], mask=mask, other=0.0).to(tl.float32)
             squares += x * x
         scale = norm_scale(tl.sum(squares, 1) / width, eps)
     return scale

@@ -26,7 +26,11 @@ class JsonRequest(Request[Any, Any, Any]):
     __slots__ = ()
 
     async def body(self) -> bytes:
-        """The whole body; raises a 400 for none, a 408 for one that does not come, a 413 for too much."""
+        """The whole body; raises a 400 for none, a 408 for one that does not come, a 413 for too much, a 415 for one
+        that is compressed.
+        """
+        if (encoding := self.headers.get("content-encoding", "identity")).lower() != "identity":
+            raise HttpError(415, f"the body is {encoding}: send it as it is, without content-encoding")
         limits: Limits = self.app.state.limits
         body, clock = bytearray(), asyncio.get_running_loop().time
         since = clock()

@@ -126,10 +126,14 @@ class ScoreResponse(msgspec.Struct, frozen=True):
     object: str = "scoring"
 
 
+SGLANG_MODEL = "default"
+"""What SGLang's clients call the model where nobody names one."""
+
+
 @post("/v1/score", status_code=200, tags=["scores"])
 async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: NamedDependency[Service]) -> ScoreResponse:
     """Read the distribution over labels after query and item, for every item."""
-    service.check_model(data.model)
+    service.check_model(None if data.model == SGLANG_MODEL else data.model)
     count, timeout = len(data.listed), service.timeout(data.timeout)
     service.check_count(count, "items")
     data.check_numbers(count)

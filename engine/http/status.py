@@ -65,7 +65,7 @@ async def health(service: NamedDependency[Service]) -> Response[Health]:
     return Response(Health("ok"))
 
 
-@get("/metrics", tags=["server"], media_type="text/plain; version=1.0.0; charset=utf-8")
+@get("/metrics", tags=["server"], media_type="text/plain; version=1.0.0")  # and a charset
 async def metrics(metrics: NamedDependency[Metrics]) -> bytes:
     """Counters for Prometheus."""
     return metrics.text()

@@ -22,6 +22,8 @@ from adjudge.engine.tokenizer import Tokens
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
+_encode = msgspec.json.Encoder(enc_hook=lambda number: number.item()).encode  # numpy's numbers are numbers
+
 NEGLIGIBLE = 1e-3
 """By how much a label's log-probability may be unknown."""
 
@@ -114,7 +116,7 @@ class ReadQuestion(Question):
 
     def body(self) -> bytes:
         """The request as JSON."""
-        return msgspec.json.encode(self.protocol.score_body(list(self.asks), self.priority))
+        return _encode(self.protocol.score_body(list(self.asks), self.priority))
 
     def decode(self, raw: bytes) -> tuple[list[Reading | Reason], int]:
         """A reading for each ask."""
@@ -154,7 +156,7 @@ class TextQuestion(Question):
     def body(self) -> bytes:
         """The request as JSON."""
         request = self.protocol.text_body(self.tokens, self.sampling, self.seed, self.max_tokens, self.priority)
-        return msgspec.json.encode(request)
+        return _encode(request)
 
     def decode(self, raw: bytes) -> tuple[list[Text], int]:
         """The prompt's texts."""
@@ -187,7 +189,7 @@ class PoolQuestion(Question):
 
     def body(self) -> bytes:
         """The request as JSON."""
-        return msgspec.json.encode(self.pooling.body(list(self.prompts), self.priority))
+        return _encode(self.pooling.body(list(self.prompts), self.priority))
 
     def decode(self, raw: bytes) -> tuple[Any, int]:
         """An answer for each prompt."""

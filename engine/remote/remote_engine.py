@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from adjudge.engine.call import Call
+from adjudge.engine.call import Call, check_priority
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, RemoteError
@@ -132,6 +132,7 @@ class RemoteEngine(EngineFace):
         timeout: float | None = None,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
+        check_priority(priority)
         call = Call(self.transport.clock())
         asks: dict[Ask, list[tuple[ReadJob, int]]] = {}
         for place, (tokens, label_set) in enumerate(self.compiled(prompts, labels)):
@@ -167,6 +168,7 @@ class RemoteEngine(EngineFace):
         Raises RemoteError for a field of Sampling that this kind of server does not honour. The tokens' own
         log-probabilities are there for all but "openai" servers, and SGLang's at temperatures other than 0 and 1.
         """
+        check_priority(priority)
         call = Call(self.transport.clock())
         all_tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         self.protocol.check(sampling, seeds is not None)
@@ -226,6 +228,7 @@ class RemoteEngine(EngineFace):
         self, pooling: Pooling, prompts: Sequence[AnyPrompt], priority: int, timeout: float | None
     ) -> Iterator[tuple[int, Any]]:
         """One answer to each prompt, with its place, as they come in."""
+        check_priority(priority)
         call = Call(self.transport.clock())
         places: dict[Tokens, list[int]] = {}
         for place, tokens in enumerate(self.read(prompts)):

@@ -45,7 +45,19 @@ def threads_as_before() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "model",
-    ["llama", "qwen3", "gemma2", "mistral", "phi3", "cohere2", "granite", "olmo2", "gpt2", "gemma4_unified_text"],
+    [
+        "llama",
+        "qwen3",
+        "gemma2",
+        "mistral",
+        "phi3",
+        "cohere2",
+        "granite",
+        "olmo2",
+        "gpt2",
+        "gemma4_unified_text",
+        "gpt_oss",
+    ],
 )
 def test_scores_equal_plain_transformers_for_other_architectures(model: str) -> None:
     engine = Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)

@@ -17,7 +17,13 @@ MANY = [(0, 64)] * 30 + [(40, 28)] * 2 + [(0, 64)] * 33 + [(20 + 7 * s, 1) for s
 
 
 def oracle(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: int, window: int | None, softcap: float | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    start: int,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Dense causal attention of queries at start .. start + T over keys 0 .. start + T, in the inputs' dtype."""
     group = q.shape[1] // k.shape[1]
@@ -29,7 +35,10 @@ def oracle(
     hidden = key > query
     if window is not None:
         hidden |= key <= query - window
-    return torch.einsum("htl,lhd->thd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+    scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.to(scores)[:, None, None].expand(-1, len(q), 1)], -1)
+    return torch.einsum("htl,lhd->thd", scores.softmax(-1)[..., : len(k)], v)
 
 
 class Case:
@@ -128,12 +137,17 @@ class Case:
             assert torch.equal(alone[middle], expected[s][middle])
 
     def assert_near_the_oracle(
-        self, outputs: Sequence[torch.Tensor], window: int | None = None, softcap: float | None = None
+        self,
+        outputs: Sequence[torch.Tensor],
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
     ) -> None:
-        """No sequence's error may exceed twice that of dense torch in the same dtype, and a few roundings."""
+        """No sequence's error may exceed twice that of dense torch, which sums in float32, and a few roundings."""
+        how = 0, sliding_window, softcap, None if sinks is None else sinks.cpu()
         for q, k, v, output in zip(self.q, self.k, self.v, outputs, strict=True):
-            exact = oracle(q.double(), k.double(), v.double(), 0, window, softcap)
-            dense = oracle(q, k, v, 0, window, softcap)
+            exact = oracle(q.double(), k.double(), v.double(), *how)
+            dense = oracle(q.float(), k.float(), v.float(), *how).to(q.dtype)
             error, usual = ((x.double() - exact).abs().max() for x in (output, dense))
             assert error <= 2 * usual + 4 * torch.finfo(q.dtype).eps, (error, usual)
 

@@ -230,6 +230,7 @@ def check_implementation(device: str) -> None:
         for normalizer in normalizers:
             check_company(device, features, normalizer, (35, 48, 600, 11), torch.float32)
     check_shards(device)
+    check_a_token_twice(device)
     check_rows_of_4096(device)
     many = moved(problem((4096, 20, 600, 4), torch.float32, "values targets"), device)
     with only_programs({128: [0, 1, 127]}):  # tiles of 32 rows
@@ -245,6 +246,20 @@ def check_implementation(device: str) -> None:
         for dtype in DTYPES:
             for width in (576, 3584):
                 check_company(device, "values targets norm", "both", (4096, width, 49152, 5), dtype)
+
+
+def check_a_token_twice(device: str) -> None:
+    """Two labels of one likely token have its probability each, though their sum is beyond 1, the most of any mass."""
+    hidden_ND, weight_VD = torch.ones(1, 8, device=device), torch.zeros(20, 8, device=device)
+    weight_VD[3] = 0.7
+    for normalizer in ("both", "full"):
+        found = restricted_logprobs(hidden_ND, weight_VD, torch.tensor([3, 3]), normalizer=normalizer)
+        exact = torch.log_softmax(hidden_ND.double() @ weight_VD.double().T, -1)[0, 3]
+        assert found.full_logprobs is not None and found.mass is not None
+        assert (found.full_logprobs.double() - exact).abs().max() < 1e-6 and found.mass.tolist() == [1.0]
+        if normalizer == "full":
+            assert torch.equal(found.logprobs, found.full_logprobs)
+            assert found.best_logprob.tolist() == found.logprobs[0, :1].tolist()
 
 
 def check_rows_of_4096(device: str) -> None:

@@ -17,19 +17,34 @@ WHOLE = [[(s, 0, n) for s, n in enumerate(LENGTHS)]]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("how", [{}, {"sliding_window": 7}, {"softcap": 5.0}, {"sliding_window": 30, "softcap": 2.0}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"sliding_window": 7},
+        {"softcap": 5.0},
+        {"sliding_window": 30, "softcap": 2.0},
+        {"sinks": True},
+        {"sinks": True, "sliding_window": 7, "softcap": 5.0},
+    ],
+)
 def test_attention_is_as_near_the_float64_oracle_as_dense_torch(
-    shape: tuple[int, int, int, int], how: dict[str, float]
+    shape: tuple[int, int, int, int], how: dict[str, Any]
 ) -> None:
-    window, softcap = how.get("sliding_window"), how.get("softcap")
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         case = Case(LENGTHS, *shape, dtype)
-        outputs = case.run(paged_attention, WHOLE, 16, **how)
-        case.assert_near_the_oracle(outputs, window, softcap)  # type: ignore[arg-type]
+        given = how | ({"sinks": torch.linspace(-2, 9, shape[0]).to(dtype)} if "sinks" in how else {})
+        case.assert_near_the_oracle(case.run(paged_attention, WHOLE, 16, **given), **given)
 
 
-@pytest.mark.parametrize("how", [{}, {"sliding_window": 30}, {"softcap": 2.0}])
-def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(how: dict[str, float]) -> None:
+def test_large_scores_under_a_soft_cap_keep_their_precision_in_bfloat16() -> None:
+    case = Case((200,), 4, 2, 64, 64, torch.bfloat16)
+    case.q, case.k = ([4 * states for states in kind] for kind in (case.q, case.k))
+    case.assert_near_the_oracle(case.run(paged_attention, [[(0, 0, 200)]], 16, softcap=50.0), softcap=50.0)
+
+
+@pytest.mark.parametrize("how", [{}, {"sliding_window": 30}, {"softcap": 2.0}, {"sinks": torch.arange(9.0)}])
+def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(how: dict[str, Any]) -> None:
     case = Case(LENGTHS, 9, 3, 64, 64, torch.float32)
     expected = case.run(paged_attention, WHOLE, 16, **how)
     chunked = [
@@ -145,14 +160,22 @@ def test_what_siblings_share_is_gathered_once_and_changes_no_bit(width: int, mon
         assert torch.equal(ours[own], plain[own]) and torch.equal(ours[own], alone[own])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("turned", ["keys", "widths"])
 @pytest.mark.parametrize("size", sorted({*attention_torch.SIZES} - {attention_torch.TILE_ROWS}))
-def test_tiles_with_other_bits_are_not_used(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_that_add_up_in_another_order_are_not_used(
+    size: int, turned: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exact, agreeing = attention_torch._attend, attention_torch.agreeing_sizes.__wrapped__
-    shape = 2, 3, 16, torch.float32, 1
+    shape = 2, 3, 16, dtype, 1
     expected = [other for other in agreeing(*shape) if other != size]
 
-    def careless(query: torch.Tensor, *rest: Any) -> torch.Tensor:
-        return exact(query, *rest) * (1 + 1e-6 * (query.shape[2] == 3 * size))
+    def careless(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, *rest: Any) -> torch.Tensor:
+        if query.shape[2] == 3 * size and turned == "keys":
+            key, value, mask = key.flip(-2), value.flip(-2), mask.flip(-1)
+        elif query.shape[2] == 3 * size:
+            query, key = query.flip(-1), key.flip(-1)
+        return exact(query, key, value, mask, *rest)
 
     monkeypatch.setattr(attention_torch, "_attend", careless)
     assert list(agreeing(*shape)) == expected

@@ -68,7 +68,14 @@ def check_oracle(device: str) -> None:
         for dtype in DTYPES if device != "cpu" else (DTYPES[index % 3], DTYPES[(index + 1) % 3]):
             case = Case((3, 70), 3, 1, 16, 16, dtype, device=device)
             outputs = case.run(triton_attention, whole(3, 70), 16, split_keys=64, **how)
-            case.assert_near_the_oracle(outputs, how.get("sliding_window"), how.get("softcap"))
+            case.assert_near_the_oracle(outputs, **how)
+    sinks = torch.tensor([-3.0, 1.0, 12.0], device=device)  # in one split, and where several are merged
+    for split_keys, window in ((64, None), (SPLIT, None), (SPLIT, 7)):
+        case, how = (
+            Case((3, 70), 3, 1, 16, 16, torch.float32, device=device),
+            {"sinks": sinks, "sliding_window": window},
+        )
+        case.assert_near_the_oracle(case.run(triton_attention, whole(3, 70), 16, split_keys=split_keys, **how), **how)
     for index, shape in enumerate(SHAPES):
         case = Case((5, 50), *shape, DTYPES[index % 3], device=device)
         case.assert_near_the_oracle(case.run(triton_attention, whole(5, 50), 16 * (1 + index % 3), split_keys=SPLIT))

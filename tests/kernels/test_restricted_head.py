@@ -16,6 +16,7 @@ from tests.kernels.restricted_cases import (
     assert_as_good_as_plain_torch,
     assert_invariant,
     assert_same,
+    check_a_token_twice,
     of_row,
     problem,
     score,
@@ -108,6 +109,10 @@ def test_an_impossible_label_is_no_error() -> None:
     scores = score(arguments, normalizer="both")
     assert scores["valid"].all() and (scores["logprobs"][:, 2] == -torch.inf).all()
     assert scores["entropy"].isfinite().all() and scores["expected"].isfinite().all()
+
+
+def test_a_token_in_two_labels_has_its_own_probability_in_each() -> None:
+    check_a_token_twice("cpu")
 
 
 def test_mass_never_exceeds_one() -> None:

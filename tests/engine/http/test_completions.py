@@ -69,6 +69,14 @@ def test_a_stream_adds_up_to_the_same_texts(site: Served, client: openai.OpenAI)
     assert usage is not None and usage.completion_tokens == sum(len(text.token_ids) for text in expected)
 
 
+def test_a_stream_is_one_of_events_to_every_client(site: Served) -> None:
+    chat = {"messages": [{"role": "user", "content": "once"}]}
+    for path, asked in (("completions", {"prompt": "once"}), ("chat/completions", chat)):
+        stream = site.post(f"/v1/{path}", {**asked, "max_tokens": 1, "stream": True})
+        assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert stream.headers["cache-control"] == "no-cache"
+
+
 def test_a_stream_sends_what_a_stop_string_held_back(site: Served, client: openai.OpenAI) -> None:
     [whole] = own(site, ["once"], ignore_eos=True, **HOW)
     stop = whole.text[-1] + "never written"
@@ -231,10 +239,12 @@ def test_engine_options_reach_the_engine(site: Served) -> None:
 
 def test_an_equal_prompt_comes_from_the_cache(site: Served) -> None:
     wait_until_idle(site.engine)  # which empties it
-    body = {"prompt": "the same again and again", "max_tokens": 1, "n": 2}
+    body: dict[str, Any] = {"prompt": "the same again and again", "max_tokens": 1, "n": 2}
     usages = [site.post("/v1/completions", body).json()["usage"] for _ in range(2)]
-    assert [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages] == [0, len("the same again and again")]
-    assert usages[0]["prompt_tokens"] == len("the same again and again")
+    length = len(body["prompt"])
+    assert [usage["prompt_tokens"] for usage in usages] == [length, length]
+    cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+    assert cached == [0, length - 2]  # each text begins after the last token, which is computed for it
 
 
 def test_a_deadline_ends_a_text_where_it_is(site: Served) -> None:

@@ -153,6 +153,11 @@ def test_a_mistake_of_ours_is_a_500_without_its_inside(
     assert site.post(TEXT, {"prompt": "a"}).status_code == 200
 
 
+def test_a_compressed_body_is_refused_by_what_compressed_it(site: Served) -> None:
+    response = site.post(TEXT, content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+    assert response.status_code == 415 and "the body is gzip: send it as it is" in response.text
+
+
 def test_a_step_that_fails_ends_a_stream_with_an_error(
     site: Served, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:

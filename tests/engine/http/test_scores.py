@@ -35,6 +35,10 @@ def test_labels_are_scored_as_the_engine_does(site: Served) -> None:
     assert answer["usage"]["prompt_tokens"] == sum(score.prompt_tokens for score in expected)
 
 
+def test_the_name_that_sglang_has_for_any_model_is_this_one(site: Served) -> None:
+    assert scored(site, query="a", items=["b"], labels=["1", "2"], model="default")["model"] == MODEL
+
+
 def test_token_ids_are_scored_among_themselves_with_softmax(site: Served) -> None:
     answer = scored(site, query=[5, 6], items=[[7], [8, 9]], label_token_ids=[49, 50], apply_softmax=True)
     expected = site.engine.face.score([[5, 6, 7], [5, 6, 8, 9]], LabelSet.of_ids([49, 50]))
@@ -132,8 +136,8 @@ def test_null_is_the_same_as_left_out(site: Served) -> None:
     assert results(answer) == results(scored(site, items=["one"], labels=DIGITS))
 
 
-def test_a_prompt_that_was_read_before_is_cached_whole_whatever_its_labels(site: Served) -> None:
-    for cached in (0, 51):
+def test_a_prompt_that_was_read_before_is_cached_up_to_its_last_token_whatever_its_labels(site: Served) -> None:
+    for cached in (0, 50):
         usage = scored(site, query="z" * 50, items=["a"], labels=["1", "10", "102"])["usage"]
         assert usage["prompt_tokens"] == 51 and usage["prompt_tokens_details"] == {"cached_tokens": cached}
 

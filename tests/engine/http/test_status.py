@@ -3,6 +3,7 @@ from __future__ import annotations
 import httpx2
 import openai
 import pytest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
 from adjudge.engine.async_engine import AsyncEngine
@@ -49,6 +50,11 @@ def test_head_is_get_without_its_body(site: Served) -> None:
         answers = [httpx2.request(method, site.url + path) for method in ("HEAD", "GET")]
         assert [answer.status_code for answer in answers] == [status, status] and answers[0].content == b""
         assert answers[0].headers["content-length"] == str(len(answers[1].content))
+
+
+def test_metrics_have_the_type_that_prometheus_asks_for(engine: AsyncEngine) -> None:
+    with served(engine) as site:
+        assert site.get("/metrics").headers["content-type"] == CONTENT_TYPE_LATEST
 
 
 def test_metrics_count_requests_and_what_the_engine_does(engine: AsyncEngine) -> None:

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adjudge import Labels, PairwiseJudge, RemoteEngine
 from adjudge.engine.call import Call
 from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.errors import AdjudgeError, PromptError, RemoteError
 from adjudge.engine.labels import LabelSet, Read, Spelling
 from adjudge.engine.remote.loop_thread import LoopThread
 from adjudge.engine.remote.protocols import Reading, bounded
@@ -241,6 +242,22 @@ def test_a_priority_goes_to_servers_that_know_one(open_remote: Open) -> None:
         remote.generate(["a"], max_tokens=1, priority=3)
         remote.generate(["a"], max_tokens=1)
         assert [body.get("priority") for body in server.bodies] == [3 if knows else None] * 2 + [None]
+
+
+def test_a_priority_that_is_no_number_never_leaves(open_remote: Open) -> None:
+    remote, server = open_remote("sglang")
+    for ask in (lambda how: remote.score(["a"], DIGITS, **how), lambda how: remote.generate(["a"], **how)):
+        with pytest.raises(PromptError, match="priority is 'x': give a whole number"):
+            ask({"priority": "x"})
+    assert not server.bodies
+
+
+def test_numbers_of_numpy_are_sent_as_numbers(open_remote: Open, engine: Engine) -> None:
+    remote, _ = open_remote("adjudge")
+    how: dict[str, Any] = {"max_tokens": np.int64(2), "temperature": np.float32(0.5), "priority": np.int64(2)}
+    how |= {"seeds": np.array([3]), "allowed_token_ids": [np.int64(65)]}
+    assert remote.generate(["a"], **how) == engine.generate(["a"], **how)
+    assert remote.score(["a"], DIGITS, priority=np.int64(2)) == engine.score(["a"], DIGITS)
 
 
 def test_each_prompt_keeps_its_own_seed(open_remote: Open, engine: Engine) -> None:
