@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,20 @@ APART = "adjudge_paged_apart"
 """The same, which torch.compile does not look into."""
 
 
+_RUN: ContextVar[tuple[Runner, PagedBatch]] = ContextVar("adjudge_run")
+"""Whose attention it is, and of which batch: not all models would pass an argument on to their layers."""
+
+
+@contextmanager
+def running(runner: Runner, batch: PagedBatch) -> Iterator[None]:
+    """A block in which a model of the runner's is called for a batch."""
+    before = _RUN.set((runner, batch))
+    try:
+        yield
+    finally:
+        _RUN.reset(before)
+
+
 def _attention(
     module: nn.Module,
     query: torch.Tensor,
@@ -32,17 +49,12 @@ def _attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
-    adjudge_run: tuple[Runner, PagedBatch] | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention interface: query [1, H, T, D], key and value [1, KV heads, T, D] -> [1, T, H, D].
 
     `s_aux` [H] are the heads' sinks.
     """
-    if adjudge_run is None:
-        raise ModelUnsupported(
-            f"{type(module).__name__} does not pass attention arguments through: this model cannot run packed"
-        )
     for name in ("position_bias", "cu_seqlens"):
         if kwargs.get(name) is not None:
             raise ModelUnsupported(
@@ -52,7 +64,7 @@ def _attention(
         raise ModelUnsupported(f"{type(module).__name__} makes a mask of its own, which adjudge does not read")
     if getattr(module, "is_causal", True) is False:
         raise ModelUnsupported(f"{type(module).__name__} lets tokens see those after them: use a decoder")
-    runner, batch = adjudge_run
+    runner, batch = _RUN.get()
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
     layer: Any = module.layer_idx
     how = {"scale": scaling, "sliding_window": sliding_window, "softcap": softcap, "sinks": s_aux}

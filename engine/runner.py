@@ -20,7 +20,7 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported, reason
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.invariance import invariant_means, other_layers
-from adjudge.engine.packed_attention import APART, ATTENTION, compile_between, set_apart
+from adjudge.engine.packed_attention import APART, ATTENTION, compile_between, running, set_apart
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
 from adjudge.engine.weights import Weights
@@ -247,7 +247,8 @@ class Runner:
         return hidden
 
     def _call(self, module: nn.Module, token_ids: torch.Tensor, positions: torch.Tensor, batch: PagedBatch) -> Any:
-        return module(input_ids=token_ids, position_ids=positions, use_cache=False, adjudge_run=(self, batch))
+        with running(self, batch):
+            return module(input_ids=token_ids, position_ids=positions, use_cache=False)
 
     def _rows(self, count: int) -> int:
         """How many rows a step of so many tokens has, padding included."""
@@ -422,7 +423,7 @@ def _fix_rope(model: Any) -> None:
     """Fix rope factors that would follow the longest position of each batch to those of the configured context."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    context = model.config.get_text_config().max_position_embeddings if hasattr(model.config, "get_text_config") else 0
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", 0)
     for module in model.modules():
         kind = getattr(module, "rope_type", None)
         if isinstance(kind, str) and (kind == "longrope" or "dynamic" in kind):
