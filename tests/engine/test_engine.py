@@ -57,6 +57,7 @@ def threads_as_before() -> Iterator[None]:
         "gpt2",
         "gemma4_unified_text",
         "gpt_oss",
+        "nemotron",
     ],
 )
 def test_scores_equal_plain_transformers_for_other_architectures(model: str) -> None:
