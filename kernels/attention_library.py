@@ -228,18 +228,22 @@ class TorchVarlen(LibraryAttention):
 
 def seen_bad(cache: PagedKV, batch: PagedBatch, sliding_window: int | None) -> torch.Tensor:
     """[T] bool: rows that see a key or value that was not finite."""
-    if "row_places" not in batch.plans:
-        batch.plans["row_places"] = _row_places(batch)
-    sequence, position = batch.plans["row_places"]
+    if "places" not in batch.plans:
+        batch.plans["places"] = *_row_places(batch), *_key_places(batch)
+    sequence, position, slots, places = batch.plans["places"]
+    # The last bad place up to each place: a row sees it unless its window begins after it.
+    last = torch.where(cache.bad[slots], places, -1).cummax(1).values[sequence, position.clamp(min=0)]
+    first_seen = 0 if sliding_window is None else (position - sliding_window + 1).clamp(min=0)
+    seen: torch.Tensor = (last >= first_seen) & (position >= 0)
+    return seen
+
+
+def _key_places(batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """[S, L] slot and [S, L] absolute position of each sequence's keys; position -1 where it has no more."""
     within = torch.arange(batch.block_size, device=batch.device)
     slots = (batch.block_table.long()[:, :, None] * batch.block_size + within).flatten(1)
     places = torch.arange(slots.shape[1], device=batch.device)
-    bad = cache.bad[slots] & (places < batch.context_lengths[:, None])
-    # The last bad place up to each place: a row sees it unless its window begins after it.
-    last = torch.where(bad, places, -1).cummax(1).values[sequence, position.clamp(min=0)]
-    first_seen = torch.zeros_like(position) if sliding_window is None else (position - sliding_window + 1).clamp(min=0)
-    seen: torch.Tensor = (last >= first_seen) & (position >= 0)
-    return seen
+    return slots, torch.where(places < batch.context_lengths[:, None], places, -1)
 
 
 def _row_places(batch: PagedBatch) -> tuple[torch.Tensor, torch.Tensor]:
