@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -25,7 +26,7 @@ class Node:
     tokens: Tokens
     start: int
     parent: Node | None
-    blocks: list[int]
+    blocks: array[int]
     head_ready: bool = False
     computed: int = 0
     users: int = 0
@@ -86,7 +87,7 @@ class RadixCache:
         self.missed_tokens = 0
         self.evicted_tokens = 0
         self._clock = 0
-        self.root = Node((), 0, None, [])
+        self.root = Node((), 0, None, array("i"))
         self._idle: list[tuple[int, int, Node]] = []
         """A heap of leaves by when they were last used; one that was used since, or has gone, counts no more."""
         self._numbers = count()
@@ -150,7 +151,7 @@ class RadixCache:
 
     def fork(self, node: Node) -> Node:
         """A node after `node`, whose path is locked, for tokens to come: nobody else finds it, and `drop` ends it."""
-        return Node((), node.end, node, [], head_ready=node.end % self.pool.block_size == 0)
+        return Node((), node.end, node, array("i"), head_ready=node.end % self.pool.block_size == 0)
 
     def extend(self, node: Node, token: int) -> None:
         """Append a token to a node of `fork`; raises OutOfBlocks when it needs a block and none can be freed."""
@@ -174,11 +175,11 @@ class RadixCache:
     def drop(self, node: Node) -> None:
         """End a node of `fork` and free its blocks."""
         self.pool.give_back(node.blocks)
-        node.blocks = []
+        node.blocks = array("i")
 
-    def table(self, node: Node) -> list[int]:
+    def table(self, node: Node) -> array[int]:
         """The blocks of positions 0 .. node.end."""
-        table: list[int] = []
+        table = array("i")
         for step in node.path():
             del table[step.start // self.pool.block_size :]
             table += step.blocks
@@ -201,7 +202,7 @@ class RadixCache:
         """Forget everything and free every block; for when the weights change or a step has failed."""
         for node in list(self.nodes()):
             self.pool.give_back(node.blocks)
-        self.root = Node((), 0, None, [])
+        self.root = Node((), 0, None, array("i"))
         self._idle.clear()
 
     def resize(self, blocks: int) -> None:

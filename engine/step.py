@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, field
 
 import torch
@@ -115,7 +116,7 @@ class Step:
         writes = to_device(writes, device)
         return PagedBatch(tuple(self.sequences), self.cache.pool.block_size, rows, writes[0], writes[1])
 
-    def _append(self, tokens: Tokens, start: int, table: list[int]) -> None:
+    def _append(self, tokens: Tokens, start: int, table: array[int]) -> None:
         self.sequences.append(PagedSequence(self.size, len(tokens), start, table))
         self.token_ids += tokens
         self.positions += range(start, start + len(tokens))
@@ -124,7 +125,7 @@ class Step:
         self.writes.append((row, slot))
         self._row_of_slot[slot] = row
 
-    def _copy_head(self, node: Node, table: list[int]) -> None:
+    def _copy_head(self, node: Node, table: array[int]) -> None:
         """Fill the node's first block up to where it starts: from this step's rows, or from slots written earlier."""
         assert node.parent is not None
         parent_table = self.cache.table(node.parent)
@@ -138,6 +139,6 @@ class Step:
                 self.copies.append((self._origin[slot], slot))
         node.head_ready = True
 
-    def _slot(self, table: list[int], position: int) -> int:
+    def _slot(self, table: array[int], position: int) -> int:
         size = self.cache.pool.block_size
         return table[position // size] * size + position % size

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -141,8 +142,7 @@ def _round(
     )
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(NamedTuple):
     """Rows `start .. start + length` of the round that read a split through the block table from place `table` on."""
 
     start: int
@@ -156,7 +156,8 @@ def _bands(
 ) -> list[list[_Run]]:
     """The runs of rows that read the same keys, for each set of keys."""
     bands: dict[Hashable, list[_Run]] = {}
-    size, width, start = batch.block_size, batch.block_table.shape[1], 0
+    size, start, table = batch.block_size, 0, batch.host_table
+    width, whole, wide = table.shape[1], table.tobytes(), table.itemsize
     for piece in pieces:
         sequence, own = batch.sequences[piece.sequence], piece.position // split_keys
         first = 0 if window is None else max(0, piece.position - window + 1) // split_keys
@@ -165,7 +166,8 @@ def _bands(
             length = piece.length if window is None else min(piece.length, end + window - 1 - piece.position)
             keys: Hashable = piece.sequence
             if cascade and end <= sequence.start + sequence.length:  # what goes on growing is nobody else's
-                keys = tuple(sequence.blocks[begin // size : -(-end // size)])
+                at = piece.sequence * width
+                keys = whole[(at + begin // size) * wide : (at - (-end // size)) * wide]
             bands.setdefault((split, keys), []).append(_Run(start, length, piece.sequence * width, split))
         start += piece.length
     return list(bands.values())

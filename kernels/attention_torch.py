@@ -43,6 +43,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -332,7 +333,7 @@ def _common(one: torch.Tensor, other: torch.Tensor) -> int:
 
 def _slots(sequence: PagedSequence, block_size: int) -> torch.Tensor:
     """Slots of positions 0 .. end of the sequence."""
-    blocks = torch.as_tensor(sequence.blocks, dtype=torch.long)
+    blocks = torch.from_numpy(np.asarray(sequence.blocks, np.int64))
     slots = (blocks[:, None] * block_size + torch.arange(block_size)).flatten()
     return slots[: sequence.start + sequence.length]
 

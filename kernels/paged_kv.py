@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from adjudge.kernels.dispatch import kernel_backend
@@ -93,11 +94,16 @@ class PagedBatch:
     @cached_property
     def block_table(self) -> torch.Tensor:
         """[S, B] int32: the blocks of each sequence in order, block 0 where it has no more."""
+        return to_device(torch.from_numpy(self.host_table), self.device)
+
+    @cached_property
+    def host_table(self) -> npt.NDArray[np.int32]:
+        """The block table on the host."""
         counts = [-(-(sequence.start + sequence.length) // self.block_size) for sequence in self.sequences]
         table = np.zeros((len(counts), max(counts, default=0)), np.int32)
         for row, (sequence, count) in enumerate(zip(self.sequences, counts, strict=True)):
             table[row, :count] = sequence.blocks[:count]
-        return to_device(torch.from_numpy(table), self.device)
+        return table
 
     @property
     def flat_table(self) -> torch.Tensor:
