@@ -63,7 +63,9 @@ class Tile:
         else:
             rows, keys, warps = 64, 64 if width <= 128 else 32, 4 if width <= 128 else 8
         # Three stages: a block is looked up in the first, fetched in the second and used in the third.
-        return Tile(max(rows, triton.next_power_of_2(group)), keys, warps, 3)
+        if (heads := triton.next_power_of_2(group)) > rows:  # more of them than registers of four warps hold
+            rows, warps = heads, 8
+        return Tile(rows, keys, warps, 3)
 
 
 def triton_attention(
