@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Literal, get_args
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, PromptError
 
 Cut = Literal["middle", "head", "tail", "never"]
@@ -28,13 +30,19 @@ _MARK = re.compile("\ue000(\\d+)\ue001")
 class Segment(msgspec.Struct, frozen=True):
     """A piece of a prompt. Only a trusted segment may become special tokens; only an untrusted one may be shortened.
 
-    `limit` is the number of tokens to keep (None: all), `cut` where the rest is taken from.
+    `limit` is the number of tokens to keep (None: all), `cut` where the rest is taken from. Raises PromptError for a
+    limit below 0 and AdjudgeError for a cut that is none.
     """
 
     text: str
     trusted: bool = False
     limit: int | None = None
     cut: Cut = "middle"
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and not (is_number(self.limit, Integral) and self.limit >= 0):
+            raise PromptError(f"limit is {shown(self.limit)}: give a number of tokens, or None for all")
+        checked_cut(self.cut)
 
 
 class Prompt(msgspec.Struct, frozen=True):

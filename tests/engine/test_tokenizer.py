@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from adjudge.engine import tokenizer as module
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import LabelError, ModelUnsupported, PromptError
+from adjudge.engine.errors import AdjudgeError, LabelError, ModelUnsupported, PromptError
 from adjudge.engine.fitting import fit
 from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sources import open_source, open_tokenizer, resolve
@@ -108,6 +109,14 @@ def test_a_cut_takes_from_the_named_end(tiny: Tokenizer, cut: str, start: bool, 
     assert (ids[0] == ord("<"), ids[-1] == ord(">")) == (start, end)
     assert tiny.segment(Segment(text, limit=0, cut=cut)) == ()  # type: ignore[arg-type]
     assert tiny.segment(Segment(text, trusted=True, limit=100)) == tiny.encode(text, True)
+
+
+@pytest.mark.parametrize("wrong", [{"limit": -3}, {"limit": 2.5}, {"limit": "9"}, {"cut": "heart"}])
+def test_a_segment_is_cut_to_a_number_of_tokens_in_a_known_way(wrong: dict[str, Any]) -> None:
+    with pytest.raises(
+        AdjudgeError, match="|".join((r"limit is .*: give a number of tokens", 'cut is "heart": choose'))
+    ):
+        Segment("a", **wrong)
 
 
 def test_chat_without_a_template_is_paragraphs_and_a_template_without_system_role_is_met(tiny: Tokenizer) -> None:
