@@ -87,15 +87,12 @@ def agreeing_sizes(kv_heads: int, group: int, width: int, dtype: torch.dtype, th
     `threads` are those of the moment.
     """
     most = max(PROBED_BANDS)
+    query_THD, kv = _telling(most, max(2, kv_heads), group, width, dtype)
     none = torch.empty(0, dtype=torch.long)
-    probes = [_telling(kind, most, kv_heads, group, width, dtype) for kind in ("scores", "values")]
 
     def read(end: int, count: int, *sizes: int) -> torch.Tensor:
         batch = PagedBatch((PagedSequence(0, count, end - count, [0]),), most, count, none, none)
-        outputs = [
-            _in_tiles(query[end - count : end], kv, batch, sizes, scale, None, None) for query, kv, scale in probes
-        ]
-        return torch.cat(outputs, -1)
+        return _in_tiles(query_THD[end - count : end], kv, batch, sizes, width**-0.5, None, None)
 
     plain = {end: read(end, BAND) for end in PROBED_BANDS}
 
@@ -106,33 +103,30 @@ def agreeing_sizes(kv_heads: int, group: int, width: int, dtype: torch.dtype, th
     return tuple(filter(agrees, SIZES))
 
 
-def _telling(
-    kind: str, count: int, kv_heads: int, group: int, width: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, PagedKV, float]:
-    """A query, a cache and a scale that lay bare in which order products are added up, also in half precision.
+def _telling(count: int, kv_heads: int, group: int, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, PagedKV]:
+    """A query and a cache that lay bare in which order products are added up, also in half precision.
 
-    Either the scores are 0 but for their rounding, which the scale makes large, or the values of keys that are alike,
-    within each band, cancel. Of random numbers half precision shows a difference in one position of hundreds.
+    Of every other head the scores are 0 but for their rounding, which is made large; of the others there are pairs of
+    the same keys in each band whose values cancel. Of random numbers half precision shows a difference in one position
+    of hundreds.
     """
     generator = torch.Generator().manual_seed(0)
     query, key, value = (
-        torch.randn(count, heads, width, generator=generator).to(dtype)
-        for heads in (kv_heads * group, kv_heads, kv_heads)
+        torch.randn(count, kv_heads, *shape, generator=generator).to(dtype)
+        for shape in ((group, width), (width,), (width,))
     )
-    scale = width**-0.5
-    if kind == "scores":
-        order = torch.randperm(width, generator=generator)
-        one, other = order[: width // 2 * 2].view(2, -1)
-        query[..., other], key[..., other] = query[..., one], -key[..., one]
-        query[..., order[width // 2 * 2 :]] = 0
-        scale = 2.0**22
-    else:
-        bands = [start + torch.randperm(BAND, generator=generator) for start in range(0, count, BAND)]
-        one, other = torch.stack(bands).view(len(bands), 2, -1).unbind(1)
-        key[other], value[other] = key[one], -value[one]
+    half = width // 2
+    order = torch.randperm(width, generator=generator)
+    query[:, ::2, :, order[half : 2 * half]] = query[:, ::2, :, order[:half]]
+    key[:, ::2, order[half : 2 * half]] = -key[:, ::2, order[:half]]
+    query[:, ::2, :, order[2 * half :]] = 0
+    query[:, ::2], key[:, ::2] = query[:, ::2] * 2**12, key[:, ::2] * 2**12
+    for start in range(0, count, BAND):
+        one, other = (start + torch.randperm(BAND, generator=generator)).view(2, -1)
+        key[other, 1::2], value[other, 1::2] = key[one, 1::2], -value[one, 1::2]
     kv = PagedKV.empty(1, count, key, value)
     kv.key[0], kv.value[0] = key, value
-    return query, kv, scale
+    return query.flatten(1, 2), kv
 
 
 def _in_tiles(
