@@ -221,27 +221,28 @@ class _Trie:
 
 def _terminated(
     labels: Labels, spellings: dict[Tokens, tuple[int, str]], suffix: str, base: Tokens, encode: Encode
-) -> dict[Tokens, tuple[int, bool]]:
-    """Every spelling's full path, and whether it must stop there because another goes on from it."""
+) -> dict[Tokens, int]:
+    """Every spelling's full path: with the terminator, if there is one, where another goes on from it."""
     trie = _Trie(spellings)
-    ends: dict[Tokens, tuple[int, bool]] = {}
+    ends: dict[Tokens, int] = {}
     for ids, (index, text) in spellings.items():
-        goes_on = bool(trie.children[trie.find(ids) or 0])
-        if goes_on and labels.terminator:
+        if labels.terminator and trie.children[trie.find(ids) or 0]:
             whole = _continuation(text + labels.terminator, suffix, base, encode)
             ids = whole if whole[: len(ids)] == ids and len(whole) > len(ids) else ids + encode(labels.terminator)
-            goes_on = trie.find(ids) is not None
         if ids in ends:
             raise LabelError(
-                f'labels "{labels.labels[ends[ids][0]]}" and "{labels.labels[index]}" are the same tokens once'
+                f'labels "{labels.labels[ends[ids]]}" and "{labels.labels[index]}" are the same tokens once'
                 f' "{labels.terminator}" ends them: rename one, or give another terminator'
             )
-        ends[ids] = (index, goes_on)
+        ends[ids] = index
     return ends
 
 
-def _label_set(labels: Labels, ends: dict[Tokens, tuple[int, bool]]) -> LabelSet:
-    """What is read once for all labels that begin alike, and how each label is made of it."""
+def _label_set(labels: Labels, ends: dict[Tokens, int]) -> LabelSet:
+    """What is read once for all labels that begin alike, and how each label is made of it.
+
+    One through which another path goes, be it that of a terminator, must stop where it ends.
+    """
     trie = _Trie(ends)
     reads: dict[int, Read] = {}
     steps: list[list[tuple[int, int]]] = []
@@ -258,8 +259,8 @@ def _label_set(labels: Labels, ends: dict[Tokens, tuple[int, bool]]) -> LabelSet
             node = after
         steps.append(taken)
     spellings = tuple(
-        Spelling(label, tuple(taken), places.get(trie.find(ids) or 0) if stops else None)
-        for (ids, (label, stops)), taken in zip(ends.items(), steps, strict=True)
+        Spelling(label, tuple(taken), places.get(trie.find(ids) or 0))
+        for (ids, label), taken in zip(ends.items(), steps, strict=True)
     )
     return LabelSet(labels.labels, labels.numbers, tuple(reads.values()), spellings)
 

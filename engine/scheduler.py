@@ -19,7 +19,7 @@ LOOK_AHEAD = 32
 TELLING = 256
 """Tokens of a step whose time tells what a token takes."""
 LEAST = 64
-"""Tokens that a step may compute however near a deadline is."""
+"""Tokens that a step may compute however near a deadline is, and one for each text: the others would stand still."""
 PATIENCE = 64
 """How many may be admitted before one that came earlier."""
 
@@ -164,11 +164,12 @@ class Scheduler:
             return self.max_batch_tokens
         first = min(request.deadline for request in (*self.running, *(entry[-1] for entry in self._waiting)))
         affordable = (first - self.clock()) / self._pace
-        return int(min(self.max_batch_tokens, max(LEAST, affordable)))
+        return int(min(self.max_batch_tokens, max(LEAST, len(self.running), affordable)))
 
     def _grow(self, request: Request) -> None:
         """Add the next token, if need be in the place of those admitted last, the request itself among them."""
-        request.tokens += (request.next_token,)
+        if request.leaf is None:  # sent back by one before it
+            request.tokens += (request.next_token,)
         while request.leaf is not None:
             if request.own is None:
                 request.own = self.cache.fork(request.leaf)
@@ -176,6 +177,9 @@ class Scheduler:
                 return self.cache.extend(request.own, request.next_token)
             except OutOfBlocks:
                 last = max(self.running, key=_rank)
+                last.tokens = last.whole
+                if last is request:
+                    last.tokens += (request.next_token,)
                 self._leave(last)
                 self._wait(last)
                 self.preempted += 1

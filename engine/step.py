@@ -54,6 +54,11 @@ class Request:
         return len(self.tokens)
 
     @property
+    def whole(self) -> Tokens:
+        """Its tokens, with those it has added since it was admitted."""
+        return self.tokens + self.own.tokens if self.own else self.tokens
+
+    @property
     def end(self) -> Node:
         """The node that holds the last token of an admitted request."""
         node = self.own or self.leaf
@@ -73,11 +78,14 @@ class Step:
     token_ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     sequences: list[PagedSequence] = field(default_factory=list)
-    writes: list[tuple[int, int]] = field(default_factory=list)  # (row, slot)
+    write_rows: list[int] = field(default_factory=list)
+    write_slots: list[int] = field(default_factory=list)  # which of them goes where
     copies: list[tuple[int, int]] = field(default_factory=list)  # (slot computed earlier, slot)
     finished: list[tuple[Request, int]] = field(default_factory=list)  # (request, row of a token wanted), in order
     expired: list[Request] = field(default_factory=list)  # given up before this step
-    _row_of_slot: dict[int, int] = field(default_factory=dict)
+    _written: dict[int, list[tuple[int, int, int]]] = field(
+        default_factory=dict
+    )  # by block: slots from, to, row - slot
     _origin: dict[int, int] = field(default_factory=dict)  # a copied slot's source
 
     @property
@@ -93,26 +101,29 @@ class Step:
         start = node.start + node.computed
         row = self.size
         self._append(node.tokens[node.computed : node.computed + count], start, table)
-        for position in range(start, start + count):
-            self._write(row + position - start, self._slot(table, position))
+        size, end = self.cache.pool.block_size, start + count
+        while start < end:
+            some = min(size - start % size, end - start)
+            self._write(row, self._slot(table, start), some)
+            row, start = row + some, start + some
         node.computed += count
 
     def finish(self, request: Request, room: int) -> None:
         """Note the rows of the tokens wanted; those of earlier steps are computed again, if there is `room`."""
         table, end = self.cache.table(request.end), request.end.end
         start = end - request.wanted
-        rows = [self._row_of_slot.get(self._slot(table, position)) for position in range(start, end)]
+        rows = [self._row(self._slot(table, position)) for position in range(start, end)]
         again = next((place for place in range(len(rows), 0, -1) if rows[place - 1] is None), 0)
         if again > room:
             return
         if again:
             rows[:again] = range(self.size, self.size + again)
-            self._append(request.tokens[start : start + again], start, table)
+            self._append(request.whole[start : start + again], start, table)
         self.finished += [(request, row) for row in rows if row is not None]
 
     def batch(self, rows: int, device: torch.device) -> PagedBatch:
         """The attention kernel's view, padded to `rows`."""
-        writes = torch.tensor(self.writes, dtype=torch.long).view(-1, 2).t().contiguous()
+        writes = torch.tensor([self.write_rows, self.write_slots], dtype=torch.long)
         writes = to_device(writes, device)
         return PagedBatch(tuple(self.sequences), self.cache.pool.block_size, rows, writes[0], writes[1])
 
@@ -121,9 +132,16 @@ class Step:
         self.token_ids += tokens
         self.positions += range(start, start + len(tokens))
 
-    def _write(self, row: int, slot: int) -> None:
-        self.writes.append((row, slot))
-        self._row_of_slot[slot] = row
+    def _write(self, row: int, slot: int, count: int = 1) -> None:
+        """Rows from `row` on go to slots of one block from `slot` on."""
+        self.write_rows += range(row, row + count)
+        self.write_slots += range(slot, slot + count)
+        self._written.setdefault(slot // self.cache.pool.block_size, []).append((slot, slot + count, row - slot))
+
+    def _row(self, slot: int) -> int | None:
+        """The row of this step that is written to a slot, if one is."""
+        spans = self._written.get(slot // self.cache.pool.block_size, ())
+        return next((shift + slot for first, end, shift in spans if first <= slot < end), None)
 
     def _copy_head(self, node: Node, table: array[int]) -> None:
         """Fill the node's first block up to where it starts: from this step's rows, or from slots written earlier."""
@@ -132,7 +150,7 @@ class Step:
         size = self.cache.pool.block_size
         for position in range(node.start // size * size, node.start):
             source, slot = self._slot(parent_table, position), self._slot(table, position)
-            if (row := self._row_of_slot.get(source)) is not None:
+            if (row := self._row(source)) is not None:
                 self._write(row, slot)
             else:
                 self._origin[slot] = self._origin.get(source, source)

@@ -72,7 +72,8 @@ class Writer(Request):
         if allowed_V is not None and not allowed_V.any():
             self.finish("length")  # no token can bring the text to its form
             return None
-        return Wish(self.sampling, self.tokens, uniform(self.seed, len(self.logprobs)), allowed_V)
+        before = self.whole if self.sampling.repetition_penalty != 1.0 else ()
+        return Wish(self.sampling, before, uniform(self.seed, len(self.logprobs)), allowed_V)
 
     def take(self, token: TokenLogprob) -> None:
         """Go on with the token chosen, and answer if it was the last."""

@@ -8,7 +8,7 @@ cascade: the split is read once for all siblings). Both plans give the same bits
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -111,16 +111,17 @@ def _round(
     parts = np.where(splits > 1, splits, 0)
     first_part = parts.cumsum() - parts
 
-    bands = _bands(pieces, batch, window, split_keys, cascade)
-    band_table, band_split = np.array([(run.table, run.split) for run, *_ in bands]).T
-    sizes = np.array([sum(run.length for run in band) for band in bands])
-    query = _ranges(*zip(*((run.start, run.length) for band in bands for run in band), strict=True))
+    runs = _runs(pieces, batch, window, split_keys, cascade)
+    begins = np.flatnonzero(np.diff(runs.band, prepend=-1))
+    band_table, band_split = runs.table[begins], runs.split[begins]
+    sizes = np.add.reduceat(runs.length, begins)
+    query = _ranges(runs.start, runs.length)
     part = (first_part - first_split)[query] + band_split.repeat(sizes)
     target = np.where(parts[query] > 0, -1 - part, row[query])
 
     tiles = -(-sizes // tile_queries)
-    done = _ranges([0] * len(bands), tiles) * tile_queries  # queries of the band in earlier tiles
-    band = np.arange(len(bands)).repeat(tiles)
+    done = _ranges(tiles * 0, tiles) * tile_queries  # queries of the band in earlier tiles
+    band = np.arange(len(begins)).repeat(tiles)
     first_query = (sizes.cumsum() - sizes)[band] + done
     split_start = band_split[band] * split_keys
     end = np.minimum(split_start + split_keys, np.maximum.reduceat(position[query], first_query) + 1)
@@ -142,35 +143,46 @@ def _round(
     )
 
 
-class _Run(NamedTuple):
-    """Rows `start .. start + length` of the round that read a split through the block table from place `table` on."""
+class _Runs(NamedTuple):
+    """Rows `start .. start + length` of the round that read a split through the block table from place `table` on.
 
-    start: int
-    length: int
-    table: int
-    split: int
+    Those of a `band` read the same keys and follow each other.
+    """
+
+    band: Integers
+    start: Integers
+    length: Integers
+    table: Integers
+    split: Integers
 
 
-def _bands(
-    pieces: list[_Piece], batch: PagedBatch, window: int | None, split_keys: int, cascade: bool
-) -> list[list[_Run]]:
-    """The runs of rows that read the same keys, for each set of keys."""
-    bands: dict[Hashable, list[_Run]] = {}
-    size, start, table = batch.block_size, 0, batch.host_table
-    width, whole, wide = table.shape[1], table.tobytes(), table.itemsize
-    for piece in pieces:
-        sequence, own = batch.sequences[piece.sequence], piece.position // split_keys
-        first = 0 if window is None else max(0, piece.position - window + 1) // split_keys
-        for split in range(first, own + 1):
-            begin, end = split * split_keys, (split + 1) * split_keys
-            length = piece.length if window is None else min(piece.length, end + window - 1 - piece.position)
-            keys: Hashable = piece.sequence
-            if cascade and end <= sequence.start + sequence.length:  # what goes on growing is nobody else's
-                at = piece.sequence * width
-                keys = whole[(at + begin // size) * wide : (at - (-end // size)) * wide]
-            bands.setdefault((split, keys), []).append(_Run(start, length, piece.sequence * width, split))
-        start += piece.length
-    return list(bands.values())
+def _runs(pieces: list[_Piece], batch: PagedBatch, window: int | None, split_keys: int, cascade: bool) -> _Runs:
+    """The runs of rows, band after band."""
+    table, size = batch.host_table, batch.block_size
+    sequence, position, lengths = (
+        np.array([getattr(piece, name) for piece in pieces]) for name in ("sequence", "position", "length")
+    )
+    first = position * 0 if window is None else np.maximum(position - window + 1, 0) // split_keys
+    counts = position // split_keys - first + 1
+    piece, split = np.arange(len(pieces)).repeat(counts), _ranges(first, counts)
+    start, length, reader = (lengths.cumsum() - lengths)[piece], lengths[piece], sequence[piece]
+    end = (split + 1) * split_keys
+    if window is not None:
+        length = np.minimum(length, end + window - 1 - position[piece])
+    if cascade:
+        ends = np.array([one.start + one.length for one in batch.sequences])
+        whole = end <= ends[reader]  # what goes on growing is nobody else's
+        for one in range(int(split[whole].max(initial=-1)) + 1):
+            some = np.flatnonzero(whole & (split == one))
+            keys = np.ascontiguousarray(
+                table[reader[some], one * split_keys // size : -(-(one + 1) * split_keys // size)]
+            )
+            if len(some):
+                _, of, which = np.unique(keys.view(f"V{keys[0].nbytes}")[:, 0], return_index=True, return_inverse=True)
+                reader[some] = reader[some][of[which]]
+    band = split * len(batch.sequences) + reader
+    order = band.argsort(kind="stable")
+    return _Runs(*(column[order] for column in (band, start, length, reader * table.shape[1], split)))
 
 
 def _ranges(starts: Sequence[int] | Integers, lengths: Sequence[int] | Integers) -> Integers:

@@ -87,8 +87,7 @@ class Order:
     def give_up(self, query: Query, reason: Literal["timeout", "cancelled"]) -> None:
         """Answer what is open of a query without a value."""
         length = len(query.tokens)
-        if len(query.open) == self.samples:  # nobody has read it, so none of it was cached
-            self.prompt_tokens += length
+        self.prompt_tokens += length * len(query.open)  # nobody has read it for them, so none of it was cached
         for sample in sorted(query.open):
             if self.sampling is not None:
                 self.answer(query, sample, Completion(query.number, sample, "", (), reason, (), length))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -27,7 +28,7 @@ class Lane:
     capacity: int
     load: int = 0
     given: int = 0
-    _blocks: dict[int, None] = field(default_factory=dict)  # used last comes last
+    _blocks: OrderedDict[int, None] = field(default_factory=OrderedDict)  # used last comes last
 
     @property
     def held(self) -> int:
@@ -41,10 +42,10 @@ class Lane:
     def take(self, blocks: Sequence[int]) -> None:
         """Remember a prompt's blocks; its last ones are forgotten first."""
         for block in reversed(blocks):
-            self._blocks.pop(block, None)
             self._blocks[block] = None
+            self._blocks.move_to_end(block)
         while self.held > self.capacity:
-            del self._blocks[next(iter(self._blocks))]
+            self._blocks.popitem(last=False)  # the first of a dict is sought among all that have left it
 
     def forget(self) -> None:
         """Remember nothing; for when the replica's cache was emptied."""

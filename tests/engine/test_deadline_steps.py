@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from adjudge.engine.engine import Engine
+from adjudge.engine.sampling import Sampling
 from adjudge.engine.step import Step
 
 TOKEN = 0.01
@@ -35,3 +36,25 @@ def test_no_step_is_under_way_when_a_deadline_passes(monkeypatch: pytest.MonkeyP
     assert len(answered) >= seconds / TOKEN // LENGTH - 1
     assert {scores[place].reason for place in range(12) if place not in answered} <= {"timeout"}
     assert all(scores[place] == expected[place] for place in answered)
+
+
+def test_near_a_deadline_no_text_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+    now = [0.0]
+    monkeypatch.setattr(engine.scheduler, "clock", lambda: now[0])
+    forward = engine.runner.forward
+
+    def slow(step: Step) -> torch.Tensor:
+        now[0] += TOKEN * step.size
+        return forward(step)
+
+    monkeypatch.setattr(engine.runner, "forward", slow)
+    many = engine.generate_call([[7, number, *([7] * 18)] for number in range(100)], Sampling(max_tokens=20, ignore_eos=True))
+    engine.start(many)
+    for _ in range(3):
+        engine.step()
+    other = engine.generate_call([[9] * 50], Sampling(max_tokens=2))
+    engine.start(other, priority=9, timeout=2 * TOKEN)
+    before = [len(request.whole) for request in many.requests]
+    engine.step()
+    assert [len(request.whole) for request in many.requests] == [length + 1 for length in before]

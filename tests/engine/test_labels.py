@@ -81,6 +81,14 @@ def test_two_labels_with_one_spelling_are_ambiguous(real: Tokenizer) -> None:
         compile_labels(Labels(("Yes", " Yes")), "Answer:", True, real)
 
 
+def test_a_label_through_which_another_s_terminator_goes_must_stop_where_it_ends() -> None:
+    bytewise = Tokenizer(open_tokenizer(resolve("dummy:tiny-llama")))
+    labels = compile_labels(Labels(("a", "ab"), terminator="bb", variants=False), "Rate: ", True, bytewise)
+    sure = [[0.0]] * len(labels.reads)  # of a model that writes "abb", which is "a" and its end
+    score = labels.score(sure, 3)
+    assert score.mass == 1.0 and score.probabilities == (1.0, 0.0)
+
+
 def test_two_labels_that_a_terminator_makes_alike_are_ambiguous(real: Tokenizer) -> None:
     with pytest.raises(LabelError, match=r'labels "A" and "A\]\]" are the same tokens once "\]\]" ends them'):
         compile_labels(Labels(("A", "A]]"), terminator="]]"), "[[", True, real)

@@ -33,7 +33,7 @@ class Memory:
         prefix_of_row: dict[int, Tokens] = {}
         size = step.cache.pool.block_size
         writes: dict[int, list[int]] = {}
-        for row, slot in step.writes:
+        for row, slot in zip(step.write_rows, step.write_slots, strict=True):
             writes.setdefault(row, []).append(slot)
         for sequence in step.sequences:
             for offset in range(sequence.length):
@@ -137,11 +137,11 @@ def test_requests_that_go_on_all_end_as_they_would_alone_whenever_they_come_and_
             continue
         assert 0 < step.size <= budget
         for request, prefix in memory.run(step):
-            assert request.tokens == prefix
+            assert request.whole == prefix
             request.next_token = next_token(prefix)
             if len(prefix) + 1 >= goals[id(request)][1]:
                 request.done = True
-                request.tokens += (request.next_token,)
+                request.tokens = (*prefix, request.next_token)
                 ended.append(request)
         scheduler.complete(step)
         check_memory(cache, scheduler.running)
