@@ -49,7 +49,8 @@ def test_near_a_deadline_no_text_stands_still(monkeypatch: pytest.MonkeyPatch) -
         return forward(step)
 
     monkeypatch.setattr(engine.runner, "forward", slow)
-    many = engine.generate_call([[7, number, *([7] * 18)] for number in range(100)], Sampling(max_tokens=20, ignore_eos=True))
+    prompts = [[number] * 20 for number in range(100)]
+    many = engine.generate_call(prompts, Sampling(max_tokens=20, ignore_eos=True))
     engine.start(many)
     for _ in range(3):
         engine.step()
