@@ -16,11 +16,12 @@ from adjudge.training.run_folder import RunFolder
 class Watch(TrainerCallback):
     """Writes the metrics of a run, shows how far it is, and draws its curves at every checkpoint and at the end.
 
-    Only on the main process; the numbers themselves are gathered from all of them by the trainer.
+    Only on the main process; the numbers themselves are gathered from all of them by the trainer. `epochs` is how often
+    the whole run goes through the prompts, where the trainer, whose data are those of every step, would call it once.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
+    def __init__(self, folder: RunFolder, epochs: float | None = None) -> None:
+        self.folder, self.epochs = folder, epochs
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self.progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
         self.task: Any = None
@@ -34,6 +35,8 @@ class Watch(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Move it."""
+        if self.epochs is not None:
+            state.epoch = self.epochs * state.global_step / state.max_steps
         if state.is_world_process_zero:
             self.progress.update(self.task, completed=state.global_step)
 

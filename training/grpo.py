@@ -86,8 +86,7 @@ def train_grpo(
     record = _record(recipe, prompts)
     if recipe.reward.journal:
         check_columns(prompts)
-    if not recipe.data.chat:
-        _check_begun((*prompts.train, *prompts.held_out))
+    _check_written((*prompts.train, *prompts.held_out))
     state = processes()
     paid = _during_training(recipe, folder, state) if reward is None else reward
     levelled = recipe.reward.levelled(paid)
@@ -113,7 +112,8 @@ def train_grpo(
                 status(line)
         if isinstance(paid, Colocated) and recipe.reward.on_policy:
             paid.policy = _lent(recipe, policy)
-        watch = Watch(folder)
+        rounds = steps / recipe.optimiser.iterations
+        watch = Watch(folder, rounds * recipe.optimiser.prompts_per_step / len(prompts.train))
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
@@ -237,12 +237,10 @@ def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> Any:
     return dataset(shuffled(prompts.train, rounds * recipe.optimiser.prompts_per_step, recipe.seed), recipe.data)
 
 
-def _check_begun(rows: Sequence[Row]) -> None:
+def _check_written(rows: Sequence[Row]) -> None:
     for row in rows:
         if not row.columns["prompt"]:
-            raise AdjudgeError(
-                f"{row.place}: the prompt is empty, and the policy is to go on from it: write a beginning"
-            )
+            raise AdjudgeError(f"{row.place}: the prompt is empty: write one, or leave the row out")
 
 
 def _check_extras(recipe: GrpoRecipe) -> None:
@@ -261,9 +259,11 @@ def _plan(recipe: GrpoRecipe, prompts: Prompts, batch: Batch, steps: int, begun:
     """What is about to happen, in a few lines."""
     yield from prompts.left_out
     yield f"{len(prompts.train)} prompts to train on, {len(prompts.held_out)} held out"
-    step = f"{recipe.optimiser.prompts_per_step} prompts × {recipe.generation.group} completions"
+    count = recipe.optimiser.prompts_per_step
+    step = f"{count} prompt{'s' * (count > 1)} × {recipe.generation.group} completions"
     processes = "1 process" if batch.processes == 1 else f"{batch.processes} processes"
-    yield f"{steps} steps of {step}: {batch.micro} at once, {batch.accumulate} times, in {processes}"
+    times = f", {batch.accumulate} times" if batch.accumulate > 1 else ""
+    yield f"{steps} step{'s' * (steps > 1)} of {step}: {batch.micro} at once{times}, in {processes}"
     if begun.checkpoint is not None:
         yield f"continuing after step {begun.step}"
 

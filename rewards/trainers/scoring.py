@@ -7,12 +7,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from numbers import Real
 from threading import TIMEOUT_MAX, Lock
 from typing import Any, Literal
 
 import msgspec
 
 from adjudge.engine.call import answered_by, overdue
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError
 from adjudge.engine.score import Reason
 from adjudge.rewards.gated import shut_out
@@ -21,6 +23,8 @@ from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer, layers_of
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
 from adjudge.rewards.trainers.call import Answer, Call
+
+FIRST = " (first calls open models and write what dynamic references are for new prompts, which goes on meanwhile)"
 
 OnFailure = Literal["stop", "abstain"]
 
@@ -72,8 +76,10 @@ class Scorer:
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
-        if deadline is not None and not 0 < deadline <= TIMEOUT_MAX:
-            raise AdjudgeError(f"deadline is {deadline}: give seconds above 0, or None to wait as long as it takes")
+        if deadline is not None and not (is_number(deadline, Real) and 0 < deadline <= TIMEOUT_MAX):
+            raise AdjudgeError(
+                f"deadline is {shown(deadline)}: give seconds above 0, or None to wait as long as it takes"
+            )
         if on_failure not in ("stop", "abstain"):
             raise AdjudgeError(f'on_failure is "{on_failure}": choose stop or abstain')
         self.reward = reward
@@ -127,8 +133,8 @@ class Scorer:
             with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
                 answers = self._by(ends, ask) if groups else []
             if answers is None:
-                text = 'reward "%s" took longer than %g s: %d groups abstain (a first call opens its models, too)'
-                _log.warning(text, self.name, self.deadline, len(groups))
+                text = 'reward "%s" took longer than %g s: %d groups abstain%s'
+                _log.warning(text, self.name, self.deadline, len(groups), FIRST)
                 return [_abstaining(group, "timeout") for group in groups]
             if late := _late(answers):
                 text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'

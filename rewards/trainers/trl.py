@@ -21,8 +21,10 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import layers_of, learning
@@ -79,8 +81,8 @@ class _Trl:
         reference: str = "reference",
         system: str | None = None,
     ) -> None:
-        if num_generations is not None and num_generations < 1:
-            raise AdjudgeError(f"num_generations is {num_generations}: give the trainer's own, or None")
+        if num_generations is not None and not (is_number(num_generations, Integral) and num_generations >= 1):
+            raise AdjudgeError(f"num_generations is {shown(num_generations)}: give the trainer's own, or None")
         self.scorer = scorer
         self.num_generations = num_generations
         self.columns = columns if columns is None else tuple(dict.fromkeys(columns))

@@ -73,6 +73,16 @@ def test_a_finished_run_is_resumed_to_what_it_was_and_held_out_prompts_leave_tra
     assert curve(train_grpo(recipe, resume=True, reward=Vowels()).folder) == often
 
 
+def test_an_epoch_is_once_through_the_prompts(tmp_path: Path) -> None:
+    optimiser = {"prompts_per_step": 2, "epochs": 2.0, "iterations": 2}  # of three prompts: three rounds of two steps
+    data = {"prompts": PROMPTS[:3], "held_out": 0}
+    lines = curve(
+        train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": None} | optimiser), reward=Vowels()).folder
+    )
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert [line["epoch"] for line in lines] == pytest.approx([step / 3 for step in range(1, 7)])
+
+
 def test_the_policy_moves_and_its_metrics_and_curves_are_kept(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra report")
     run = train_grpo(tiny_recipe(tmp_path, optimiser={"beta": 0.1}), reward=Vowels())
@@ -254,7 +264,7 @@ def test_what_decides_a_reward_is_the_same_in_a_resumed_run_and_guards_may_chang
     ("config", "said"),
     [
         ("one-process.yaml", "3 at once, 2 times, in 1 process"),
-        ("two-processes.yaml", "3 at once, 1 times, in 2 processes"),
+        ("two-processes.yaml", "3 at once, in 2 processes"),
     ],
 )
 def test_one_process_or_two_train_one_policy(tmp_path: Path, config: str, said: str) -> None:

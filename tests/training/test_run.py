@@ -49,6 +49,7 @@ MISTAKES = [
     ({"logging": {"report_to": ["wandbb"]}}, r'report_to names "wandbb": choose from .*wandb'),
     ({"logging": {"report_to": ["neptune"]}}, r'report_to names "neptune", which is not installed'),
     ({"data": {"prompts": ["a", ""], "chat": False}}, "prompt 2: the prompt is empty"),
+    ({"data": {"prompts": ["a", ""]}}, "prompt 2: the prompt is empty: write one, or leave the row out"),
 ]
 
 

@@ -261,9 +261,9 @@ def test_a_reward_that_is_not_finite_abstains(value: float) -> None:
 
 
 def test_options_are_checked() -> None:
-    for deadline in (0.0, -1.0, float("nan"), float("inf")):
+    for deadline in (0.0, -1.0, float("nan"), float("inf"), "5", True):
         with pytest.raises(AdjudgeError, match="deadline is"):
-            Scorer(Relative(), deadline)
+            Scorer(Relative(), deadline)  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match='on_failure is "fail"'):
         Scorer(Relative(), on_failure="fail")  # type: ignore[arg-type]
 

@@ -341,8 +341,9 @@ def test_it_pickles_and_is_called_as_the_reward(asynchronous: bool) -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(AdjudgeError, match="num_generations is 0"):
-        for_trl(Relative(), 0)
+    for count in (0, 2.5, "8"):
+        with pytest.raises(AdjudgeError, match="num_generations is"):
+            for_trl(Relative(), count)  # type: ignore[arg-type]
 
 
 # The asynchronous form
