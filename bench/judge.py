@@ -24,6 +24,7 @@ from adjudge.bench.peers import Peer, scoring_peers
 from adjudge.bench.questions import Questions, scoring_questions, writing_questions
 from adjudge.bench.rounds import Runs, run_rounds
 from adjudge.bench.services import services
+from adjudge.bench.words import counted
 from adjudge.bench.writing_peers import writing_peers
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -141,7 +142,8 @@ def _score(engines: Mapping[str, Engine], questions: Questions, repeats: int, ou
     computed = runs[0].tokens
     assert computed is not None
     console.print(
-        f"{questions.pairs} pairs, {len(questions.prompts)} questions, {questions.prompt_tokens:,} prompt tokens:"
+        f"{counted(questions.pairs, 'pair')}, {len(questions.prompts)} questions, {questions.prompt_tokens:,} prompt"
+        " tokens:"
         f" {questions.prompt_tokens / computed:.2f} x as many as adjudge computes"
     )
     apart = [name for name, error in errors.items() if not error <= AGREEMENT]
@@ -163,7 +165,7 @@ def _generate(engines: Mapping[str, Engine], questions: Questions, repeats: int,
     console = _console()
     console.print(report.text_table(runs, questions, equal))
     console.print(
-        f"{questions.pairs} pairs, {len(questions.prompts)} texts of {questions.writes} tokens after"
+        f"{counted(questions.pairs, 'pair')}, {len(questions.prompts)} texts of {questions.writes} tokens after"
         f" {questions.prompt_tokens:,} prompt tokens, the most probable token each time; all tokens/s counts both"
     )
     apart = [name for name, count in equal.items() if count < len(questions.prompts)]

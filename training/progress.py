@@ -1,7 +1,8 @@
-"""Bars on stderr that tell how far a run is, and are gone when it ends."""
+"""Bars on stderr that tell how far a run is, and are gone when it ends; lines where stderr is no terminal."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -10,17 +11,26 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 T = TypeVar("T")
 
+EVERY = 60.0
+"""Seconds from one line to the next."""
+
 
 def bar() -> Progress:
     """What is done, how much of how much, and how long the rest will take."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def watched(what: str, answers: Iterable[T], total: int) -> Iterator[T]:
-    """The answers, with a bar that moves as they come."""
+    """The answers, with a bar that moves as they come, or a line now and then."""
     with bar() as progress:
         task = progress.add_task(what, total=total)
-        for answer in answers:
+        began = told = time.monotonic()
+        for done, answer in enumerate(answers, 1):
             yield answer
             progress.advance(task)
+            now = time.monotonic()
+            if not progress.console.is_terminal and now - told >= EVERY and done < total:
+                told, left = now, (now - began) / done * (total - done) / 60
+                progress.console.print(f"{what}: {done:,} of {total:,}, {left:.0f} min left", highlight=False)

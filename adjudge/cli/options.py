@@ -87,8 +87,8 @@ JudgeAspects = Annotated[
 JudgeOrders = Annotated[
     Literal["both", "ab"] | None,
     typer.Option(
-        help="Of judges that show both texts: both orders (default) cancel position bias, ab shows the first text first"
-        " only. Where no --judge is named, either asks for pairwise."
+        help="Of pairwise, and of personal for pairs: both orders (default) cancel position bias, ab shows the first"
+        " text first only. Where no --judge is named, either asks for pairwise."
     ),
 ]
 Rubric = Annotated[

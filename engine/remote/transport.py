@@ -111,6 +111,8 @@ class Transport:
         self, base_url: str, *, api_key: str | None, timeout: float, max_concurrency: int, retries: int
     ) -> None:
         self.base_url = _shown(base_url)
+        if not base_url.startswith(("http://", "https://")):
+            raise RemoteError(f"{self.base_url!r} is no address: write http://HOST:PORT")
         self.timeout = timeout
         self.retries = retries
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

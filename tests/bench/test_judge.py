@@ -69,7 +69,7 @@ def test_scores_of_all_variants_agree_and_adjudge_computes_least(
     assert (tokens["adjudge"], tokens[TRANSFORMERS]) == (trie_size(asked), asked.prompt_tokens)
     assert all(tokens["adjudge"] < count for name, count in tokens.items() if name != "adjudge")
     printed = capsys.readouterr().out
-    assert "1 pairs, 24 questions" in printed and "by more than 0.001: nowhere" in printed
+    assert "1 pair, 24 questions" in printed and "by more than 0.001: nowhere" in printed
     assert "left out: vllm: " in printed and "left out: llama-cpp-python: " in printed
 
 
