@@ -87,7 +87,7 @@ def agreeing_sizes(kv_heads: int, group: int, width: int, dtype: torch.dtype, th
     `threads` are those of the moment.
     """
     most = max(PROBED_BANDS)
-    query_THD, kv = _telling(most, max(2, kv_heads), group, width, dtype)
+    query_THD, kv = _cancelling(most, max(2, kv_heads), group, width, dtype)
     none = torch.empty(0, dtype=torch.long)
 
     def read(end: int, count: int, *sizes: int) -> torch.Tensor:
@@ -103,7 +103,7 @@ def agreeing_sizes(kv_heads: int, group: int, width: int, dtype: torch.dtype, th
     return tuple(filter(agrees, SIZES))
 
 
-def _telling(count: int, kv_heads: int, group: int, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, PagedKV]:
+def _cancelling(count: int, kv_heads: int, group: int, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, PagedKV]:
     """A query and a cache that lay bare in which order products are added up, also in half precision.
 
     Of every other head the scores are 0 but for their rounding, which is made large; of the others there are pairs of

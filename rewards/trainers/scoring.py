@@ -24,7 +24,9 @@ from adjudge.rewards.guards.layer import Layer, layers_of
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
 from adjudge.rewards.trainers.call import Answer, Call
 
-FIRST = " (first calls open models and write what dynamic references are for new prompts, which goes on meanwhile)"
+FIRST_CALLS = (
+    " (first calls open models and write what dynamic references are for new prompts, which goes on meanwhile)"
+)
 
 OnFailure = Literal["stop", "abstain"]
 
@@ -134,7 +136,7 @@ class Scorer:
                 answers = self._by(ends, ask) if groups else []
             if answers is None:
                 text = 'reward "%s" took longer than %g s: %d groups abstain%s'
-                _log.warning(text, self.name, self.deadline, len(groups), FIRST)
+                _log.warning(text, self.name, self.deadline, len(groups), FIRST_CALLS)
                 return [_abstaining(group, "timeout") for group in groups]
             if late := _late(answers):
                 text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'

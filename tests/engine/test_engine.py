@@ -10,12 +10,13 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from adjudge.engine import trie
+from adjudge.engine import runner, trie
 from adjudge.engine.dummy import tiny_config
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.paged_kv import PagedKV
 from tests.engine.reference import next_logprobs, open_reference
 
@@ -402,3 +403,14 @@ def test_the_same_tokens_score_alike_however_they_are_cut_into_segments(smollm2:
 def test_a_cache_of_a_size_that_no_machine_has_is_refused(size: float) -> None:
     with pytest.raises(AdjudgeError, match="kv_cache_gb is .*: give GiB, at most 10,000"):
         Engine(TINY, kv_cache_gb=size)
+
+
+def test_the_back_end_is_asked_about_every_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[AttentionKind] = []
+    monkeypatch.setattr(runner, "is_batch_invariant", lambda kind: not asked.append(kind))
+    for model, widths in (("gemma4_text", {(16, 16), (512, 512)}), ("deepseek_v3", {(24, 16)})):
+        asked.clear()
+        Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)
+        assert {(kind.width, kind.value_width) for kind in asked} == widths, asked
+    Engine("dummy:tiny-gpt_oss", kv_cache_gb=0.05)
+    assert {(kind.sliding_window, kind.sinks) for kind in asked[-2:]} == {(None, True), (64, True)}

@@ -23,9 +23,9 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def in_order(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-    """A dense layer whose products are added up in float32 one after the other, as oneDNN's are on all machines.
+    """A dense layer whose products are added up in float32 one after the other, as oneDNN's.
 
-    torch's own are added up in blocks on some, which is up to three times as exact.
+    torch's own are added up in blocks on some machines, which is up to three times as exact.
     """
     sums = torch.zeros(len(x), len(w))
     for column in range(x.shape[1]):

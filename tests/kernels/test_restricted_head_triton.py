@@ -6,15 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from adjudge.kernels.dispatch import BackendUnavailable, kernel_backend
+from adjudge.kernels.restricted_head_arguments import Head, Labels
 from tests.kernels.restricted_cases import check_implementation
 
 ROOT = Path(__file__).parents[2]
+WEIGHT_AND_IDS = (((1000, 576), torch.bfloat16), ((5,), torch.int64))
 
 
 def test_the_environment_chooses_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +48,22 @@ def test_triton_is_as_exact_as_plain_torch_in_the_interpreter() -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     cases = str(ROOT / "tests" / "kernels" / "restricted_cases.py")
     assert "all well" in python(cases, ADJUDGE_KERNELS="triton", TRITON_INTERPRET="1")
+
+
+def test_rows_of_any_strides_meet_the_same_kernels() -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    from adjudge.kernels import restricted_head_triton
+    from adjudge.kernels.ahead_of_time import record
+
+    def of(hidden_ND: torch.Tensor) -> list[dict[str, str]]:
+        weight_VD, ids = (torch.empty(shape, dtype=kind, device="meta") for shape, kind in WEIGHT_AND_IDS)
+        labels = Labels(True, ids, ids[:2], None, ids[:2], len(ids), None, None)
+        head = Head(weight_VD, None, 1e-6, None, None, 1.0)
+        run = partial(restricted_head_triton.triton_scores, hidden_ND, None, len(hidden_ND), head, labels, "both")
+        return [launch.specialisation() for launch in record(run, 90, restricted_head_triton)]
+
+    rows, transposed = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((64, 576), (576, 63)))
+    assert len(of(rows)) > 1 and of(transposed.T) == of(rows) == of(rows[::2])
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from adjudge.engine.cluster.order import Order
 from adjudge.engine.cluster.replica import Done, Heads, Opened, Replica, State
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull
+from adjudge.engine.sampling import Sampling
 
 
 class Weights:
@@ -415,3 +416,9 @@ def test_a_replica_is_opened_by_one_at_a_time() -> None:
         assert first.kills == 1 and await all_there(one) == ["new", "new"]
 
     asyncio.run(run())
+
+
+def test_a_prompt_is_counted_for_each_of_its_texts_that_is_given_up() -> None:
+    order = Order([dispatch.Query(0, (1, 2, 3, 4), None, {0, 2})], Sampling(n=3))
+    order.give_up(order.queries[0], "timeout")
+    assert order.prompt_tokens == 8  # as an engine counts them; the other text was counted with its answer
