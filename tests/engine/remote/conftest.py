@@ -12,6 +12,8 @@ from tests.engine.remote.peer import Answer, Peer
 TINY = "dummy:tiny-llama"
 DIGITS = Labels(("1", "2", "3", "4", "5"))
 PROMPTS = [f"Rate number {n}." for n in range(6)]
+VARIED = ["Rate this.", "Rate that.", "Rate this.", "<|im_end|> Rate <|endoftext|>", "🙂 é \x00 \ud800"]
+"""Prompts, equal and odd ones among them."""
 
 Open = Callable[..., tuple[RemoteEngine, Peer]]
 

@@ -8,30 +8,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from adjudge import Labels, PairwiseJudge, RemoteEngine
 from adjudge.engine.call import Call
 from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, PromptError, RemoteError
+from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.labels import LabelSet, Read, Spelling
 from adjudge.engine.remote.loop_thread import LoopThread
 from adjudge.engine.remote.protocols import Reading, bounded
 from adjudge.engine.remote.questions import ReadJob
 from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.verdict import Pair
-from tests.engine.remote.conftest import DIGITS, TINY, Open
+from tests.engine.remote.conftest import DIGITS, TINY, VARIED, Open
 from tests.engine.remote.peer import KINDS
 
 PREFIXES = Labels(("1", "10", "2"))
-PROMPTS = ["Rate this.", "Rate that.", "Rate this.", "<|im_end|> Rate <|endoftext|>", "🙂 é \x00 \ud800"]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
 
 
 @pytest.mark.parametrize("labels", [DIGITS, PREFIXES, Labels(("yes", "no", "yesterday"))])
@@ -39,7 +32,7 @@ def test_scores_from_our_own_server_are_the_engines_own_to_the_last_bit(
     open_remote: Open, engine: Engine, labels: Labels
 ) -> None:
     remote, peer = open_remote("adjudge")
-    assert remote.score(PROMPTS, labels) == engine.score(PROMPTS, labels)
+    assert remote.score(VARIED, labels) == engine.score(VARIED, labels)
     assert len(peer.bodies) == 1
 
 
@@ -49,7 +42,7 @@ def test_scores_from_other_servers_are_the_engines_own(
     open_remote: Open, engine: Engine, kind: str, labels: Labels
 ) -> None:
     remote, _ = open_remote(kind)
-    for got, want in zip(remote.score(PROMPTS, labels), engine.score(PROMPTS, labels), strict=True):
+    for got, want in zip(remote.score(VARIED, labels), engine.score(VARIED, labels), strict=True):
         assert got.full_logprobs == pytest.approx(want.full_logprobs, abs=1e-5)
         assert (got.mass, got.expected) == pytest.approx((want.mass, want.expected), rel=1e-5)
         assert (got.reason, got.best, got.prompt_tokens) == (None, want.best, want.prompt_tokens)
@@ -57,7 +50,7 @@ def test_scores_from_other_servers_are_the_engines_own(
 
 def test_a_plain_server_that_lists_every_label_gives_the_engines_scores(open_remote: Open, engine: Engine) -> None:
     remote, _ = open_remote("openai", peer={"top": 300}, top_logprobs=300)
-    for got, want in zip(remote.score(PROMPTS, DIGITS), engine.score(PROMPTS, DIGITS), strict=True):
+    for got, want in zip(remote.score(VARIED, DIGITS), engine.score(VARIED, DIGITS), strict=True):
         assert got.full_logprobs == pytest.approx(want.full_logprobs, abs=1e-5)
 
 
@@ -66,15 +59,15 @@ def test_labels_outside_the_list_of_the_most_probable_abstain(
     open_remote: Open, engine: Engine, kind: str, peer: dict[str, Any]
 ) -> None:
     remote, server = open_remote(kind, peer=peer)
-    ranks = server.logprobs(list(engine.tokenizer.prompt(PROMPTS[0])))
+    ranks = server.logprobs(list(engine.tokenizer.prompt(VARIED[0])))
     listed = sorted(ranks, key=lambda token: -ranks[token])[:20]
     assert any(ord(label) not in listed for label in DIGITS.labels)
-    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["unsupported"] * len(PROMPTS)
+    assert [score.reason for score in remote.score(VARIED, DIGITS)] == ["unsupported"] * len(VARIED)
 
 
 def test_an_older_vllm_scores_labels_that_are_on_its_list(open_remote: Open, engine: Engine) -> None:
     remote, server = open_remote("vllm", peer={"knows_ids": False})
-    tokens = list(engine.tokenizer.prompt(PROMPTS[0]))
+    tokens = list(engine.tokenizer.prompt(VARIED[0]))
     ranks = server.logprobs(tokens)
     first, second = sorted(range(256), key=lambda token: -ranks[token])[:2]
     [score] = remote.score([tokens], LabelSet.of_ids([first, second]))
@@ -183,147 +176,6 @@ def test_equal_reads_are_asked_once_and_neighbours_go_together(open_remote: Open
     assert all(items[0][:2] == items[1][:2] for items in bodies)
 
 
-@pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])
-def test_texts_and_their_tokens_are_the_engines_own(open_remote: Open, engine: Engine, kind: str) -> None:
-    remote, _ = open_remote(kind)
-    options: dict[str, Any] = {"max_tokens": 6, "temperature": 0.0, "logprobs": 3, "n": 2}
-    assert remote.generate(PROMPTS, **options) == engine.generate(PROMPTS, **options)
-
-
-@pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])
-@pytest.mark.parametrize(("count", "alternatives"), [(0, 0), (3, 0), (1, 4), (4, 1)])
-def test_prompts_are_read_as_the_engine_reads_them(
-    open_remote: Open, engine: Engine, kind: str, count: int, alternatives: int
-) -> None:
-    remote, _ = open_remote(kind)
-    options: dict[str, Any] = {"max_tokens": 2, "temperature": 0.0, "logprobs": alternatives, "n": 2}
-    here = engine.generate(PROMPTS, prompt_logprobs=count, **options)
-    assert remote.generate(PROMPTS, prompt_logprobs=count, **options) == here
-    assert all(len(one.prompt_logprobs) == one.prompt_tokens for one in here)
-
-
-@pytest.mark.parametrize("kind", ["adjudge", "vllm"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"temperature": 0.8, "top_k": 9, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.2, "seed": 7, "n": 3},
-        {"temperature": 1.0, "stop": ("a", "e"), "seed": 3, "max_tokens": 40},
-        {"choices": ("yes", "no"), "seed": 1},
-        {"regex": "[0-9]{2}", "seed": 2},
-        {"json_schema": {"type": "boolean"}, "seed": 2},
-        {"allowed_token_ids": (65, 66), "seed": 4, "ignore_eos": True},
-    ],
-)
-def test_every_field_of_sampling_reaches_the_server(
-    open_remote: Open, engine: Engine, kind: str, options: dict[str, Any]
-) -> None:
-    remote, _ = open_remote(kind)
-    options = {"max_tokens": 5} | options
-    assert remote.generate(PROMPTS[:2], **options) == engine.generate(PROMPTS[:2], **options)
-
-
-def test_nothing_is_left_to_a_servers_own_defaults(open_remote: Open) -> None:
-    neutral = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "top_k": -1}
-    remote, server = open_remote("vllm")
-    remote.score(["a"], DIGITS)
-    remote.generate(["a"], max_tokens=1)
-    assert all(body | neutral == body for body in server.bodies)
-    assert server.bodies[1]["skip_special_tokens"] is False  # an engine's text has them
-    remote, server = open_remote("sglang")
-    remote.generate(["a"], max_tokens=1)
-    params = server.bodies[0]["sampling_params"]
-    assert params | neutral == params and params["skip_special_tokens"] is False
-
-
-def test_a_priority_goes_to_servers_that_know_one(open_remote: Open) -> None:
-    for kind, knows in (("adjudge", True), ("vllm", True), ("sglang", False), ("openai", False)):
-        remote, server = open_remote(kind)
-        remote.score(["a"], DIGITS, priority=3)
-        remote.generate(["a"], max_tokens=1, priority=3)
-        remote.generate(["a"], max_tokens=1)
-        assert [body.get("priority") for body in server.bodies] == [3 if knows else None] * 2 + [None]
-
-
-def test_a_priority_that_is_no_number_never_leaves(open_remote: Open) -> None:
-    remote, server = open_remote("sglang")
-    for ask in (lambda how: remote.score(["a"], DIGITS, **how), lambda how: remote.generate(["a"], **how)):
-        with pytest.raises(PromptError, match="priority is 'x': give a whole number"):
-            ask({"priority": "x"})
-    assert not server.bodies
-
-
-def test_numbers_of_numpy_are_sent_as_numbers(open_remote: Open, engine: Engine) -> None:
-    remote, _ = open_remote("adjudge")
-    how: dict[str, Any] = {"max_tokens": np.int64(2), "temperature": np.float32(0.5), "priority": np.int64(2)}
-    how |= {"seeds": np.array([3]), "allowed_token_ids": [np.int64(65)]}
-    assert remote.generate(["a"], **how) == engine.generate(["a"], **how)
-    assert remote.score(["a"], DIGITS, priority=np.int64(2)) == engine.score(["a"], DIGITS)
-
-
-def test_each_prompt_keeps_its_own_seed(open_remote: Open, engine: Engine) -> None:
-    remote, _ = open_remote("adjudge")
-    options: dict[str, Any] = {"seeds": [5, 6, 5], "max_tokens": 5}
-    assert remote.generate(["a", "a", "a"], **options) == engine.generate(["a", "a", "a"], **options)
-
-
-@pytest.mark.parametrize("kind", ["vllm", "openai"])
-def test_a_seed_of_any_size_is_one_that_the_server_takes(open_remote: Open, kind: str) -> None:
-    remote, server = open_remote(kind)
-    texts = remote.generate(["a", "a"], seeds=[2**64 - 1, 2**64 - 1], max_tokens=5)
-    assert texts[0].text == texts[1].text and texts[0].finish_reason == "length"
-    assert [body["seed"] for body in server.bodies] == [2**31 - 1] * 2
-
-
-def test_sglang_writes_choices_as_a_regular_expression(open_remote: Open) -> None:
-    remote, server = open_remote("sglang")
-    [text] = remote.generate(["a"], choices=("y.s", "no"), temperature=0, seed=1, max_tokens=5)  # nothing is drawn
-    assert server.bodies[0]["sampling_params"]["regex"] == r"(y\.s)|(no)"
-    assert text.text in ("y.s", "no") and text.finish_reason == "stop"
-    assert math.isnan(text.logprob)  # what SGLang reports under a form is not the model's own
-
-
-@pytest.mark.parametrize(
-    ("kind", "options", "word"),
-    [
-        ("openai", {"top_k": 3}, "top_k"),
-        ("openai", {"logprobs": 2}, "logprobs"),
-        ("openai", {"json_schema": "{}"}, "json_schema"),
-        ("sglang", {"seed": 3}, "seed"),
-        ("sglang", {"seeds": [3]}, "seed"),
-        ("sglang", {"allowed_token_ids": (1,)}, "allowed_token_ids"),
-        ("sglang", {"logprobs": 2, "temperature": 0.7}, "logprobs"),
-        ("sglang", {"prompt_logprobs": 0, "temperature": 0.7}, "prompt_logprobs"),
-        ("openai", {"prompt_logprobs": 0}, "prompt_logprobs"),
-    ],
-)
-def test_what_a_server_would_ignore_is_refused_before_anything_is_sent(
-    open_remote: Open, kind: str, options: dict[str, Any], word: str
-) -> None:
-    remote, server = open_remote(kind)
-    mend = "give temperature 0" if word == "seed" else "leave it out"
-    with pytest.raises(RemoteError, match=f"^{word}.*{mend}, or use `adjudge serve`"):
-        remote.generate(["a"], **options)
-    assert not server.bodies
-
-
-def test_a_plain_servers_texts_have_the_tokens_they_have_here(open_remote: Open, engine: Engine) -> None:
-    remote, _ = open_remote("openai")
-    [text] = remote.generate(["a"], temperature=0, max_tokens=4)
-    [own] = engine.generate(["a"], temperature=0, max_tokens=4)
-    assert text.text == own.text
-    assert text.token_ids == engine.tokenizer.encode(own.text, False)
-    assert math.isnan(text.logprob)
-
-
-def test_scores_are_read_where_a_text_wrote_them(open_remote: Open, engine: Engine) -> None:
-    remote, _ = open_remote("adjudge")
-    options: dict[str, Any] = {"regex": "so <ANSWER>[1-5]</ANSWER>", "seed": 1, "max_tokens": 40}
-    texts = remote.generate(["Rate."], **options)
-    [score] = remote.read_answers(["Rate."], texts, DIGITS)
-    assert score == engine.read_answers(["Rate."], engine.generate(["Rate."], **options), DIGITS)[0]
-    assert score.reason is None
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_prompts_that_do_not_fit_are_not_sent(open_remote: Open, kind: str) -> None:
     remote, server = open_remote(kind, max_context=20)
@@ -403,7 +255,7 @@ def test_the_tokenizer_may_be_named_or_given(open_remote: Open, engine: Engine, 
     for tokenizer in (TINY, str(tmp_path), engine.tokenizer.inner):
         remote, _ = open_remote("adjudge", peer={"card": {"id": "theirs"}}, tokenizer=tokenizer)
         assert remote.name == "theirs"
-        assert remote.score(PROMPTS, DIGITS) == engine.score(PROMPTS, DIGITS)
+        assert remote.score(VARIED, DIGITS) == engine.score(VARIED, DIGITS)
 
 
 def test_the_kind_of_server_can_be_said(open_remote: Open) -> None:
@@ -441,8 +293,8 @@ def test_a_text_is_that_of_its_tokens_whatever_the_server_puts_before_it(
 ) -> None:
     remote, _ = open_remote(kind, peer={"before": "Rate this.\ufffd"})
     how: dict[str, Any] = {"max_tokens": 24, "temperature": 0.0} | options
-    texts = [text.text for text in engine.generate(PROMPTS, **how)]
-    assert [text.text for text in remote.generate(PROMPTS, **how)] == texts and any(texts)
+    texts = [text.text for text in engine.generate(VARIED, **how)]
+    assert [text.text for text in remote.generate(VARIED, **how)] == texts and any(texts)
 
 
 def test_a_loop_that_nobody_holds_any_more_ends_with_its_thread() -> None:
