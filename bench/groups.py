@@ -77,6 +77,6 @@ def group_lines(summary: GroupSummary) -> list[str]:
         f"{cost.model}: {counted(summary.groups, 'group')}, {counted(summary.pairs, 'pair')}",
         f"abstained on {sum(summary.abstained.values())} of {summary.pairs}{reasons}",
         f"length: {length_line(summary.length)}",
-        f"{cost.tokens} in {cost.seconds:.1f} s",
+        *cost.lines(summary.groups, "group"),
     ]
     return [visible(line) for line in lines]

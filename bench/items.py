@@ -77,7 +77,7 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
         parts = [verdict.breakdown.get(name) for name in shown]
         table.add_row(
             Text(visible(verdict.id) or str(number)),
-            Text(f"abstained:\n{verdict.abstained}", "yellow") if verdict.score is None else f"{verdict.score:.2f}",
+            Text(f"abstained:\n{verdict.abstained}", "yellow") if verdict.score is None else f"{verdict.score:z.2f}",
             *("–" if part is None or part.score is None else f"{part.score:.1f}" for part in parts),
             "–" if verdict.mass is None else f"{verdict.mass:.3f}",
         )
@@ -94,8 +94,7 @@ def item_lines(summary: ItemSummary) -> list[str]:
         f"abstained on {sum(summary.abstained.values())} of {summary.items}" + (f": {told}" if told else ""),
         f"texts shortened in {summary.truncated} of {summary.items}",
         f"length: {length_line(summary.length)}",
-        cost.tokens + cost.sharing,
-        f"{cost.seconds:.1f} s" + (f", {counted(cost.remembered, 'item')} remembered" if cost.remembered else ""),
+        *cost.lines(summary.items, "item"),
     ]
     return [visible(line) for line in lines]
 

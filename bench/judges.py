@@ -159,7 +159,7 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
             f"{one.tokens_computed:,}",
             f"{one.prompt_tokens / one.tokens_computed:.1f}" if one.tokens_computed else "–",
             f"{one.seconds:.0f}",
-            f"{one.measure} –" if one.agreement is None else f"{one.measure} {one.agreement:.3f}",
+            f"{one.measure} –" if one.agreement is None else f"{one.measure} {one.agreement:z.3f}",
             str(one.compared),
         )
     return table

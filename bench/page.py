@@ -13,7 +13,7 @@ import jinja2
 import msgspec
 
 from adjudge.bench.length import PER, LengthEffect, conclusion, length_line
-from adjudge.bench.summary import by_order, pace
+from adjudge.bench.summary import by_order
 from adjudge.bench.visible import marked, visible
 from adjudge.bench.words import counted, percent, signed, span
 from adjudge.engine.score import Reason
@@ -111,7 +111,6 @@ def _environment() -> jinja2.Environment:
         "conclusion": conclusion,
         "counted": counted,
         "length_line": length_line,
-        "pace": pace,
         "reasons": REASONS,
         "scatter_of": Scatter.of,
         "span": span,

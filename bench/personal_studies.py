@@ -233,7 +233,7 @@ def write_study(path: Path, lines: Sequence[Line]) -> None:
 
 
 def _number(value: float | None, deviation: float | None = None) -> str:
-    return "–" if value is None else f"{value:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
+    return "–" if value is None else f"{value:z.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
 
 
 def _whole(value: int | None) -> str:

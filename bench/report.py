@@ -21,7 +21,6 @@ from adjudge.bench.summary import (
     RunSummary,
     agreement,
     by_order,
-    pace,
     position_bias,
     worth,
 )
@@ -43,8 +42,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
         f"abstained on {sum(summary.abstained.values())} of {summary.pairs}" + (f": {reasons}" if reasons else ""),
         f"texts shortened in {summary.truncated} of {summary.pairs}",
         f"length: {length_line(summary.length)}",
-        summary.cost.tokens + summary.cost.sharing,
-        f"{summary.cost.seconds:.1f} s" + pace(summary),
+        *summary.cost.lines(summary.pairs, "pair"),
     ]
     return [visible(line) for line in lines]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from adjudge.bench.words import counted
 from adjudge.engine.face import EngineFace
 
 
@@ -24,6 +25,12 @@ class RunCost(msgspec.Struct, frozen=True):
         """What the engine did in that time."""
         return RunCost(engine.name, seconds, engine.stats.tokens_computed, engine.stats.prompt_tokens, remembered)
 
+    def lines(self, subjects: int, noun: str) -> list[str]:
+        """Tokens and time in words, of a run over so many pairs or other subjects."""
+        if self.remembered and self.remembered == subjects:
+            return [f"all {counted(subjects, noun)} remembered, nothing was asked anew"]
+        return [self.tokens + self.sharing, f"{self.seconds:.1f} s, {self.parted(subjects, noun)}"]
+
     @property
     def tokens(self) -> str:
         """The tokens in words."""
@@ -33,3 +40,11 @@ class RunCost(msgspec.Struct, frozen=True):
     def sharing(self) -> str:
         """Their ratio, as it stands behind them; nothing where none were computed."""
         return f" (1 in {self.prompt_tokens / self.tokens_computed:.1f})" if self.tokens_computed else ""
+
+    def parted(self, subjects: int, noun: str) -> str:
+        """How many subjects were judged a second, and how many were not judged anew."""
+        judged = subjects - self.remembered
+        parts = [f"{judged / self.seconds:.2f} {noun}s/s"] if judged and self.seconds > 0 else []
+        if self.remembered:
+            parts.append(f"{counted(self.remembered, noun)} remembered")
+        return ", ".join(parts) or counted(subjects, noun)

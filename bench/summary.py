@@ -138,7 +138,7 @@ def agreement(summary: RunSummary) -> str:
         return "no pair has an intended order: agreement cannot be measured"
     if summary.agreement is None or summary.interval is None or summary.against_chance is None:
         return f"decided none of the {counted(meant, 'pair')} with an intended order"
-    undecided = f" ({summary.undecided} undecided, not counted)" if summary.undecided else ""
+    undecided = f" ({summary.undecided} even or abstained, not counted)" if summary.undecided else ""
     return (
         f"agrees with the intended order on {summary.agreed} of {summary.decided} ({percent(summary.agreement)},"
         f" 95 % interval {span(summary.interval)}): {CHANCE[summary.against_chance]}{undecided}"
@@ -179,11 +179,3 @@ def position_bias(summary: RunSummary) -> str:
         f" ({signed(100 * summary.shift, 0)} points on an even pair);"
         f" the winner depends on the order in {summary.turned} of {summary.both_orders}"
     )
-
-
-def pace(summary: RunSummary) -> str:
-    """Pairs judged per second, and how many were not judged anew."""
-    cost = summary.cost
-    judged = summary.pairs - cost.remembered
-    rate = f", {judged / cost.seconds:.2f} pairs/s" if judged and cost.seconds > 0 else ""
-    return rate + (f", {counted(cost.remembered, 'pair')} remembered" if cost.remembered else "")

@@ -257,5 +257,5 @@ def _print(lines: Sequence[Line], run: Finished) -> None:
 def _shown(figure: Estimate) -> str:
     if figure.value is None:
         return "–"
-    between = "" if figure.interval is None else f" ({figure.interval[0]:.3f} to {figure.interval[1]:.3f})"
-    return f"{figure.value:.3f}{between}"
+    between = "" if figure.interval is None else f" ({figure.interval[0]:z.3f} to {figure.interval[1]:z.3f})"
+    return f"{figure.value:z.3f}{between}"

@@ -24,5 +24,5 @@ def span(interval: tuple[float, float]) -> str:
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """With its sign, and a minus as long as the plus."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    """With its sign, and a minus as long as the plus; what rounds to 0 is +0."""
+    return f"{value:+z.{digits}f}".replace("-", "−")

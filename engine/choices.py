@@ -1,7 +1,8 @@
-"""What a field takes that takes one of a few words, for the mistakes that msgspec finds."""
+"""What a field takes that takes one of a few words, and which field is meant, for the mistakes that msgspec finds."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from types import UnionType
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 
 _INVALID = re.compile(r"Invalid enum value .*?(?: - at `\$(?P<place>.*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$(?P<place>.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[[^\]]*\]")
 
 
@@ -18,11 +20,26 @@ def choices_of(error: msgspec.ValidationError, kind: Any) -> str:
     found = _INVALID.fullmatch(str(error))
     if found is None:
         return ""
-    hints = [kind]
-    for step in _STEP.finditer(found["place"] or ""):
-        hints = [inner for hint in hints for one in _parts(hint) for inner in _inside(one, step[1])]
-    words = [word for hint in hints for part in _parts(hint) for word in _words(part)]
+    words = [word for part in _hinted(kind, found["place"]) for word in _words(part)]
     return f": choose {', '.join(dict.fromkeys(words))}" if words else ""
+
+
+def field_meant(error: msgspec.ValidationError, kind: Any) -> str | None:
+    """The field of a `kind` that has nearly the name of one that it has not; None where there is none."""
+    found = _UNKNOWN.fullmatch(str(error))
+    if found is None:
+        return None
+    structs = [part for part in _hinted(kind, found["place"]) if _is_struct(part)]
+    names = [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
+    return next(iter(difflib.get_close_matches(found["name"], names, 1)), None)
+
+
+def _hinted(kind: Any, place: str | None) -> list[Any]:
+    """The types of what stands at a place in a `kind`."""
+    hints = [kind]
+    for step in _STEP.finditer(place or ""):
+        hints = [inner for hint in hints for one in _parts(hint) for inner in _inside(one, step[1])]
+    return [part for hint in hints for part in _parts(hint)]
 
 
 def _parts(hint: Any) -> Iterator[Any]:
@@ -39,10 +56,14 @@ def _inside(hint: Any, name: str | None) -> list[Any]:
     """What a struct has under a name, or what a list or a dict holds."""
     if name is None:
         return [part for part in get_args(hint) if part is not Ellipsis][-1:]
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+    if _is_struct(hint):
         hints = get_type_hints(hint, include_extras=True)
         return [hints[field.name] for field in msgspec.structs.fields(hint) if field.encode_name == name]
     return []
+
+
+def _is_struct(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def _words(hint: Any) -> list[str]:

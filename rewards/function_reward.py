@@ -17,8 +17,8 @@ Function = Callable[..., Sequence[float | None]]
 class FunctionReward(Reward):
     """A function of one's own as a reward: `function(prompts=…, completions=…, **columns)`, a number or None for each.
 
-    It is called once for all groups, with lists of texts; `reference` is among the columns where a group has one, and
-    `id` where groups have some and the function takes it. None
+    It is called once for all groups, with lists of texts, and gets of `prompts`, `completions` and the columns what it
+    takes; `reference` and `id` are among the columns where a group has one. None
     abstains ("unsupported"), NaN and infinity do ("non_finite"). Raises AdjudgeError naming the function when it
     returns another number of values than there are completions, or something that is no number. It pickles if the
     function does.
@@ -39,20 +39,22 @@ class FunctionReward(Reward):
         }
         if any(group.reference is not None for group, _ in rows):
             columns["reference"] = [group.reference for group, _ in rows]
-        if any(group.id for group, _ in rows) and self._takes_id:
+        if any(group.id for group, _ in rows):
             columns["id"] = [group.id for group, _ in rows]
-        prompts, completions = [group.prompt for group, _ in rows], [response for _, response in rows]
-        values = self.function(prompts=prompts, completions=completions, **columns)
+        columns["prompts"], columns["completions"] = [group.prompt for group, _ in rows], [text for _, text in rows]
+        values = self.function(**self._taken(columns))
         rewards = iter(self._checked(values, len(rows)))
         return [together([next(rewards) for _ in group.responses]) for group in groups]
 
-    @property
-    def _takes_id(self) -> bool:
+    def _taken(self, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """The columns that the function takes."""
         try:
             taken = inspect.signature(self.function).parameters
         except (TypeError, ValueError):  # of a function in C
-            return False
-        return "id" in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
+            return columns
+        if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+            return columns
+        return {name: values for name, values in columns.items() if name in taken}
 
     def _checked(self, values: Any, count: int) -> list[ResponseReward]:
         try:

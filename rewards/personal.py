@@ -196,7 +196,7 @@ def _swapped(choice: Comparison) -> Comparison:
 
 def _check_any(reviews: Sequence[object], k: int, place: str) -> None:
     if k and not reviews:
-        raise AdjudgeError(f'{place}: its reader has no "reviews" to judge by: give some, or show none with k = 0')
+        raise AdjudgeError(f'{place}: its reader has no "reviews" to judge by: give some, or set k to 0 to show none')
 
 
 def _in_order(pair: Pair, order: str) -> tuple[tuple[str, str], tuple[str, str]]:

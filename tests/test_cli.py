@@ -166,6 +166,24 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     assert "of 2000 verdicts are kept; run again with --resume" in stderr and "Traceback" not in stderr
 
 
+def test_the_first_rows_alone_then_the_others_and_a_table_that_ends(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 43)
+    first = run("judge", "pairs.jsonl", "-o", "v.jsonl", "--limit", "2", *SHORT)
+    lines = (tmp_path / "v.jsonl").read_bytes().splitlines()
+    assert first.returncode == 0 and len(lines) == 2 and "and" not in first.stdout.split("2 pairs")[0]
+    again = run("judge", "pairs.jsonl", "-o", "v.jsonl", "--resume", *SHORT)
+    assert again.returncode == 0 and "2 pairs remembered" in again.stdout and "… and 3 more" in again.stdout
+    assert (tmp_path / "v.jsonl").read_bytes().splitlines()[:2] == lines
+
+
+def test_rows_that_go_by_one_name_are_told(run: Run, tmp_path: Path) -> None:
+    rows = [{"id": id, "prompt": "p", "response": f"A story, {place}."} for place, id in enumerate(["3", "x", None, "x"])]
+    (tmp_path / "i.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    told = run("judge", "i.jsonl", "--judge", "pointwise", *TINY, "--aspects", "coherence")
+    assert told.returncode == 0
+    assert 'line 1 of i.jsonl and line 3 of i.jsonl go by the same id, "3", and 1 more' in told.stderr
+
+
 def test_a_mistyped_model_costs_no_earlier_verdicts(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.jsonl", 2)
     assert "no model" in refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", "--model", "typo"))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin,
 import msgspec
 from msgspec import Meta
 
-from adjudge.engine.choices import choices_of
+from adjudge.engine.choices import choices_of, field_meant
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
 
@@ -276,6 +276,8 @@ def _converted(value: Any, hint: Any, table: str) -> Any:
         *tables, field = [part for part in re.split(r"[.`]", f"{table}{place}") if part] or [""]
         where = f"[{'.'.join(tables)}] {field}" if tables else field
         said = f"{said[0].lower()}{said[1:]}{choices_of(error, hint)}"
+        if near := field_meant(error, hint):
+            said += f': if "{near}" is meant, rename it'
         if "int" in said and "got `float`" in said:
             said += ": write how many rows, or name a file of them" if field == "held_out" else ": write a whole number"
         text = f"{where}: {said}".lstrip(": ").replace("`", "")

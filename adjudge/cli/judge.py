@@ -15,6 +15,7 @@ from adjudge.cli.options import (
     JournalFile,
     JudgeAspects,
     JudgeOrders,
+    Limit,
     Override,
     Partners,
     Principles,
@@ -72,6 +73,7 @@ def judge_command(
     analyses: Analyses,
     seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses, and other partners (0).")] = None,
     wording: Wording,
+    limit: Limit = None,
     earlier: EarlierRun,
     report: Report = None,
     journal: JournalFile = None,
@@ -131,6 +133,7 @@ def judge_command(
             earlier=earlier,
             report=report,
             journal=journal,
+            limit=limit,
         )
         return
     judge_file(
@@ -142,4 +145,5 @@ def judge_command(
         earlier=earlier,
         report=report,
         journal=journal,
+        limit=limit,
     )

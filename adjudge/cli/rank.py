@@ -8,7 +8,16 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
-from adjudge.cli.options import JournalFile, JudgeAspects, JudgeOrders, Report, beside, judge_options, output_beside
+from adjudge.cli.options import (
+    JournalFile,
+    JudgeAspects,
+    JudgeOrders,
+    Limit,
+    Report,
+    beside,
+    judge_options,
+    output_beside,
+)
 
 
 @with_groups
@@ -40,6 +49,7 @@ def rank(
     orders: JudgeOrders = None,
     analyses: Analyses,
     wording: Wording,
+    limit: Limit = None,
     earlier: EarlierRun,
     report: Report = None,
     journal: JournalFile = None,
@@ -67,4 +77,5 @@ def rank(
         earlier=earlier,
         report=report,
         journal=journal,
+        limit=limit,
     )

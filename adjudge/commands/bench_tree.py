@@ -172,7 +172,7 @@ def _show(cells: Sequence[Cell]) -> None:
 def _told(cell: Cell | None) -> str:
     if cell is None or (cell.value is None and cell.published is None):
         return "–"
-    value = "–" if cell.value is None else f"{cell.value:.3f}{cell.mark}"
+    value = "–" if cell.value is None else f"{cell.value:z.3f}{cell.mark}"
     return value + (f" ({cell.published:.2f})" if cell.published is not None else "")
 
 

@@ -48,14 +48,26 @@ def judge_file(
     earlier: Earlier,
     report: Path | None,
     journal: Path | None,
+    limit: int | None = None,
 ) -> None:
-    """Judge every row of `path` and say what the verdicts come to; mistakes are found before the model is loaded."""
+    """Judge every row of `path`, or only the first ones, and say what the verdicts come to.
+
+    Mistakes are found before the model is loaded.
+    """
     if journal is not None and earlier == "overwrite":
         check_shared(journal, path)
     place = journal or journal_beside(output)
     before = _latest(place) if earlier == "resume" else {}
     judged = judge_rows(
-        path, output, judge=judge, options=options, source=source, earlier=earlier, report=report, journal=place
+        path,
+        output,
+        judge=judge,
+        options=options,
+        source=source,
+        earlier=earlier,
+        report=report,
+        journal=place,
+        limit=limit,
     )
     after = _latest(place)
     if other := [name for name, value in before.items() if value != after[name]]:
@@ -96,9 +108,10 @@ def judge_rows(
     earlier: Earlier,
     report: Path | None = None,
     journal: Path | None = None,
+    limit: int | None = None,
 ) -> Judged:
     """The same without a word about it; `report` is only kept apart from the other files."""
-    rows = rows_of(path)
+    rows = rows_of(path, limit)
     name = named(judge, rows)
     kind, open_judge = KINDS[name], prepare(name, options)
     check_fit(source.model, source.adapter, name, options)

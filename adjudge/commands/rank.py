@@ -43,12 +43,16 @@ def rank_file(
     earlier: Earlier,
     report: Path | None,
     journal: Path | None,
+    limit: int | None = None,
 ) -> None:
-    """Rank every group of `path`; mistakes in the file or the options are found before the model is loaded."""
+    """Rank every group of `path`, or only the first ones.
+
+    Mistakes in the file or the options are found before the model is loaded.
+    """
     name = of_pairs(judge or usual(source.model, options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(source.model, source.adapter, name, options)
-    rows = rows_of(path)
+    rows = rows_of(path, limit)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())

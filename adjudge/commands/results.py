@@ -17,6 +17,8 @@ from adjudge.rewards.kinds import KINDS, OF_PAIRS
 from adjudge.rewards.rows import Row
 
 EXPECTED = ("a", "b", "tie")
+SHOWN = 40
+"""Rows of the table on a terminal; all are in the output and the report."""
 
 
 def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | None, str | None]]:
@@ -49,7 +51,8 @@ def show_results(
 
         items = [ItemRow(item, verdict) for item, verdict in zip(subjects, verdicts, strict=True)]
         totals = summarise_items(items, _named(cost, judge))
-        console.print(item_table(verdicts, width=console.width))
+        console.print(item_table(verdicts[:SHOWN], width=console.width))
+        _print_more(console, len(verdicts))
         _print(console, item_lines(totals) + ([] if labels is None else label_lines(verdicts, labels)))
         _write(console, report, lambda path: write_item_report(path, items, totals, title=title))
         return
@@ -61,7 +64,8 @@ def show_results(
         for pair, verdict, (expected, note) in zip(subjects, verdicts, intentions(rows), strict=True)
     ]
     summary = summarise(pairs, _named(cost, judge))
-    console.print(pair_table(pairs, summary, width=console.width))
+    console.print(pair_table(pairs[:SHOWN], summary, width=console.width))
+    _print_more(console, len(pairs))
     _print(console, summary_lines(summary))
     _write(console, report, lambda path: write_pair_report(path, pairs, summary, title=title))
 
@@ -83,7 +87,8 @@ def show_rankings(
     console = _console(to_stderr)
     rows = [GroupRow(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
     totals = summarise_groups(rows, _named(cost, judge))
-    console.print(group_table(verdicts))
+    console.print(group_table(verdicts[:SHOWN]))
+    _print_more(console, len(verdicts))
     _print(console, group_lines(totals))
     _write(console, report, lambda path: write_group_report(path, rows, totals, title=title))
 
@@ -101,6 +106,11 @@ def _console(to_stderr: bool) -> Console:
 def _print(console: Console, lines: Sequence[str]) -> None:
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_more(console: Console, rows: int) -> None:
+    if rows > SHOWN:
+        _print(console, [f"… and {rows - SHOWN:,} more, which the output has", ""])
 
 
 def _write(console: Console, report: Path | None, write: Callable[[Path], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.kinds import Open
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.run import run_of
 
 
@@ -36,9 +37,34 @@ def holds_run(journal: Path) -> bool:
         return bool(book.runs())
 
 
-def rows_of(path: Path) -> list[Row]:
-    """The rows of a JSONL or CSV file, or, of a journal, those of its latest run; raises what these do."""
-    if not is_journal(path):
-        return read_rows(path)
-    with Journal(path) as book:
-        return run_of(book).read_rows(book)
+def rows_of(path: Path, limit: int | None = None) -> list[Row]:
+    """The rows of a JSONL or CSV file, or, of a journal, those of its latest run; raises what these do.
+
+    With a `limit` only the first ones. Rows that go by one name are told.
+    """
+    if is_journal(path):
+        with Journal(path) as book:
+            rows = run_of(book).read_rows(book)
+    else:
+        rows = read_rows(path)
+    rows = rows[:limit]
+    _tell_namesakes(rows)
+    return rows
+
+
+def _tell_namesakes(rows: Sequence[Row]) -> None:
+    """Say which rows cannot be told apart by their `id`, or by the number that stands for one."""
+    first: dict[str, Row] = {}
+    again = [
+        (first[name], row, name)
+        for number, row in enumerate(rows, 1)
+        if first.setdefault(name := id_of(row, number), row) is not row
+    ]
+    if again:
+        one, other, name = again[0]
+        more = f", and {len(again) - 1} more" if len(again) > 1 else ""
+        print(
+            f'adjudge: {one.place} and {other.place} go by the same id, "{name[:40]}"{more}:'
+            " their verdicts are told apart by their order",
+            file=sys.stderr,
+        )

@@ -138,9 +138,9 @@ def _held_out(found: Sequence[Change]) -> Table:
     for column in ("", "before", "after", "rise, 95 % of runs", "", "run by run"):
         table.add_column(column)
     for change in found:
-        before, after = (f"{statistics.fmean(values):.3f}" for values in (change.before, change.after))
-        rise = f"{change.mean:+.3f}" + (f" ± {change.margin:.3f}" if change.margin is not None else "")
-        single = " ".join(f"{one:+.3f}" for one in change.rises)
+        before, after = (f"{statistics.fmean(values):z.3f}" for values in (change.before, change.after))
+        rise = f"{change.mean:+z.3f}" + (f" ± {change.margin:z.3f}" if change.margin is not None else "")
+        single = " ".join(f"{one:+z.3f}" for one in change.rises)
         table.add_row(change.name.rpartition("/")[2], before, after, rise, change.verdict, single)
     return table
 

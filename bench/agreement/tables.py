@@ -140,10 +140,10 @@ def _cell(figure: Estimate | None) -> str:
         return ""
     if figure.value is None:
         return "–"
-    value = f"{figure.value:.3f}".replace("-", "−")
+    value = f"{figure.value:z.3f}".replace("-", "−")
     if figure.interval is None:
         return value
-    low, high = (f"{bound:.2f}".replace("-", "−") for bound in figure.interval)
+    low, high = (f"{bound:z.2f}".replace("-", "−") for bound in figure.interval)
     return f"{value} \\[{low}, {high}]"
 
 

@@ -11,7 +11,7 @@ import msgspec
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
-from adjudge.engine.choices import choices_of
+from adjudge.engine.choices import choices_of, field_meant
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.limits import SLOWEST, Limits
 from adjudge.engine.tokenizer import well_formed
@@ -69,7 +69,7 @@ def decode(body: bytes, kind: type[Any]) -> Any:
             text = json.dumps(json.loads(body), ensure_ascii=False)
             return msgspec.json.decode(well_formed(text), type=kind)
     except msgspec.ValidationError as error:
-        raise _named(str(error), choices_of(error, kind)) from error
+        raise _named(error, kind) from error
     except UnicodeDecodeError as error:
         raise HttpError(400, "the body is not UTF-8") from error
     except RecursionError as error:
@@ -78,13 +78,18 @@ def decode(body: bytes, kind: type[Any]) -> Any:
         raise HttpError(400, f"the body is not JSON ({error})") from error
 
 
-def _named(message: str, choices: str) -> HttpError:
+def _named(error: msgspec.ValidationError, kind: type[Any]) -> HttpError:
     """msgspec's sentence with the field in front: "Expected `int`, got `str` - at `$.n`"; and what may be written."""
-    parts = _PLACE.fullmatch(message)
+    parts = _PLACE.fullmatch(str(error))
     assert parts is not None
     where, what = parts["where"] or "", parts["what"]
     if field := _FIELD.fullmatch(what):
         where = f"{where}.{field['name']}".lstrip(".")
-        what = "is missing" if field["problem"] == "missing required" else "is no field of this request: remove it"
-        return HttpError(400, f"{where} {what}", param=where)
-    return HttpError(400, f"{where or 'the body'}: {what[:1].lower()}{what[1:]}{choices}", param=where or None)
+        if field["problem"] == "missing required":
+            return HttpError(400, f"{where} is missing", param=where)
+        near = field_meant(error, kind)
+        mend = "remove it" if near is None else f'if "{near}" is meant, rename it, or remove it'
+        return HttpError(400, f"{where} is no field of this request: {mend}", param=where)
+    return HttpError(
+        400, f"{where or 'the body'}: {what[:1].lower()}{what[1:]}{choices_of(error, kind)}", param=where or None
+    )

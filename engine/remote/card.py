@@ -52,9 +52,11 @@ async def read_card(transport: Transport, model: str | None) -> ModelCard:
     cards = {card.id: card for card in listed.data}
     names = ", ".join(cards)
     if model is None and len(cards) != 1:
-        raise RemoteError(f"{where} serves {names or 'no model'}: pass model= with the one that is meant")
+        raise RemoteError(f"{where} serves {names or 'no model'}: name the one that is meant as the model")
     if model is not None and model not in cards:
-        raise RemoteError(f"{where} has no model {model!r}, only {names or 'none at all'}: pass one of these as model=")
+        raise RemoteError(
+            f"{where} has no model {model!r}, only {names or 'none at all'}: name one of these as the model"
+        )
     card = cards[model] if model is not None else listed.data[0]
     if card.max_model_len is None and card.parent in cards:
         return msgspec.structs.replace(card, max_model_len=cards[card.parent].max_model_len)

@@ -53,6 +53,6 @@ def test_the_lines_count_scores_abstentions_and_work() -> None:
         "texts shortened in 1 of 3",
         "length: whether length matters cannot be told: too few verdicts, or all alike",
         "computed 100 of 250 tokens asked for (1 in 2.5)",
-        "2.0 s, 1 item remembered",
+        "2.0 s, 1.00 items/s, 1 item remembered",
     ]
     assert item_lines(summarise_items(rows[2:], RunCost("m", 0.0, 0, 0)))[1] == "no item has a score"

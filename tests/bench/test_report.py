@@ -159,7 +159,7 @@ def test_lines_tell_abstentions_also_when_there_are_none() -> None:
 def test_a_run_that_computed_nothing_divides_by_nothing() -> None:
     lines = summary_lines(summary([row()], seconds=0.0, computed=0, asked=0))
     assert "computed 0 of 0 tokens asked for" in lines
-    assert "0.0 s" in lines
+    assert "0.0 s, 1 pair" in lines
 
 
 def test_percentages_never_round_to_certainty() -> None:

@@ -36,7 +36,7 @@ def test_each_text_is_scored_beside_others_and_resumed_and_replayed(run: Run) ->
     assert all(line["breakdown"]["wit"]["score"] == line["score"] for line in lines)
     assert "Story 4." in Path("r.html").read_text()
     again = run("judge", "i.jsonl", *SHORT, "--resume")
-    assert "computed 0 of 0 tokens" in again.stdout and Path("v.jsonl").read_bytes() == before
+    assert "nothing was asked anew" in again.stdout and Path("v.jsonl").read_bytes() == before
     assert run("replay", "v.jsonl").stdout_bytes == before
     refused = run("replay", "v.jsonl", "--rows", "i.jsonl").exception
     assert "each verdict of ensemble rests on other rows of its run too" in str(refused)

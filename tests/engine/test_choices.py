@@ -5,19 +5,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from adjudge.engine.choices import choices_of
+from adjudge.engine.choices import choices_of, field_meant
 
 
-class Oven(msgspec.Struct, tag="oven", rename={"heat": "heat-at"}):
+class Oven(msgspec.Struct, forbid_unknown_fields=True, tag="oven", rename={"heat": "heat-at"}):
     heat: Annotated[Literal["low", "high"] | None, msgspec.Meta(title="heat")] = None
     fan: bool | Literal["auto"] = "auto"
 
 
-class Pan(msgspec.Struct, tag="pan"):
+class Pan(msgspec.Struct, forbid_unknown_fields=True, tag="pan"):
     lid: Literal["on"] = "on"
 
 
-class Kitchen(msgspec.Struct):
+class Kitchen(msgspec.Struct, forbid_unknown_fields=True):
     used: list[Oven | Pan] = []
     named: dict[str, Oven] = {}
     floors: tuple[Literal[1, 2], ...] = ()
@@ -40,6 +40,22 @@ def test_a_word_that_is_not_taken_is_answered_with_those_that_are(given: Any, ch
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(given, Kitchen)
     assert choices_of(caught.value, Kitchen) == choices
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"frist": None}, "first"),
+        ({"first": {"type": "oven", "heat_at": "low"}}, "heat-at"),
+        ({"used": [{"type": "pan"}, {"type": "pan", "lids": "on"}]}, "lid"),
+        ({"cellar": None}, None),
+        ({"used": 3}, None),
+    ],
+)
+def test_a_field_that_is_not_there_is_answered_with_the_one_of_nearly_its_name(given: Any, meant: str | None) -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert(given, Kitchen)
+    assert field_meant(caught.value, Kitchen) == meant
 
 
 def test_a_type_by_itself_is_its_own_place() -> None:

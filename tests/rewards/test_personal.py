@@ -110,9 +110,9 @@ def test_a_k_off_its_range_is_refused(tiny: Engine, k: int) -> None:
 
 def test_a_reader_without_reviews_is_the_authors_mistake_unless_none_are_wanted(tiny: Engine) -> None:
     asked = tiny.stats.prompts
-    with pytest.raises(AdjudgeError, match=r'item "x": its reader has no "reviews".*k = 0'):
+    with pytest.raises(AdjudgeError, match=r'item "x": its reader has no "reviews".*k to 0'):
         PersonalJudge(tiny).judge([*ITEMS, Item("", "New.", id="x")])
-    with pytest.raises(AdjudgeError, match=r'pair "y": its reader has no "reviews".*k = 0'):
+    with pytest.raises(AdjudgeError, match=r'pair "y": its reader has no "reviews".*k to 0'):
         PersonalPairJudge(tiny).compare([*PAIRS, Pair("A", "B", id="y")])
     assert tiny.stats.prompts == asked
     assert PersonalJudge(tiny, k=0, **ANY).judge([Item("", "New.")])[0].score is not None

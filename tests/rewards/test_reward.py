@@ -84,3 +84,18 @@ def test_a_trainer_that_calls_a_reward_as_it_is_hears_of_for_trl() -> None:
     reward = FunctionReward(lambda prompts, completions, **columns: [1.0] * len(prompts), "mine")
     with pytest.warns(UserWarning, match=r'reward "mine" is called by a trainer as it is: .*for_trl\(\)'):
         assert reward(["p", "p"], ["a", "b"], trainer_state=[None, None]) == [1.0, 1.0]
+
+
+def test_a_function_gets_the_columns_that_it_takes() -> None:
+    group = Group("p", ("a", "bb"), columns={"genre": "tale", "year": 3}, id="g", reference="r")
+
+    def by_length(completions: list[str], genre: list[str]) -> list[float]:
+        assert genre == ["tale", "tale"]
+        return [float(len(text)) for text in completions]
+
+    def all_of_them(**given: list[object]) -> list[float]:
+        assert set(given) == {"prompts", "completions", "genre", "year", "id", "reference"}
+        return [1.0, 2.0]
+
+    for function in (by_length, all_of_them):
+        assert FunctionReward(function).score_groups([group])[0].rewards == (1.0, 2.0)

@@ -267,7 +267,7 @@ def test_the_kind_of_server_can_be_said(open_remote: Open) -> None:
 def test_several_models_need_a_name(open_remote: Open) -> None:
     card = {"id": "a", "max_model_len": 9}
     models = {"models": lambda: {"data": [card, card | {"id": "b"}]}}
-    with pytest.raises(RemoteError, match="serves a, b: pass model="):
+    with pytest.raises(RemoteError, match="serves a, b: name the one"):
         open_remote("vllm", peer=models)
     remote, _ = open_remote("vllm", peer=models, model="b", tokenizer=TINY)
     assert remote.name == "b"
