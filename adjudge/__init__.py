@@ -13,62 +13,87 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adjudge.engine.answers import AnswerFormat
-    from adjudge.engine.async_engine import AsyncEngine
-    from adjudge.engine.cluster.cluster_engine import ClusterEngine
-    from adjudge.engine.completion import Completion
-    from adjudge.engine.embedding import Embedding
-    from adjudge.engine.engine import Engine
-    from adjudge.engine.errors import AdjudgeError
-    from adjudge.engine.labels import Labels
-    from adjudge.engine.prompt import Message, Prompt, Segment
-    from adjudge.engine.remote.remote_engine import RemoteEngine
-    from adjudge.engine.sampling import Sampling
-    from adjudge.engine.score import Score
-    from adjudge.rewards.accuracy_reward import AccuracyReward
-    from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect
-    from adjudge.rewards.checks import Check, CheckReward, SectionReward
-    from adjudge.rewards.combining import Product, WeightedSum
-    from adjudge.rewards.debate import DebateJudge
-    from adjudge.rewards.ensemble import ensemble
-    from adjudge.rewards.function_reward import FunctionReward
-    from adjudge.rewards.gated import Gated
-    from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
-    from adjudge.rewards.group import Group, GroupVerdict, Outcome
-    from adjudge.rewards.guards.guarded import Guarded
-    from adjudge.rewards.guards.length_free import LengthFree
-    from adjudge.rewards.journal import Journal
-    from adjudge.rewards.judge_reward import JudgeReward
-    from adjudge.rewards.pairwise import PairwiseJudge
-    from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
-    from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
-    from adjudge.rewards.principle import PrincipleJudge, read_principles
-    from adjudge.rewards.references import DynamicReference, StaticReference
-    from adjudge.rewards.retrieval import EngineEmbedder, Index
-    from adjudge.rewards.reward import GroupReward, Reward
-    from adjudge.rewards.rubric import Criterion, Rubric, read_rubric
-    from adjudge.rewards.rubric_judge import RubricJudge
-    from adjudge.rewards.scalar import ScalarJudge
-    from adjudge.rewards.specification import EngineSpec, JudgeSpec
-    from adjudge.rewards.story_formulas import STORY_ASPECTS, ComponentWeights, LengthWindow
-    from adjudge.rewards.story_reward import StoryReward, pointwise_story_reward
-    from adjudge.rewards.tournament import Tournament
-    from adjudge.rewards.tournament_reward import TournamentReward
-    from adjudge.rewards.trainers.openrlhf import for_openrlhf
-    from adjudge.rewards.trainers.slime import for_slime
-    from adjudge.rewards.trainers.verl import for_verl, for_verl_batch
-    from adjudge.rewards.tree import TreeJudge
-    from adjudge.rewards.verdict import (
-        AspectVerdict,
-        Comparison,
-        Example,
-        Item,
-        Pair,
-        PairVerdict,
-        Part,
-        Review,
-        Verdict,
-    )
+    from adjudge.engine.answers import AnswerFormat as AnswerFormat
+    from adjudge.engine.async_engine import AsyncEngine as AsyncEngine
+    from adjudge.engine.cluster.cluster_engine import ClusterEngine as ClusterEngine
+    from adjudge.engine.completion import Completion as Completion
+    from adjudge.engine.embedding import Embedding as Embedding
+    from adjudge.engine.engine import Engine as Engine
+    from adjudge.engine.errors import AdjudgeError as AdjudgeError
+    from adjudge.engine.labels import Labels as Labels
+    from adjudge.engine.prompt import Message as Message
+    from adjudge.engine.prompt import Prompt as Prompt
+    from adjudge.engine.prompt import Segment as Segment
+    from adjudge.engine.remote.remote_engine import RemoteEngine as RemoteEngine
+    from adjudge.engine.sampling import Sampling as Sampling
+    from adjudge.engine.score import Score as Score
+    from adjudge.rewards.accuracy_reward import AccuracyReward as AccuracyReward
+    from adjudge.rewards.aspects import HANNA as HANNA
+    from adjudge.rewards.aspects import PERSE as PERSE
+    from adjudge.rewards.aspects import STORYER as STORYER
+    from adjudge.rewards.aspects import Aspect as Aspect
+    from adjudge.rewards.checks import Check as Check
+    from adjudge.rewards.checks import CheckReward as CheckReward
+    from adjudge.rewards.checks import SectionReward as SectionReward
+    from adjudge.rewards.combining import Product as Product
+    from adjudge.rewards.combining import WeightedSum as WeightedSum
+    from adjudge.rewards.debate import DebateJudge as DebateJudge
+    from adjudge.rewards.ensemble import ensemble as ensemble
+    from adjudge.rewards.function_reward import FunctionReward as FunctionReward
+    from adjudge.rewards.gated import Gated as Gated
+    from adjudge.rewards.gates import FormatReward as FormatReward
+    from adjudge.rewards.gates import LanguageReward as LanguageReward
+    from adjudge.rewards.gates import LengthReward as LengthReward
+    from adjudge.rewards.gates import PatternReward as PatternReward
+    from adjudge.rewards.gates import RepetitionReward as RepetitionReward
+    from adjudge.rewards.group import Group as Group
+    from adjudge.rewards.group import GroupVerdict as GroupVerdict
+    from adjudge.rewards.group import Outcome as Outcome
+    from adjudge.rewards.guards.guarded import Guarded as Guarded
+    from adjudge.rewards.guards.length_free import LengthFree as LengthFree
+    from adjudge.rewards.journal import Journal as Journal
+    from adjudge.rewards.judge_reward import JudgeReward as JudgeReward
+    from adjudge.rewards.pairwise import PairwiseJudge as PairwiseJudge
+    from adjudge.rewards.personal import PersonalJudge as PersonalJudge
+    from adjudge.rewards.personal import PersonalPairJudge as PersonalPairJudge
+    from adjudge.rewards.pointwise import PointwiseJudge as PointwiseJudge
+    from adjudge.rewards.pointwise import PointwisePairJudge as PointwisePairJudge
+    from adjudge.rewards.principle import PrincipleJudge as PrincipleJudge
+    from adjudge.rewards.principle import read_principles as read_principles
+    from adjudge.rewards.references import DynamicReference as DynamicReference
+    from adjudge.rewards.references import StaticReference as StaticReference
+    from adjudge.rewards.retrieval import EngineEmbedder as EngineEmbedder
+    from adjudge.rewards.retrieval import Index as Index
+    from adjudge.rewards.reward import GroupReward as GroupReward
+    from adjudge.rewards.reward import Reward as Reward
+    from adjudge.rewards.rubric import Criterion as Criterion
+    from adjudge.rewards.rubric import Rubric as Rubric
+    from adjudge.rewards.rubric import read_rubric as read_rubric
+    from adjudge.rewards.rubric_judge import RubricJudge as RubricJudge
+    from adjudge.rewards.scalar import ScalarJudge as ScalarJudge
+    from adjudge.rewards.specification import EngineSpec as EngineSpec
+    from adjudge.rewards.specification import JudgeSpec as JudgeSpec
+    from adjudge.rewards.story_formulas import STORY_ASPECTS as STORY_ASPECTS
+    from adjudge.rewards.story_formulas import ComponentWeights as ComponentWeights
+    from adjudge.rewards.story_formulas import LengthWindow as LengthWindow
+    from adjudge.rewards.story_reward import StoryReward as StoryReward
+    from adjudge.rewards.story_reward import pointwise_story_reward as pointwise_story_reward
+    from adjudge.rewards.tournament import Tournament as Tournament
+    from adjudge.rewards.tournament_reward import TournamentReward as TournamentReward
+    from adjudge.rewards.trainers.openrlhf import for_openrlhf as for_openrlhf
+    from adjudge.rewards.trainers.slime import for_slime as for_slime
+    from adjudge.rewards.trainers.verl import for_verl as for_verl
+    from adjudge.rewards.trainers.verl import for_verl_batch as for_verl_batch
+    from adjudge.rewards.tree import TreeJudge as TreeJudge
+    from adjudge.rewards.verdict import AspectVerdict as AspectVerdict
+    from adjudge.rewards.verdict import Comparison as Comparison
+    from adjudge.rewards.verdict import Example as Example
+    from adjudge.rewards.verdict import Item as Item
+    from adjudge.rewards.verdict import Pair as Pair
+    from adjudge.rewards.verdict import PairVerdict as PairVerdict
+    from adjudge.rewards.verdict import Part as Part
+    from adjudge.rewards.verdict import Review as Review
+    from adjudge.rewards.verdict import Verdict as Verdict
 
 __version__ = "0.1.0"
 
@@ -132,89 +157,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "HANNA",
-    "PERSE",
-    "STORYER",
-    "STORY_ASPECTS",
-    "AccuracyReward",
-    "AdjudgeError",
-    "AnswerFormat",
-    "Aspect",
-    "AspectVerdict",
-    "AsyncEngine",
-    "Check",
-    "CheckReward",
-    "ClusterEngine",
-    "Comparison",
-    "Completion",
-    "ComponentWeights",
-    "Criterion",
-    "DebateJudge",
-    "DynamicReference",
-    "Embedding",
-    "Engine",
-    "EngineEmbedder",
-    "EngineSpec",
-    "Example",
-    "FormatReward",
-    "FunctionReward",
-    "Gated",
-    "Group",
-    "GroupReward",
-    "GroupVerdict",
-    "Guarded",
-    "Index",
-    "Item",
-    "Journal",
-    "JudgeReward",
-    "JudgeSpec",
-    "Labels",
-    "LanguageReward",
-    "LengthFree",
-    "LengthReward",
-    "LengthWindow",
-    "Message",
-    "Outcome",
-    "Pair",
-    "PairVerdict",
-    "PairwiseJudge",
-    "Part",
-    "PatternReward",
-    "PersonalJudge",
-    "PersonalPairJudge",
-    "PointwiseJudge",
-    "PointwisePairJudge",
-    "PrincipleJudge",
-    "Product",
-    "Prompt",
-    "RemoteEngine",
-    "RepetitionReward",
-    "Review",
-    "Reward",
-    "Rubric",
-    "RubricJudge",
-    "Sampling",
-    "ScalarJudge",
-    "Score",
-    "SectionReward",
-    "Segment",
-    "StaticReference",
-    "StoryReward",
-    "Tournament",
-    "TournamentReward",
-    "TreeJudge",
-    "Verdict",
-    "WeightedSum",
-    "ensemble",
-    "for_openrlhf",
-    "for_slime",
-    "for_verl",
-    "for_verl_batch",
-    "pointwise_story_reward",
-    "read_principles",
-    "read_rubric",
-]
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:

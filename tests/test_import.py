@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,3 +34,11 @@ def test_every_public_name_is_there() -> None:
     assert set(adjudge.__all__) <= set(dir(adjudge))
     with pytest.raises(AttributeError, match="no attribute 'Judge'"):
         _ = adjudge.Judge  # type: ignore[attr-defined]
+
+
+def test_type_checkers_see_the_names_that_are_there() -> None:
+    imports = [
+        node for node in ast.walk(ast.parse(Path(adjudge.__file__).read_text())) if isinstance(node, ast.ImportFrom)
+    ]
+    seen = {name.asname: node.module for node in imports for name in node.names if name.asname}
+    assert seen == adjudge._HOME_OF
