@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.whole_file import write_whole
 
 
 @dataclass(frozen=True)
@@ -61,18 +62,13 @@ def write_measurements(path: Path, measurements: Iterable[Measurement]) -> None:
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a CSV file, which appears whole or not at all; raises AdjudgeError where it cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(rows)
-        os.replace(temporary, path)
+        write_whole(path, text.getvalue().encode())
     except OSError as error:
         raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_measurements(path: Path) -> list[Measurement]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from adjudge.bench.summary import by_order
 from adjudge.bench.visible import marked, visible
 from adjudge.bench.words import counted, percent, signed, span
 from adjudge.engine.score import Reason
+from adjudge.engine.whole_file import write_whole
 
 REASONS: dict[Reason, str] = {
     "unparsable": "the answer could not be read as a label",
@@ -80,13 +80,7 @@ class Scatter(msgspec.Struct, frozen=True):
 
 def write_page(path: str | Path, page: str) -> None:
     """Write a page that appears whole or not at all; raises OSError where it cannot be written."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(Path(path), page.encode())
 
 
 def render_page(template: str, **values: Any) -> str:

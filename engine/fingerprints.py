@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from adjudge.engine.errors import ModelCorrupt
-from adjudge.engine.model_cache import cache_root, write_atomically
+from adjudge.engine.model_cache import cache_root
+from adjudge.engine.whole_file import write_whole
 
 WEIGHTS_HEADER = "adjudge-weights"
 """By which our own server tells one set of weights, with its adapter, from another."""
@@ -56,7 +57,8 @@ def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
-        write_atomically(note, msgspec.json.encode(_Memo(state, sha256)))
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(note, msgspec.json.encode(_Memo(state, sha256)))
     return sha256
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,19 +80,6 @@ def build(key: str, make: Callable[[Path], Manifest], status: Status) -> Path:
             return find(key) or _make(models / key, make)
         finally:
             lock.release()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader sees all of it or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(partial, path)
-    except BaseException:
-        os.unlink(partial)
-        raise
 
 
 def _make(folder: Path, make: Callable[[Path], Manifest]) -> Path:

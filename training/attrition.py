@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +11,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from adjudge.engine.errors import AdjudgeError
+from adjudge.training.pictures import check_picture, save_picture
 from adjudge.training.stages import Passed
-
-PICTURES = (".png", ".svg", ".pdf")
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -74,17 +71,7 @@ def draw_attrition(counts: Sequence[Count], path: Path, title: str) -> None:
     axes.set_ylabel("% left")
     axes.grid(alpha=0.3)
     axes.set_title(title, loc="left", fontsize=11)
-    making = path.with_name(f".{path.name}")
-    figure.savefig(making, dpi=110, format=path.suffix.removeprefix("."))
-    making.replace(path)
-
-
-def check_picture(path: Path) -> None:
-    """Raise AdjudgeError where a picture cannot be drawn there, so that it is known before anything is computed."""
-    if path.suffix not in PICTURES:
-        raise AdjudgeError(f"{path} is no picture: name a {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise AdjudgeError("plots need matplotlib: pip install 'adjudge[report]'")
+    save_picture(figure, path)
 
 
 def _left(count: Count, counts: Sequence[Count]) -> float | None:

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 
-from adjudge.training.curves import can_draw, draw_curves
+from adjudge.training.curves import draw_curves
 from adjudge.training.metrics import append_metrics, metrics_line, read_metrics
+from adjudge.training.pictures import can_draw
 from adjudge.training.run_folder import RunFolder
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.engine.errors import AdjudgeError
-
-MEND = "pip install 'adjudge[report]', then draw them with: adjudge train curves FOLDER"
+from adjudge.training.pictures import check_picture, save_picture
 
 Lines = Sequence[Mapping[str, Any]]
 """The metrics of a run."""
@@ -62,18 +59,12 @@ PART = re.compile(rf"[^/]+/mean/(?:reward/)?(?!(?:{HOW_JUDGED})$)[^/]+")
 """A part of a reward, of one behind gates as well, which is their part "reward"; other means say how it was judged."""
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is there."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
 def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
     """Draw the metrics of a run, or of several and their mean, into a .png, .svg or .pdf file.
 
-    Raises AdjudgeError where matplotlib is absent.
+    Raises AdjudgeError where `check_picture` does.
     """
-    if not can_draw():
-        raise AdjudgeError(f"curves need matplotlib: {MEND}")
+    check_picture(path)
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -100,9 +91,7 @@ def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
     for axes in places:
         axes.set_axis_off()
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    making = path.with_name(f".{path.name}")
-    figure.savefig(making, dpi=110, format=path.suffix.removeprefix("."))
-    making.replace(path)
+    save_picture(figure, path)
 
 
 def _draw(axes: Any, runs: Sequence[Lines], name: str, colour: str | None) -> None:

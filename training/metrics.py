@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adjudge.engine.errors import AdjudgeError, reason
-from adjudge.training.run_folder import write_whole
+from adjudge.engine.whole_file import write_whole
 
 Split = Literal["train", "held_out"]
 HELD_OUT = "eval_"

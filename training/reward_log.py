@@ -15,6 +15,7 @@ import msgspec
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.grouping import text_of
 from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
 from adjudge.rewards.reward import Reward
@@ -22,7 +23,7 @@ from adjudge.rewards.specification import EngineSpec, engines_open
 from adjudge.rewards.trainers.processes import place_among_processes
 from adjudge.rewards.trainers.trl import NO_COLUMNS, TrlReward
 from adjudge.training.prompts import Prompts
-from adjudge.training.run_folder import RunFolder, write_whole
+from adjudge.training.run_folder import RunFolder
 
 
 class Rewarded(msgspec.Struct, frozen=True):

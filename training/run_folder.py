@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.whole_file import write_whole
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 FREE = ("output", "logging")
@@ -201,10 +202,3 @@ def first_difference(one: Any, other: Any, name: str = "") -> str | None:
                 return found
         return None
     return None if one == other else name
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that whoever reads it finds the old one or the new one, and never a part."""
-    making = path.with_name(path.name + ".making")
-    making.write_bytes(content)
-    os.replace(making, path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.whole_file import whole_file
 from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.kept_answers import KeptScore
@@ -250,18 +249,9 @@ def write_stage(path: Path, rows: Iterable[Any]) -> None:
 
     Raises OSError when it cannot.
     """
-    making = path.with_name(f".{path.name}.part")
-    try:
-        with making.open("wb") as file:
-            for row in rows:
-                file.write(json_line(record_of(row)))
-            file.flush()
-            os.fsync(file.fileno())
-        making.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            making.unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file:
+        for row in rows:
+            file.write(json_line(record_of(row)))
 
 
 def read_stage(path: Path, *, needs: Sequence[str] = ()) -> list[Row]:

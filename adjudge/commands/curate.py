@@ -19,13 +19,14 @@ from adjudge.rewards.kinds import Options, prepare
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.principle import PrincipleJudge, default_principles, read_principles
 from adjudge.rewards.wire import verdict_record
-from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
+from adjudge.training.attrition import Count, draw_attrition, show_attrition
 from adjudge.training.curate.agents import FIRST_STRATEGY, WRITING, Agents
 from adjudge.training.curate.labelled import divide, labelled_of
 from adjudge.training.curate.pairs import Rules, Rulings, candidates_of, judge_candidates, make_pairs
 from adjudge.training.curate.results import draw_rounds, write_principles
 from adjudge.training.curate.search import Plan, Round, Search, best
 from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.pictures import check_picture
 from adjudge.training.stages import read_stage, write_stage
 
 

@@ -16,7 +16,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, parse_aspects
 from adjudge.rewards.kinds import names_of
-from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
+from adjudge.training.attrition import Count, draw_attrition, show_attrition
 from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.personas import parse_personas
@@ -26,6 +26,7 @@ from adjudge.training.evolve.seeds import Raters, Strata, read_stories, sample_q
 from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.evolve.validation import show_validation, stages_of, validate
 from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.pictures import check_picture
 from adjudge.training.stages import write_stage
 
 

@@ -13,7 +13,8 @@ from adjudge.commands.stage_run import beside, check_beside, stage_run, write_pa
 from adjudge.commands.texts import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, Aspect, parse_aspects
-from adjudge.training.attrition import Count, check_picture, draw_attrition, show_attrition
+from adjudge.training.attrition import Count, draw_attrition, show_attrition
+from adjudge.training.pictures import check_picture
 from adjudge.training.readers.grouping import Grouped, Rules, group_choices, group_reviews
 from adjudge.training.readers.names import SCHEMA
 from adjudge.training.readers.questions import read_questions

@@ -21,9 +21,10 @@ from adjudge.commands.output import check_writable
 from adjudge.commands.resumable import keeping
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import Change, changes, left_out
-from adjudge.training.curves import MEND, can_draw, draw_curves
+from adjudge.training.curves import draw_curves
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
+from adjudge.training.pictures import can_draw, check_picture
 from adjudge.training.presets import preset_about, preset_names, preset_text
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
@@ -78,7 +79,8 @@ def say(line: str) -> None:
 def stoppable(output: str) -> Iterator[None]:
     """Within the block Ctrl-C and a full disk end the run in one sentence that says how to go on."""
     if not can_draw():
-        say(f"no curves will be drawn: {MEND}")
+        mend = "pip install 'adjudge[report]', then draw them with: adjudge train curves FOLDER"
+        say(f"no curves will be drawn: {mend}")
     other: Exception | None = None
     with keeping(Path(output), lambda: "what there is stands in its folder"):
         try:
@@ -120,8 +122,7 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
     if output is None and len(runs) > 1:
         raise AdjudgeError("several runs share one picture: name it with -o, a .png, .svg or .pdf")
     path = output or runs[0].curves
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise AdjudgeError(f"{path} is no picture: name a .png, .svg or .pdf")
+    check_picture(path)
     check_writable(path)
     lines = [read_metrics(run.metrics) for run in runs]
     draw_curves(lines, path, ", ".join(folder.resolve().name for folder in folders))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,11 @@ from rich.text import Text
 from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
+from adjudge.bench.measurement import write_rows
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.whole_file import write_whole
 
 HEADINGS = {
     "pearson": "Pearson",
@@ -121,15 +122,15 @@ def abstention_line(setting: Setting) -> str:
 def write_tables(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], setting: Setting) -> list[Path]:
     """Write agreement.csv, a row for each figure, and agreement.json, all of it; raises AdjudgeError."""
     table, whole = folder / "agreement.csv", folder / "agreement.json"
+    rows = (
+        [line.target, line.judge, name, *_written(figure), *_place(setting)]
+        for line in lines
+        for name, figure in line.figures.items()
+    )
+    write_rows(table, COLUMNS, rows)
+    record = {"setting": setting, "lines": lines, "confusion": cells}
     try:
-        with table.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            for line in lines:
-                for name, figure in line.figures.items():
-                    writer.writerow([line.target, line.judge, name, *_written(figure), *_place(setting)])
-        record = {"setting": setting, "lines": lines, "confusion": cells}
-        whole.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+        write_whole(whole, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
     except OSError as error:
         raise AdjudgeError(f"cannot write {folder} ({error.strerror}): name another folder with -o") from error
     return [table, whole]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.engine import model_cache
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.model_cache import Manifest, build, cache_root, entries, find
 
@@ -156,17 +155,3 @@ def test_a_process_killed_half_way_leaves_the_entry_to_the_next(cache: Path) -> 
     assert find("key") is None and list(entries()) == []
     build("key", make, refuse_status)
     assert sorted(path.name for path in (cache / "models").iterdir()) == [".key.lock", "key"]
-
-
-def test_small_files_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "note.json"
-    model_cache.write_atomically(target, b"old")
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        model_cache.write_atomically(target, b"new")
-    assert target.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [target]

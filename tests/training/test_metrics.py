@@ -107,7 +107,7 @@ def test_lines_of_one_panel_are_told_apart_though_only_held_out_prompts_have_the
 
 def test_without_matplotlib_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(AdjudgeError, match=r"curves need matplotlib: pip install 'adjudge\[report\]'"):
+    with pytest.raises(AdjudgeError, match=r"plots need matplotlib: pip install 'adjudge\[report\]'"):
         draw_curves([[]], tmp_path / "c.png", "")
 
 

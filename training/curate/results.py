@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from adjudge.training.attrition import check_picture
+from adjudge.engine.whole_file import write_whole
 from adjudge.training.curate.search import Round, best
+from adjudge.training.pictures import check_picture, save_picture
 
 LINES: dict[str, Callable[[Round], float | None]] = {
     "texts held out: judged as labelled": lambda one: one.hits,
@@ -30,9 +31,7 @@ def write_principles(path: Path, rounds: Sequence[Round]) -> None:
         f" labelled ({first.hits:.1%} by the principles at the start)."
     )
     listed = "".join(f"    {_quoted(principle)},\n" for principle in found.principles)
-    making = path.with_name(f".{path.name}.part")
-    making.write_text(f"# {about}\nprinciples = [\n{listed}]\n", encoding="utf-8")
-    making.replace(path)
+    write_whole(path, f"# {about}\nprinciples = [\n{listed}]\n".encode())
 
 
 def draw_rounds(rounds: Sequence[Round], path: Path, title: str) -> None:
@@ -55,9 +54,7 @@ def draw_rounds(rounds: Sequence[Round], path: Path, title: str) -> None:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, frameon=False)
     axes.set_title(title, loc="left", fontsize=11)
-    making = path.with_name(f".{path.name}")
-    figure.savefig(making, dpi=110, format=path.suffix.removeprefix("."))
-    making.replace(path)
+    save_picture(figure, path)
 
 
 def _quoted(text: str) -> str:

@@ -14,6 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.merging import average, check_alike, half_precision
 from adjudge.engine.sources import OpenModel, resolve
+from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.aspects import aspects_of
 from adjudge.training.evaluator.direct import SlotTask
 from adjudge.training.evaluator.fitting import fit
@@ -24,7 +25,7 @@ from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.house.rows import Rows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
 from adjudge.training.run import Run, processes
-from adjudge.training.run_folder import RunFolder, write_whole
+from adjudge.training.run_folder import RunFolder
 
 SCORES = Scores(column="scores")
 

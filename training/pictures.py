@@ -1,0 +1,31 @@
+"""Pictures of runs and of pipelines: where they can be drawn, and how they are saved."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.whole_file import whole_file
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is there."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def check_picture(path: Path) -> None:
+    """Raise AdjudgeError where a picture cannot be drawn there, so that it is known before anything is computed."""
+    if path.suffix not in PICTURES:
+        raise AdjudgeError(f"{path} is no picture: name a {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+    if not can_draw():
+        raise AdjudgeError("plots need matplotlib: pip install 'adjudge[report]'")
+
+
+def save_picture(figure: Any, path: Path) -> None:
+    """Save a matplotlib figure, the whole file or nothing; raises OSError where it cannot be written."""
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=110, format=path.suffix.removeprefix("."))
