@@ -1,4 +1,4 @@
-"""What supervised recipes of every kind tell transformers' trainer."""
+"""What recipes of every kind tell transformers' trainer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.policy import computes_bfloat16
-from adjudge.training.recipe import Recipe
+from adjudge.training.recipe import Optimiser, Recipe
 from adjudge.training.run import Begun
 from adjudge.training.sft_recipe import SftOptimiser
 
@@ -23,9 +23,9 @@ def parts(optimiser: SftOptimiser, processes: int) -> int:
 
 
 def arguments(
-    recipe: Recipe, optimiser: SftOptimiser, accumulate: int, steps: int, begun: Begun, *, held_out: bool
+    recipe: Recipe, optimiser: Optimiser, micro: int, accumulate: int, steps: int, begun: Begun, *, held_out: bool
 ) -> dict[str, Any]:
-    """The recipe in transformers' words: fields of its TrainingArguments."""
+    """The recipe in transformers' words: fields of its TrainingArguments, `micro` rows at once."""
     log = recipe.logging
     return {
         "output_dir": str(begun.folder.path),
@@ -35,8 +35,8 @@ def arguments(
         "bf16": computes_bfloat16(recipe.policy, gpu=begun.gpu),
         "train_sampling_strategy": "sequential",
         "max_steps": steps,
-        "per_device_train_batch_size": optimiser.micro_batch,
-        "per_device_eval_batch_size": optimiser.micro_batch,
+        "per_device_train_batch_size": micro,
+        "per_device_eval_batch_size": micro,
         "gradient_accumulation_steps": accumulate,
         "learning_rate": optimiser.lr,
         "lr_scheduler_type": "constant_with_warmup" if optimiser.schedule == "constant" else optimiser.schedule,

@@ -30,10 +30,11 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.trainers.trl import TrlReward
+from adjudge.training.arguments import arguments
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding
-from adjudge.training.policy import computes_bfloat16, lora_config, open_policy
+from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
@@ -141,13 +142,11 @@ class _Trainer(GRPOTrainer):
 
 def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_out: int) -> Any:
     """The recipe in TRL's words."""
-    generation, optimiser, log = recipe.generation, recipe.optimiser, recipe.logging
+    generation, optimiser = recipe.generation, recipe.optimiser
+    how = arguments(recipe, optimiser, batch.micro, batch.accumulate, steps, begun, held_out=bool(held_out))
+    how["per_device_eval_batch_size"] = held_out_batch(held_out, generation.group, begun.state.num_processes)
     return GRPOConfig(
-        output_dir=str(begun.folder.path),
-        seed=recipe.seed,
-        data_seed=recipe.seed,
-        use_cpu=not begun.gpu,
-        bf16=computes_bfloat16(recipe.policy, gpu=begun.gpu),
+        **how,
         # What the policy is asked.
         shuffle_dataset=False,
         remove_unused_columns=False,
@@ -162,16 +161,7 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
         vllm_enable_sleep_mode=generation.engine == "vllm",
         vllm_gpu_memory_utilization=generation.vllm_memory,
         # How it is trained.
-        max_steps=steps,
-        per_device_train_batch_size=batch.micro,
-        gradient_accumulation_steps=batch.accumulate,
-        per_device_eval_batch_size=held_out_batch(held_out, generation.group, begun.state.num_processes),
         num_iterations=optimiser.iterations,
-        learning_rate=optimiser.lr,
-        lr_scheduler_type="constant_with_warmup" if optimiser.schedule == "constant" else optimiser.schedule,
-        warmup_steps=round(optimiser.warmup * steps),
-        weight_decay=optimiser.weight_decay,
-        max_grad_norm=optimiser.max_grad_norm,
         beta=optimiser.beta,
         epsilon=optimiser.epsilon,
         epsilon_high=optimiser.epsilon_high,
@@ -179,20 +169,9 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
         scale_rewards="group" if optimiser.advantage == "group_std" else "none",
         loss_type=optimiser.loss,
         disable_dropout=recipe.policy.method == "full",
-        gradient_checkpointing=optimiser.gradient_checkpointing,
-        ddp_find_unused_parameters=False,
         use_liger_kernel=_uses_liger(recipe, gpu=begun.gpu),
         # What is written down.
-        logging_steps=log.every,
-        logging_nan_inf_filter=False,
-        save_steps=log.save_every,
-        save_total_limit=log.keep,
-        eval_strategy="steps" if held_out and log.evaluate_every else "no",
-        eval_steps=log.evaluate_every or None,
-        eval_on_start=bool(held_out) and begun.checkpoint is None,
-        log_completions=log.completions,
-        report_to=list(log.report_to) or "none",
-        disable_tqdm=True,
+        log_completions=recipe.logging.completions,
     )
 
 

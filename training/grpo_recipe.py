@@ -16,7 +16,17 @@ from adjudge.rewards.kinds import names_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row, number_of
 from adjudge.training.evaluator.targets import nearest
-from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, beside, read_recipe
+from adjudge.training.recipe import (
+    Data,
+    NotNegative,
+    Optimiser,
+    Positive,
+    RowsRecipe,
+    Share,
+    Whole,
+    beside,
+    read_recipe,
+)
 from adjudge.training.reward_recipe import RewardRecipe
 
 GuardName = Literal["length", "canary", "degenerate", "injection", "collapse"]
@@ -44,7 +54,7 @@ class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     vllm_memory: Share = 0.3
 
 
-class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GrpoOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     """How the policy is trained, for `steps` steps or `epochs` times through the prompts.
 
     A step takes `prompts_per_step` prompts, over all processes together, each with its group; `micro_batch` completions
@@ -53,33 +63,21 @@ class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (EvolvR). `beta` is the coefficient of the KL term, `epsilon` the clip range (upwards `epsilon_high`), `entropy` the
     coefficient of an entropy bonus, which TRL averages over the tokens of each micro batch by itself. `loss` says how
     tokens are averaged: "grpo" within a completion first, "dapo" over the step's tokens, "dr_grpo" over the longest
-    length there can be. `warmup` is the share of steps over which the rate rises. `liger`: Liger's layer kernels
-    ("auto": where they are installed, on a GPU); the loss never holds the logits of all tokens at once in any case, as
-    TRL computes it tile by tile.
+    length there can be. `liger`: Liger's layer kernels ("auto": where they are installed, on a GPU); the loss never
+    holds the logits of all tokens at once in any case, as TRL computes it tile by tile.
     """
 
     lr: Positive = 1e-6
     prompts_per_step: Whole = 8
     micro_batch: Whole | None = None
-    steps: Whole | None = None
-    epochs: Positive | None = None
     iterations: Whole = 1
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup: Share = 0.0
-    weight_decay: NotNegative = 0.0
-    max_grad_norm: NotNegative = 1.0
     beta: NotNegative = 0.0
     epsilon: Positive = 0.2
     epsilon_high: Positive | None = None
     entropy: NotNegative = 0.0
     advantage: Literal["group_std", "none"] = "group_std"
     loss: Literal["grpo", "dapo", "dr_grpo"] = "grpo"
-    gradient_checkpointing: bool = False
     liger: bool | Literal["auto"] = "auto"
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.epochs is not None:
-            raise AdjudgeError("[optimiser] has both steps and epochs: give one")
 
     def count(self, prompts: int) -> int:
         """The steps of the whole run, for a data set of so many prompts; one epoch where the recipe names none."""
@@ -198,7 +196,7 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     reward: RewardRecipe
     guards: Guards = Guards()
     generation: Generation = Generation()
-    optimiser: Optimiser = Optimiser()
+    optimiser: GrpoOptimiser = GrpoOptimiser()
 
     def __post_init__(self) -> None:
         if self.reward.on_policy:

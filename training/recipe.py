@@ -116,6 +116,23 @@ class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
 
+class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every optimiser is told. `warmup` is the share of steps over which the rate rises."""
+
+    lr: Positive
+    steps: Whole | None = None
+    epochs: Positive | None = None
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: Share = 0.0
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: NotNegative = 1.0
+    gradient_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.epochs is not None:
+            raise AdjudgeError("[optimiser] has both steps and epochs: give one")
+
+
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What every recipe says; `output` is the run's folder, `preset` the one this recipe is laid over."""
 

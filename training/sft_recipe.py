@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.rows import Row, number_of
-from adjudge.training.recipe import Data, NotNegative, Positive, RowsRecipe, Share, Whole, read_recipe
+from adjudge.training.recipe import Data, Optimiser, Positive, RowsRecipe, Whole, read_recipe
 
 NEEDED_BY = "supervised training"
 
@@ -57,7 +57,7 @@ class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return text
 
 
-class SftOptimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     """How the policy is trained, for `steps` steps or `epochs` times through the rows (one, if neither is named).
 
     A step takes `rows_per_step` rows, over all processes together; `micro_batch` of them go through a process's policy
@@ -67,18 +67,10 @@ class SftOptimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lr: Positive = 1e-5
     rows_per_step: Whole = 16
     micro_batch: Whole = 1
-    steps: Whole | None = None
-    epochs: Positive | None = None
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup: Share = 0.0
-    weight_decay: NotNegative = 0.0
-    max_grad_norm: NotNegative = 1.0
     max_tokens: Whole = 2048
-    gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        if self.steps is not None and self.epochs is not None:
-            raise AdjudgeError("[optimiser] has both steps and epochs: give one")
+        super().__post_init__()
         if self.rows_per_step % self.micro_batch:
             raise AdjudgeError(
                 f"[optimiser] micro_batch is {self.micro_batch}, which does not divide the {self.rows_per_step} rows of"

@@ -7,7 +7,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
-from adjudge.training.grpo_recipe import GrpoRecipe, Optimiser, batch_of, read_grpo_recipe
+from adjudge.training.grpo_recipe import GrpoOptimiser, GrpoRecipe, batch_of, read_grpo_recipe
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of
 from adjudge.training.sft_recipe import SftRecipe
@@ -181,11 +181,11 @@ def test_the_table_of_an_adapter_may_come_from_a_preset_whose_method_is_another(
 
 
 def test_steps_count_prompts_and_iterations() -> None:
-    assert Optimiser(prompts_per_step=4).count(10) == 2
-    assert Optimiser(prompts_per_step=4, epochs=5.0).count(10) == 12
-    assert Optimiser(prompts_per_step=4, epochs=5.0, iterations=2).count(10) == 24
-    assert Optimiser(prompts_per_step=64).count(10) == 1
-    assert Optimiser(steps=7).count(10) == 7
+    assert GrpoOptimiser(prompts_per_step=4).count(10) == 2
+    assert GrpoOptimiser(prompts_per_step=4, epochs=5.0).count(10) == 12
+    assert GrpoOptimiser(prompts_per_step=4, epochs=5.0, iterations=2).count(10) == 24
+    assert GrpoOptimiser(prompts_per_step=64).count(10) == 1
+    assert GrpoOptimiser(steps=7).count(10) == 7
 
 
 def test_a_step_is_spread_evenly_over_processes_or_refused(tmp_path: Path) -> None:

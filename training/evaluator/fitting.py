@@ -237,7 +237,8 @@ def _layer(name: str) -> int:
 
 
 def _arguments(recipe: JudgeRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:
-    how = arguments(recipe, recipe.optimiser, accumulate, steps, begun, held_out=held_out)
+    optimiser = recipe.optimiser
+    how = arguments(recipe, optimiser, optimiser.micro_batch, accumulate, steps, begun, held_out=held_out)
     words = TrainingArguments(
         remove_unused_columns=False, gradient_checkpointing_kwargs={"use_reentrant": False}, **how
     )
