@@ -24,6 +24,7 @@ from adjudge.bench.samples import Sample, draw
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.kinds import prepare
 from adjudge.rewards.verdict import PairVerdict
 from adjudge.training.progress import watched
 
@@ -177,17 +178,14 @@ def write_outcomes(path: Path, outcomes: Sequence[Outcome], model: str, machine:
     write_rows(path, [*Outcome.__struct_fields__, "model", "machine"], rows)
 
 
-def _pairwise(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.aspects import HANNA
-    from adjudge.rewards.pairwise import PairwiseJudge
-
-    return PairwiseJudge(engine, HANNA).compare_iter(pairs, WINDOW)
+def _drawn(data: str, count: int, read: Callable[[Any], Iterator[Any]]) -> Callable[[Path], Sample]:
+    """Reading a sample of so many subjects."""
+    return lambda folder: draw(folder, data, count, read)
 
 
-def _pointwise(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.pointwise import PointwiseJudge
-
-    return PointwiseJudge(engine).judge_iter(items, WINDOW)
+def _named(judge: str, window: int = WINDOW, **options: Any) -> Callable[[EngineFace, list[Any]], Iterator[Any]]:
+    """Judging as `adjudge judge` does with these options."""
+    return lambda engine, subjects: prepare(judge, options)(engine, None).judge_iter(subjects, window)
 
 
 def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
@@ -202,38 +200,6 @@ def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
         reasons = [reason for aspect in found.aspects.values() for reason in aspect.abstained if reason]
         abstained = reasons[0] if found.holistic is None else None
         yield Verdict(found.id, found.holistic, {}, abstained, False, engine.name, "")
-
-
-def _personal(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.personal import PersonalJudge
-
-    return PersonalJudge(engine).judge_iter(items, WINDOW)
-
-
-def _personal_pairs(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.aspects import PERSE
-    from adjudge.rewards.personal import PersonalPairJudge
-
-    return PersonalPairJudge(engine, PERSE[:1]).compare_iter(pairs, 1)  # whose prompts are long
-
-
-def _rubric(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.published_rubrics import SIX
-    from adjudge.rewards.rubric_judge import RubricJudge
-
-    return RubricJudge(engine, SIX).judge_iter(items, WINDOW)
-
-
-def _tree(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.tree import TreeJudge
-
-    return TreeJudge(engine).judge_iter(items, 10)  # what ten systems wrote for one instruction
-
-
-def _principle(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.principle import PrincipleJudge
-
-    return PrincipleJudge(engine, language="zh").judge_iter(items, WINDOW)
 
 
 def _debate(engine: EngineFace, subjects: list[Any]) -> Iterator[Any]:
@@ -266,16 +232,16 @@ HOWTOBENCH = "howtobench/open.jsonl"
 OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 
 TRIALS: tuple[Trial, ...] = (
-    Trial("pairwise", AUTOJ, lambda folder: draw(folder, AUTOJ, 300, samples.creative_autoj_pair), _pairwise),
-    Trial("pointwise", HANNA_STORIES, lambda folder: draw(folder, HANNA_STORIES, 64, samples.hanna_item), _pointwise),
-    Trial("ensemble", OPENMEVA, lambda folder: draw(folder, OPENMEVA, 24, samples.openmeva_item), _ensemble),
-    Trial("rubric", HOWTOBENCH, lambda folder: draw(folder, HOWTOBENCH, 8, samples.howtobench_items), _rubric),
-    Trial("tree", "howtobench", samples.howtobench_systems, _tree),
-    Trial("principle", GREETINGS, lambda folder: draw(folder, GREETINGS, 100, samples.greeting_item), _principle),
+    Trial("pairwise", AUTOJ, _drawn(AUTOJ, 300, samples.creative_autoj_pair), _named("pairwise")),
+    Trial("pointwise", HANNA_STORIES, _drawn(HANNA_STORIES, 64, samples.hanna_item), _named("pointwise")),
+    Trial("ensemble", OPENMEVA, _drawn(OPENMEVA, 24, samples.openmeva_item), _ensemble),
+    Trial("rubric", HOWTOBENCH, _drawn(HOWTOBENCH, 8, samples.howtobench_items), _named("rubric", rubric="six")),
+    Trial("tree", "howtobench", samples.howtobench_systems, _named("tree", 10)),
+    Trial("principle", GREETINGS, _drawn(GREETINGS, 100, samples.greeting_item), _named("principle", language="zh")),
     Trial("debate", GREETINGS, lambda folder: samples.greetings_beside_good_ones(folder, 10, 48), _debate),
-    Trial("personal", PERSE_RATED, samples.perse_items, _personal),
-    Trial("personal", PERSE_CHOSEN, samples.perse_pairs, _personal_pairs),
+    Trial("personal", PERSE_RATED, samples.perse_items, _named("personal")),
+    Trial("personal", PERSE_CHOSEN, samples.perse_pairs, _named("personal of pairs", 1, aspects="interestingness")),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
-    Trial("scalar", PREFERENCES, lambda folder: draw(folder, PREFERENCES, 200, samples.greeting_pair), _scalar, True),
+    Trial("scalar", PREFERENCES, _drawn(PREFERENCES, 200, samples.greeting_pair), _scalar, True),
 )
 """What `adjudge bench judges` runs."""
