@@ -87,12 +87,10 @@ class LabelSet(msgspec.Struct, frozen=True):
     spellings: tuple[Spelling, ...]
 
     @staticmethod
-    def of_ids(token_ids: Sequence[int], labels: Sequence[str] | None = None) -> LabelSet:
-        """Labels that are one given token each, by default called by its number."""
-        names = tuple(map(str, token_ids) if labels is None else labels)
+    def of_ids(token_ids: Sequence[int]) -> LabelSet:
+        """Labels that are one given token each, called by its number."""
+        names = tuple(map(str, token_ids))
         check_labels(Labels(names))
-        if len(names) != len(token_ids):
-            raise LabelError(f"{len(names)} labels for {len(token_ids)} token ids: give one for each")
         if len(set(token_ids)) != len(token_ids):
             raise LabelError("a token id is given twice: give each label a token of its own")
         _check_size(Labels(names), len(names))

@@ -131,7 +131,7 @@ def open_tokenizer(source: ModelSource) -> Any:
         ) from error
 
 
-def tokenizer_named(name: str, *, status: Status = print_status) -> Any:
+def tokenizer_named(name: str) -> Any:
     """The tokenizer of the model called `name`; of a folder or a hub model the weights need not be there.
 
     Raises what `resolve` and `open_tokenizer` do.
@@ -140,8 +140,8 @@ def tokenizer_named(name: str, *, status: Status = print_status) -> Any:
     if name not in ALIASES and path.is_dir():
         return open_tokenizer(ModelSource(name, "folder", str(path.absolute()), ""))
     if name not in ALIASES and HUB_ID.fullmatch(name):
-        return open_tokenizer(_hub(name, status, TOKENIZER_FILES))
-    return open_tokenizer(resolve(name, status=status))
+        return open_tokenizer(_hub(name, print_status, TOKENIZER_FILES))
+    return open_tokenizer(resolve(name))
 
 
 def list_models() -> list[ModelListing]:

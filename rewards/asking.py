@@ -117,12 +117,12 @@ class Reasoned(Asking):
     def __init__(
         self,
         engine: EngineFace,
-        sampling: Sampling = SAMPLING,
+        sampling: Sampling,
         *,
-        form: AnswerFormat = ANSWER,
-        attempts: int = 3,
-        n: int = 1,
-        seed: int = 0,
+        form: AnswerFormat,
+        attempts: int,
+        n: int,
+        seed: int,
     ) -> None:
         self.reserve = room_for(sampling, engine, attempts=attempts, n=n)
         self.engine = engine
@@ -194,10 +194,10 @@ def open_asking(
     mode: Mode,
     sampling: Sampling | None,
     *,
-    form: AnswerFormat = ANSWER,
-    attempts: int = 3,
-    n: int = 1,
-    seed: int = 0,
+    form: AnswerFormat,
+    attempts: int,
+    n: int,
+    seed: int,
 ) -> Asking:
     """How a judge of that mode asks; raises AdjudgeError for an unknown one, and for a sampling that is not used."""
     if mode == "reasoned":

@@ -49,9 +49,9 @@ class LabelAgreement(msgspec.Struct, frozen=True):
         return _ratio(2 * self.true_good, 2 * self.true_good + self.false_good + self.false_bad)
 
 
-def compare_labels(verdicts: Sequence[Verdict], labels: Sequence[bool | None], *, above: float = 0.5) -> LabelAgreement:
-    """The agreement of verdicts with labels (None: unlabelled); a score `above` that number calls a text good."""
-    called = [None if verdict.score is None else verdict.score > above for verdict in verdicts]
+def compare_labels(verdicts: Sequence[Verdict], labels: Sequence[bool | None]) -> LabelAgreement:
+    """The agreement of verdicts with labels (None: unlabelled); a score above 0.5 calls a text good."""
+    called = [None if verdict.score is None else verdict.score > 0.5 for verdict in verdicts]
     pairs = list(zip(called, labels, strict=True))
     scored = [call for call in called if call is not None]
     return LabelAgreement(

@@ -145,16 +145,13 @@ def accuracy(preference: Numbers, human: Numbers, clusters: Names, how: Bootstra
     return _mean(hits_N, grouped, how, "no pair on which people decided")
 
 
-def accuracy_with_ties(
-    preference: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL, *, margin: float = 0.0
-) -> Estimate:
+def accuracy_with_ties(preference: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
     """The share of all pairs on which the judge says what people say: a, b or tie.
 
-    Its preference is a tie where it lies within `margin` of 0.5, and people's where it is 0.5.
+    A preference of 0.5 is a tie.
     """
     grouped, (p_N, y_N) = columns(clusters, preference=preference, human=human)
-    called_N = np.where(np.abs(p_N - 0.5) <= margin, 0, np.sign(p_N - 0.5))
-    return _mean(called_N == np.sign(y_N - 0.5), grouped, how, "no pairs")
+    return _mean(np.sign(p_N - 0.5) == np.sign(y_N - 0.5), grouped, how, "no pairs")
 
 
 def mean(values: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:

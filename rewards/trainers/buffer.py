@@ -65,7 +65,6 @@ class Buffer:
         scorer: Scorer,
         size: int,
         patience: float = 300.0,
-        reference: str = "reference",
         fill: float | None = None,
         most: int | None = None,
     ) -> None:
@@ -73,7 +72,7 @@ class Buffer:
             raise AdjudgeError(f"num_generations is {size}: give the trainer's own, at least 1")
         if not 0 <= patience < float("inf"):
             raise AdjudgeError(f"patience is {patience}: give the seconds that a group waits for its members")
-        self.scorer, self.size, self.patience, self.reference = scorer, size, patience, reference
+        self.scorer, self.size, self.patience = scorer, size, patience
         if most is not None and most < 1:
             raise AdjudgeError(f"{most} samples wait at a time: give at least 1")
         self.fill, self.most = checked_fill(fill), most
@@ -83,7 +82,7 @@ class Buffer:
         self._thread: Thread | None = None
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.scorer, self.size, self.patience, self.reference, self.fill, self.most
+        return self.scorer, self.size, self.patience, self.fill, self.most
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
@@ -207,7 +206,7 @@ class Buffer:
         whole: list[tuple[_Waiting, Group]] = []
         for waiting in ready:
             try:
-                whole.append((waiting, group_of(waiting.samples, self.reference)))
+                whole.append((waiting, group_of(waiting.samples)))
             except Exception as error:  # also of a column of the data that cannot be compared
                 waiting.fail(error)
         try:

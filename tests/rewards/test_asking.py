@@ -13,7 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.asking import Answer, Direct, Question, Reasoned, open_asking
+from adjudge.rewards.asking import ANSWER, SAMPLING, Answer, Direct, Question, Reasoned, open_asking
 from adjudge.rewards.pairwise import SCALE
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.scripted import Script, ScriptedEngine
@@ -21,11 +21,16 @@ from tests.rewards.scripted import Script, ScriptedEngine
 TINY = "dummy:tiny-llama"
 SHORT = Sampling(max_tokens=8, temperature=1.0)
 GOOD = "Both are fine. <ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>"
+USUAL: dict[str, Any] = {"form": ANSWER, "attempts": 3, "n": 1, "seed": 0}
 
 
 @pytest.fixture(scope="module")
 def tiny() -> Engine:
     return Engine(TINY, kv_cache_gb=0.2)
+
+
+def reasoned(engine: Any, sampling: Sampling = SAMPLING, **how: Any) -> Reasoned:
+    return Reasoned(engine, sampling, **USUAL | how)
 
 
 def question(text: str = "Which? ", name: str = "q", answers: int = 2, labels: Labels = SCALE) -> Question:
@@ -34,7 +39,7 @@ def question(text: str = "Which? ", name: str = "q", answers: int = 2, labels: L
 
 def ask_one(engine: Engine, script: Script | str, answers: int = 2, **how: Any) -> tuple[Answer, ScriptedEngine]:
     scripted = ScriptedEngine(engine, (lambda shown, before: script) if isinstance(script, str) else script)
-    [(subject, found)] = Reasoned(scripted, **how).ask({"s": [question(answers=answers)]})
+    [(subject, found)] = reasoned(scripted, **how).ask({"s": [question(answers=answers)]})
     assert subject == "s"
     return found["q"], scripted
 
@@ -199,7 +204,7 @@ def test_only_what_was_unreadable_is_asked_again_and_the_rest_does_not_wait_for_
     engine = ScriptedEngine(tiny, lambda shown, before: GOOD if "good" in shown or before else "no")
     subjects = {name: [question(f"{name} {n} ", str(n)) for n in (1, 2)] for name in ("good", "bad", "good too")}
     order = []
-    for subject, answers in Reasoned(engine).ask(subjects):
+    for subject, answers in reasoned(engine).ask(subjects):
         order.append(subject)
         assert list(answers) == ["1", "2"] and all(reasons(answer) == [None, None] for answer in answers.values())
         if subject == "good too":
@@ -253,10 +258,10 @@ def test_answers_do_not_depend_on_order_or_company(tiny: Engine) -> None:
 
     names = ["a", "bb", "ccc", "dddd"]
     subjects = {name: [question(f"{name}{n * '!'}", str(n)) for n in range(3)] for name in names}
-    expected = dict(Reasoned(ScriptedEngine(tiny, script)).ask(subjects))
-    assert dict(Reasoned(ScriptedEngine(tiny, script, last_first=True)).ask(subjects)) == expected
+    expected = dict(reasoned(ScriptedEngine(tiny, script)).ask(subjects))
+    assert dict(reasoned(ScriptedEngine(tiny, script, last_first=True)).ask(subjects)) == expected
     for name in names:
-        [alone] = Reasoned(ScriptedEngine(tiny, script)).ask({name: subjects[name][::-1]})
+        [alone] = reasoned(ScriptedEngine(tiny, script)).ask({name: subjects[name][::-1]})
         assert alone == (name, dict(reversed(expected[name].items())))
 
 
@@ -264,7 +269,7 @@ def test_what_a_real_engine_writes_depends_on_question_seed_and_sample_alone(tin
     subjects = {name: [question(f"{name} ", "q")] for name in "abc"}
 
     def texts(names: Sequence[str], **how: Any) -> dict[str, tuple[str, ...] | None]:
-        asking = Reasoned(tiny, SHORT, attempts=2, **how)
+        asking = reasoned(tiny, SHORT, attempts=2, **how)
         return {name: answers["q"].analyses for name, answers in asking.ask({n: subjects[n] for n in names})}
 
     expected = texts("abc", n=2)
@@ -292,11 +297,11 @@ def test_what_a_real_engine_writes_depends_on_question_seed_and_sample_alone(tin
 )
 def test_settings_that_make_no_sense_are_one_sentence(tiny: Engine, how: dict[str, Any], reason: str) -> None:
     with pytest.raises(AdjudgeError, match=reason):
-        Reasoned(tiny, **how)
+        reasoned(tiny, **how)
 
 
 def test_modes_are_two_and_direct_takes_no_sampling(tiny: Engine) -> None:
     with pytest.raises(AdjudgeError, match="direct or reasoned"):
-        open_asking(tiny, "deep", None)  # type: ignore[arg-type]
+        open_asking(tiny, "deep", None, **USUAL)  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match="writes nothing"):
-        open_asking(tiny, "direct", SHORT)
+        open_asking(tiny, "direct", SHORT, **USUAL)

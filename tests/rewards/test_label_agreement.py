@@ -38,7 +38,3 @@ def test_a_ratio_of_nothing_is_none() -> None:
     assert (none.accuracy, none.precision, none.recall, none.f1, none.excellence) == (None,) * 5
     bad = compare_labels(verdicts(0.1), [False])
     assert (bad.accuracy, bad.precision, bad.recall, bad.f1, bad.excellence) == (1.0, None, None, None, 0.0)
-
-
-def test_the_threshold_is_the_judges() -> None:
-    assert compare_labels(verdicts(2.0, 2.5), [False, True], above=2.0).accuracy == 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ def train_house(
     resume: bool = False,
     overwrite: bool = False,
     status: Callable[[str], None] = lambda line: None,
-    callbacks: Sequence[TrainerCallback] = (),
 ) -> Run:
     """Train the model of a recipe to score texts by how much worse they were made.
 
@@ -69,8 +68,7 @@ def train_house(
         return SlotTask(recipe, opened, recipe.optimiser, judged)
 
     writing = _Rows(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
-    told = {"resume": resume, "overwrite": overwrite, "status": status}
-    how: dict[str, Any] = {**told, "callbacks": (*callbacks, writing)}
+    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": (writing,)}
     kept = () if recipe.kept is None else (read_adapter(recipe.kept).fingerprint,)
     rows = digest(train.fingerprint, held_out.fingerprint, *kept)
 
