@@ -35,15 +35,6 @@ from adjudge.training.progress import bar
 NEEDED_BY = "the evaluation of policies"
 
 
-class Folder(msgspec.Struct, frozen=True):
-    """Where an evaluation keeps what it has."""
-
-    path: Path
-
-    def __getitem__(self, name: str) -> Path:
-        return self.path / name
-
-
 def evaluate_policies(
     names: Sequence[str],
     prompts: Path,
@@ -72,7 +63,7 @@ def evaluate_policies(
     policies = [policy_of(name) for name in dict.fromkeys(names)]
     first = base_of(policies, base)
     writing = Writing(asked_of([*policies, first], chat, system), sampling, seed)
-    open_judge, folder = prepare(judge, options), Folder(output)
+    open_judge = prepare(judge, options)
     check_fit(spec.model, spec.adapter, judge, options)
     for place, row in enumerate(rows):
         subject_of(judge, row, place, options, "text", "text")
@@ -80,23 +71,23 @@ def evaluate_policies(
     for policy in everyone:
         identity_of(policy, device, dtype)
     spec.check()
-    make_folder_of(folder["texts.jsonl"])
-    with alone(folder["policy.journal"]), Journal(folder["policy.journal"]) as book:
-        check_earlier(folder["verdicts.jsonl"], book, earlier)
+    make_folder_of(output / "texts.jsonl")
+    with alone(output / "policy.journal"), Journal(output / "policy.journal") as book:
+        check_earlier(output / "verdicts.jsonl", book, earlier)
         if earlier == "overwrite":
             book.clear()
-        with keeping(folder["texts.jsonl"], lambda: f"{len(book)} texts and verdicts are kept"):
+        with keeping(output / "texts.jsonl", lambda: f"{len(book)} texts and verdicts are kept"):
             written = _write(everyone, rows, writing, samples, book, device, dtype)
             own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}
-            _keep_texts(folder["texts.jsonl"], written, rows, samples)
+            _keep_texts(output / "texts.jsonl", written, rows, samples)
             matches = matches_of(rows, own, written[first.name], paired=samples)
             engine = spec.open()
             referee = Referee(open_judge(engine, book), judge, rows, options)
-            bouts = _judge(referee, matches, folder["verdicts.jsonl"], rows)
+            bouts = _judge(referee, matches, output / "verdicts.jsonl", rows)
     places = set(first_places(rows))  # each prompt counts once
     counted = {name: [text for text in texts if text.place in places] for name, texts in own.items()}
     results = _results(counted, bouts, first.name, seed)
-    _show(results, first.name, folder, judge, engine.name)
+    _show(results, first.name, output, judge, engine.name)
 
 
 def _write(
@@ -167,18 +158,18 @@ def _results(own: dict[str, list[Text]], bouts: Sequence[Bout], base: str, seed:
     return results if human is None else [human, *results]
 
 
-def _show(results: Sequence[PolicyResult], base: str, folder: Folder, judge: str, model: str) -> None:
+def _show(results: Sequence[PolicyResult], base: str, folder: Path, judge: str, model: str) -> None:
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(wins_table(results))
     console.print(aspect_table(results))
     for line in result_lines(results, base):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     machine = describe_machine()
-    write_rows(folder["table.csv"], COLUMNS, result_rows(results, judge, model, machine))
-    kept = [folder[name] for name in ("texts.jsonl", "verdicts.jsonl", "table.csv")]
+    write_rows(folder / "table.csv", COLUMNS, result_rows(results, judge, model, machine))
+    kept = [folder / name for name in ("texts.jsonl", "verdicts.jsonl", "table.csv")]
     try:
-        plot_wins(results, folder["wins.png"], f"{judge} judge, {model}\n{machine}")
-        kept.append(folder["wins.png"])
+        plot_wins(results, folder / "wins.png", f"{judge} judge, {model}\n{machine}")
+        kept.append(folder / "wins.png")
     except AdjudgeError as error:
         console.print(str(error), highlight=False, markup=False)
     console.print(f"written: {', '.join(map(str, kept))}", highlight=False, markup=False, soft_wrap=True)
