@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.pictures import can_draw, check_picture
 from adjudge.training.presets import preset_about, preset_names, preset_text
+from adjudge.training.recipe import Recipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
 
@@ -37,13 +38,7 @@ NEEDED = ("trl", "peft", "datasets", "accelerate")
 
 
 def train_grpo_file(
-    path: Path,
-    *,
-    resume: bool,
-    overwrite: bool,
-    stop_on: str | None = None,
-    seed: int | None = None,
-    output: Path | None = None,
+    path: Path, *, stop_on: str | None = None, seed: int | None = None, output: Path | None = None, **earlier: bool
 ) -> None:
     """Train the policy of a GRPO recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = read_grpo_recipe(path).changed(seed, output)
@@ -52,22 +47,30 @@ def train_grpo_file(
     need_extras()
     from adjudge.training.grpo import train_grpo
 
-    with stoppable(recipe.output):
-        run = train_grpo(recipe, resume=resume, overwrite=overwrite, status=say)
-    show(run, "reward on held-out prompts")
+    carry_out(train_grpo, recipe, "reward on held-out prompts", **earlier)
 
 
-def train_sft_file(
-    path: Path, *, resume: bool, overwrite: bool, seed: int | None = None, output: Path | None = None
-) -> None:
+def train_sft_file(path: Path, *, seed: int | None = None, output: Path | None = None, **earlier: bool) -> None:
     """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = read_sft_recipe(path).changed(seed, output)
     need_extras()
     from adjudge.training.sft import train_sft
 
+    carry_out(train_sft, recipe, "loss on held-out rows", **earlier)
+
+
+def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, *, resume: bool, overwrite: bool) -> Run:
+    """Train, and print what the run came to, `measured` before and after, and where it stands."""
     with stoppable(recipe.output):
-        run = train_sft(recipe, resume=resume, overwrite=overwrite, status=say)
-    show(run, "loss on held-out rows")
+        run = train(recipe, resume=resume, overwrite=overwrite, status=say)
+    if run.main:
+        if run.before is not None and run.after is not None:
+            print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")
+        print(f"policy: {run.folder.policy}")
+        print(f"metrics: {run.folder.metrics}")
+        if run.folder.curves.exists():
+            print(f"curves: {run.folder.curves}")
+    return run
 
 
 def say(line: str) -> None:
@@ -103,17 +106,6 @@ def _full(error: Exception) -> int | None:
         r"PytorchStreamWriter|inline_container.*unexpected pos", str(error)
     )
     return errno.ENOSPC if writer else None
-
-
-def show(run: Run, measured: str) -> None:
-    """Print what a run came to, and where it stands."""
-    if run.main:
-        if run.before is not None and run.after is not None:
-            print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")
-        print(f"policy: {run.folder.policy}")
-        print(f"metrics: {run.folder.metrics}")
-        if run.folder.curves.exists():
-            print(f"curves: {run.folder.curves}")
 
 
 def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
