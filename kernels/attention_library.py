@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -57,6 +57,14 @@ class AttentionKind:
         return AttentionKind(query_THD.device, query_THD.dtype, width, value_width, block_size, *how)
 
 
+class How(NamedTuple):
+    """What a library is told; `window` is the keys on both sides of a query's own, -1 for all."""
+
+    scale: float | None
+    window: tuple[int, int]
+    softcap: float | None
+
+
 class LibraryAttention(ABC):
     """A back end of `paged_attention`."""
 
@@ -65,16 +73,8 @@ class LibraryAttention(ABC):
         """Why it cannot serve calls of a kind, or None if it can."""
 
     @abstractmethod
-    def attend(
-        self,
-        query_THD: torch.Tensor,
-        cache: PagedKV,
-        batch: PagedBatch,
-        scale: float | None,
-        window: tuple[int, int],
-        softcap: float | None,
-    ) -> torch.Tensor:
-        """The library's call; `window` as the libraries count it."""
+    def attend(self, query_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch, how: How) -> torch.Tensor:
+        """The library's call."""
 
     def __call__(
         self,
@@ -87,9 +87,8 @@ class LibraryAttention(ABC):
         softcap: float | None = None,
     ) -> torch.Tensor:
         """As `paged_attention`: NaN where a row saw what was not finite, zeros in padding, which no library writes."""
-        # The libraries count the keys to the left of a query's own, and -1 means all.
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
-        output = self.attend(query_THD, cache, batch, scale, window, softcap)
+        output = self.attend(query_THD, cache, batch, How(scale, window, softcap))
         output.masked_fill_(seen_bad(cache, batch, sliding_window)[:, None, None], torch.nan)
         output[batch.filled :] = 0
         return output
@@ -107,20 +106,12 @@ class FlashAttention2(LibraryAttention):
             return f"flash-attn 2 wants blocks of a multiple of 256, not {kind.block_size}"
         return _lacks("flash_attn", "flash_attn_varlen_func", *needed)
 
-    def attend(
-        self,
-        query_THD: torch.Tensor,
-        cache: PagedKV,
-        batch: PagedBatch,
-        scale: float | None,
-        window: tuple[int, int],
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, query_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch, how: How) -> torch.Tensor:
         """The library's call."""
         attend = import_module("flash_attn").flash_attn_varlen_func
         more: dict[str, float] = {"num_splits": 1} if "num_splits" in _parameters(attend) else {}
-        if softcap is not None:
-            more["softcap"] = softcap
+        if how.softcap is not None:
+            more["softcap"] = how.softcap
         output: torch.Tensor = attend(
             query_THD,
             cache.key,
@@ -129,9 +120,9 @@ class FlashAttention2(LibraryAttention):
             cu_seqlens_k=_key_offsets(batch),
             max_seqlen_q=_longest_query(batch),
             max_seqlen_k=_longest_context(batch),
-            softmax_scale=scale,
+            softmax_scale=how.scale,
             causal=True,
-            window_size=window,
+            window_size=how.window,
             block_table=batch.block_table,
             **more,
         )
@@ -151,15 +142,7 @@ class FlashAttention3(LibraryAttention):
             "flash_attn_interface", "flash_attn_with_kvcache", *needed
         )
 
-    def attend(
-        self,
-        query_THD: torch.Tensor,
-        cache: PagedKV,
-        batch: PagedBatch,
-        scale: float | None,
-        window: tuple[int, int],
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, query_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch, how: How) -> torch.Tensor:
         """The library's call."""
         output: torch.Tensor = import_module("flash_attn_interface").flash_attn_with_kvcache(
             query_THD,
@@ -169,10 +152,10 @@ class FlashAttention3(LibraryAttention):
             page_table=batch.block_table,
             cu_seqlens_q=batch.query_offsets,
             max_seqlen_q=_longest_query(batch),
-            softmax_scale=scale,
+            softmax_scale=how.scale,
             causal=True,
-            window_size=window,
-            softcap=0.0 if softcap is None else softcap,
+            window_size=how.window,
+            softcap=0.0 if how.softcap is None else how.softcap,
             num_splits=1,
         )
         return output
@@ -198,15 +181,7 @@ class TorchVarlen(LibraryAttention):
             return f"torch reads a block table through {wanted or 'FA3 or FA4'} here, and {active or 'none'} is active"
         return None
 
-    def attend(
-        self,
-        query_THD: torch.Tensor,
-        cache: PagedKV,
-        batch: PagedBatch,
-        scale: float | None,
-        window: tuple[int, int],
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, query_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch, how: How) -> torch.Tensor:
         """The library's call."""
         output: torch.Tensor = import_module("torch.nn.attention.varlen").varlen_attn(
             query_THD,
@@ -216,8 +191,8 @@ class TorchVarlen(LibraryAttention):
             None,
             _longest_query(batch),
             _longest_context(batch),
-            scale=scale,
-            window_size=window,
+            scale=how.scale,
+            window_size=how.window,
             enable_gqa=True,
             seqused_k=batch.context_lengths,
             block_table=batch.block_table,

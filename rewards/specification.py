@@ -15,7 +15,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import OF_A_SERVER
-from adjudge.rewards.kinds import KINDS, OF_PAIRS, misfit, of_pairs, prepare
+from adjudge.rewards.kinds import KINDS, kind_of, misfit, of_pairs, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
@@ -166,10 +166,7 @@ class JudgeSpec(msgspec.Struct, frozen=True):
             raise AdjudgeError(f"engine is {str(self.engine)!r:.60}: give an EngineSpec, or open the judge yourself")
         if not isinstance(self.options, dict):
             raise AdjudgeError(f"options are {str(self.options)!r:.60}: give a dict of them, and an engine as engine=…")
-        if self.judge not in KINDS:
-            names = ", ".join(name for name in KINDS if not name.endswith(OF_PAIRS))
-            raise AdjudgeError(f'no judge is called "{self.judge}": choose {names}')
-        if KINDS[self.judge].gather is not None:
+        if kind_of(self.judge).gather is not None:
             raise AdjudgeError(f"{self.judge} judges the texts of a file beside each other: choose another judge")
         prepare(self.judge, self.options)
         misfit(self._model, self.judge, self.options)
@@ -213,7 +210,7 @@ class JudgeSource:
     @property
     def kind(self) -> str | None:
         """Its name among KINDS; None for a judge of the user's own making."""
-        return self.spec.judge if self.spec is not None else kind_of(self.judge)
+        return self.spec.judge if self.spec is not None else name_of(self.judge)
 
     @property
     def of_pairs(self) -> bool:
@@ -242,7 +239,7 @@ class JudgeSource:
         self.spec, self.opened = spec, None
 
 
-def kind_of(judge: Judge[Any, Any]) -> str | None:
+def name_of(judge: Judge[Any, Any]) -> str | None:
     """The name among KINDS of an open judge."""
     from adjudge.rewards.scalar import ScalarJudge
     from adjudge.rewards.verdict import PairVerdict

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.whole_file import write_whole
+from adjudge.training.lines import read_lines
 
 Split = Literal["train", "held_out"]
 HELD_OUT = "eval_"
@@ -37,18 +37,8 @@ def append_metrics(path: Path, line: Mapping[str, Any]) -> None:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a run; the last one may be half-written after a crash and is then left out."""
-    try:
-        lines = path.read_bytes().split(b"\n")  # and at no other break: names may hold U+2028
-    except OSError as error:
-        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name the output folder of a run") from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append(json.loads(line))
-        except ValueError as error:
-            if number < len(lines):
-                raise AdjudgeError(f"line {number} of {path} is not JSON ({reason(error)}): remove it") from error
-    return found
+    lines = read_lines(path, json.loads, fault="is not JSON", mend="name the output folder of a run")
+    return [line for line, _ in lines]
 
 
 def last_answered(path: Path) -> int | None:

@@ -22,6 +22,7 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, engines_open
 from adjudge.rewards.trainers.processes import place_among_processes
 from adjudge.rewards.trainers.trl import NO_COLUMNS, TrlReward
+from adjudge.training.lines import read_lines
 from adjudge.training.prompts import Prompts
 from adjudge.training.run_folder import RunFolder
 
@@ -207,21 +208,9 @@ def cut_rewards(path: Path, step: int, answered: int | None) -> None:
 
 
 def _read(path: Path) -> list[tuple[Rewarded, bytes]]:
-    """The rewards with the lines that they stand in, each with its end; texts hold U+2028 and the like as they are."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise AdjudgeError(
-            f"cannot read {path} ({error.strerror}): name a run whose recipe has journal = true in [reward]"
-        ) from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append((msgspec.json.decode(line, type=Rewarded), line + b"\n"))
-        except msgspec.MsgspecError as error:
-            if number < len(lines):
-                raise AdjudgeError(f"line {number} of {path} is no reward ({reason(error)}): remove it") from error
-    return found
+    """The rewards with the lines that they stand in."""
+    mend = "name a run whose recipe has journal = true in [reward]"
+    return read_lines(path, msgspec.json.Decoder(Rewarded).decode, fault="is no reward", mend=mend)
 
 
 def remember(reward: Reward, lines: Sequence[Rewarded]) -> None:

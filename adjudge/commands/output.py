@@ -55,6 +55,23 @@ def open_output(path: Path | None) -> Iterator[Write]:
         yield write
 
 
+@contextmanager
+def open_output_anew(path: Path | None) -> Iterator[Write]:
+    """The same for a run that keeps nothing: a line that cannot be written raises AdjudgeError."""
+    with open_output(path) as write_line:
+
+        def write(line: bytes) -> None:
+            try:
+                write_line(line)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                where = path or "standard output"
+                raise AdjudgeError(f"cannot write {where} ({error.strerror}): make room, run again") from error
+
+        yield write
+
+
 def _to_standard_output(line: bytes) -> None:
     sys.stdout.buffer.write(line)
     sys.stdout.flush()

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import check_lines, check_writable, open_output
+from adjudge.commands.output import check_lines, check_writable, open_output_anew
 from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import holds_run
 from adjudge.engine.absent import AbsentEngine
@@ -140,16 +140,9 @@ class Results(msgspec.Struct, frozen=True):
     def write(self, verdicts: Iterable[tuple[Row, Any]], line_of: Callable[[Any, Row], bytes]) -> list[Any]:
         """Write each as a line, and return them all."""
         written = []
-        with open_output(self.output) as write:
+        with open_output_anew(self.output) as write:
             for row, verdict in verdicts:
-                try:
-                    write(line_of(verdict, row))
-                except BrokenPipeError:
-                    raise
-                except OSError as error:
-                    raise AdjudgeError(
-                        f"cannot write {self.output} ({error.strerror}): make room, run again"
-                    ) from error
+                write(line_of(verdict, row))
                 written.append(verdict)
         return written
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from adjudge.bench.words import counted
-from adjudge.commands.output import check_writable, open_output
+from adjudge.commands.output import check_writable, open_output_anew
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.replay import Replayed, replay_rewards
@@ -46,7 +46,7 @@ def replay_training(source: Path, output: Path | None, recipe: Path | None = Non
             raise AdjudgeError(f"{output} is in the folder that is read: name a file elsewhere")
         check_writable(output)
     replayed = []
-    with open_output(output) as write:
+    with open_output_anew(output) as write:
         for one in replay_rewards(source, rewards, step=step):
             replayed.append(one)
             write(_line(one))

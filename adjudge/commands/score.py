@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from adjudge.commands.output import check_lines, open_output
+from adjudge.commands.output import check_lines, open_output_anew
 from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.labels import Labels, check_labels
 from adjudge.engine.prompt import Message, Prompt, Segment
@@ -53,19 +53,14 @@ def score_file(
 
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     faint = 0
-    with open_output(output) as write:
+    with open_output_anew(output) as write:
         prompts = [engine.chat([_user(text)]) if chat else text for text in texts]
         with Progress(console=Console(stderr=True), transient=True, disable=len(rows) < 2) as progress:
             task = progress.add_task("scoring", total=len(rows))
             for start in range(0, len(rows), WINDOW):
                 part = slice(start, start + WINDOW)
                 for row, score in zip(rows[part], engine.score(prompts[part], sets[part]), strict=True):
-                    try:
-                        write(json_line(_record(row, score)))
-                    except BrokenPipeError:
-                        raise
-                    except OSError as error:
-                        raise AdjudgeError(f"cannot write {output} ({error.strerror}): make room, run again") from error
+                    write(json_line(_record(row, score)))
                     faint += score.mass is not None and score.mass < LEAST_MASS
                     progress.advance(task)
     if faint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from adjudge.rewards.debate import DebateJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.wire import item_of, label_of
-from adjudge.training.stages import Drop, Passed, Unusable, passed
+from adjudge.training.stages import Passed, Unusable, passed, sifted
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -24,6 +24,11 @@ class Candidate(msgspec.Struct, frozen=True):
     item: Item
     label: bool | None
     columns: Mapping[str, Any]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The row, with the id by which it goes here."""
+        return {**self.columns, "id": self.item.id}
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -36,6 +41,11 @@ class Judged(msgspec.Struct, frozen=True):
     def item(self) -> Item:
         """The text and its prompt."""
         return self.candidate.item
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The candidate's, with the score."""
+        return {**self.candidate.record, "score": self.score}
 
 
 class PreferencePair(msgspec.Struct, frozen=True):
@@ -136,7 +146,7 @@ def judge_candidates(judge: DebateJudge, candidates: Sequence[Candidate]) -> tup
             else:
                 yield place, Judged(candidates[place], verdict.score)
 
-    return passed("debate", [_named(candidate) for candidate in candidates], results()), verdicts
+    return passed("debate", [candidate.record for candidate in candidates], results()), verdicts
 
 
 def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferencePair], list[Passed[Judged]]]:
@@ -153,8 +163,8 @@ def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferenceP
         texts.add(text)
         return "twice" if len(texts) == known else None
 
-    different = _stage("texts", judged, repeated)
-    ruled = _stage("rulings", different.kept, lambda one: None if rules.takes(one) else "even")
+    different = sifted("texts", judged, repeated)
+    ruled = sifted("rulings", different.kept, lambda one: None if rules.takes(one) else "even")
     prompts: dict[str, list[Judged]] = {}
     for one in ruled.kept:
         prompts.setdefault(_text(one.item)[0], []).append(one)
@@ -168,29 +178,13 @@ def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferenceP
         found.sort(key=lambda pair: pair[1].score - pair[0].score)
         pairs += [_pair(*pair) for pair in found[: rules.per_prompt or None]]
     used = {name for pair in pairs for name in (pair.chosen_id, pair.rejected_id)}
-    paired = _stage("pairs", ruled.kept, lambda one: None if one.item.id in used else alone.get(one.item.id, "spare"))
+    paired = sifted("pairs", ruled.kept, lambda one: None if one.item.id in used else alone.get(one.item.id, "spare"))
     return pairs, [different, ruled, paired]
-
-
-def _stage(name: str, texts: Sequence[Judged], why_not: Callable[[Judged], str | None]) -> Passed[Judged]:
-    kept: list[Judged] = []
-    dropped: list[Drop] = []
-    for one in texts:
-        if (reason := why_not(one)) is None:
-            kept.append(one)
-        else:
-            dropped.append(Drop(name, reason, {**_named(one.candidate), "score": one.score}))
-    return Passed(name, kept, dropped)
 
 
 def _pair(one: Judged, other: Judged) -> PreferencePair:
     texts = one.item.response, other.item.response
     return PreferencePair(one.item.prompt, *texts, one.item.id, other.item.id, one.score, other.score)
-
-
-def _named(candidate: Candidate) -> dict[str, Any]:
-    """The row, with the id by which it goes here."""
-    return {**candidate.columns, "id": candidate.item.id}
 
 
 def _text(item: Item) -> tuple[str, str]:
