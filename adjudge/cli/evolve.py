@@ -9,7 +9,7 @@ import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
 from adjudge.cli.options import beside, output_beside
-from adjudge.commands.texts import Writing
+from adjudge.commands.writing_options import Writing
 
 evolve = typer.Typer(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
 

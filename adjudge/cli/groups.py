@@ -39,7 +39,7 @@ from adjudge.cli.options import (
 )
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
-from adjudge.commands.texts import Writing
+from adjudge.commands.writing_options import Writing
 from adjudge.engine.errors import AdjudgeError
 
 

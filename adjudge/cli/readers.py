@@ -9,7 +9,7 @@ import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
 from adjudge.cli.options import JudgeAspects, beside, output_beside
-from adjudge.commands.texts import Writing
+from adjudge.commands.writing_options import Writing
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
 

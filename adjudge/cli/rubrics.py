@@ -9,7 +9,7 @@ import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
 from adjudge.cli.options import beside, output_beside
-from adjudge.commands.texts import Writing
+from adjudge.commands.writing_options import Writing
 
 rubrics = typer.Typer(
     help="Mine a rubric for each question from texts that people wrote, and compare the ways to score by rubrics.",

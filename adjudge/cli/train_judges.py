@@ -10,7 +10,7 @@ import typer
 from adjudge.cli.groups import RunToJudge, with_groups, written
 from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, beside, output_beside
 from adjudge.cli.train import EarlierTraining, RunOutput, Seed
-from adjudge.commands.texts import Writing
+from adjudge.commands.writing_options import Writing
 
 Rows = Annotated[Path | None, typer.Option(help="JSONL or CSV of judged rows, in the place of the recipe's own.")]
 

@@ -9,7 +9,7 @@ import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
 from adjudge.cli.options import beside, output_beside
-from adjudge.commands.texts import Writing
+from adjudge.commands.writing_options import Writing
 
 writing = typer.Typer(
     help="Disturb texts to test a judge, and build writing benchmarks from texts (Tree of Writing).",

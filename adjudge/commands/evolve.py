@@ -11,7 +11,7 @@ from rich.table import Table
 
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
-from adjudge.commands.texts import Writing, tell_texts
+from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, parse_aspects

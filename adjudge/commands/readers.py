@@ -10,7 +10,7 @@ from typing import Any
 from adjudge.commands.resumable import check_paths
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_beside, stage_run, write_parts
-from adjudge.commands.texts import Writing, tell_texts
+from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, Aspect, parse_aspects
 from adjudge.training.attrition import Count, draw_attrition, show_attrition

@@ -18,7 +18,7 @@ from rich.table import Table
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import Source
 from adjudge.commands.stage_run import beside, stage_run, write_parts
-from adjudge.commands.texts import Writing, tell_texts
+from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.bare_model import BareModel
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError

@@ -7,7 +7,7 @@ from typing import Any
 
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
-from adjudge.commands.texts import Writing, tell_texts
+from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.training.attrition import Count, show_attrition
 from adjudge.training.stages import Passed, Scores, read_stage
 from adjudge.training.writing.building import SCHEMA, Building, candidates_of

@@ -30,7 +30,8 @@ from adjudge.rewards.trainers.filling import checked_fill, filled
 from adjudge.rewards.trainers.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
-Score = dict[str, float]
+Kept = dict[str, float]
+"""What verl keeps of a sample."""
 
 INDEX = "index"
 """The key of `extra_info` under which verl's own data sets number their rows: one prompt may be in several."""
@@ -53,7 +54,7 @@ def for_verl(
     on_failure: OnFailure = "stop",
     fill: float | None = None,
     concurrency: int = RAY,
-) -> Callable[..., Coroutine[Any, Any, Score]]:
+) -> Callable[..., Coroutine[Any, Any, Kept]]:
     """`compute_score` for single samples, which waits until the group of the sample's prompt is whole: see `Buffer`.
 
     `prompt` is the key of `extra_info` that holds the prompt (a text or messages); where it is not there verl's own
@@ -79,13 +80,13 @@ def for_verl(
 
     async def compute_score(
         data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **further: Any
-    ) -> Score:
+    ) -> Kept:
         sample = _sample(data_source, solution_str, ground_truth, extra_info, prompt)
         name = None if identity is None else _known(extra_info, identity)
         split = _split(sizes, extra_info) if sizes else None
         size = None if split is None else sizes[split]
         learns = "train" not in sizes or split == "train"
-        return _score(await waited(buffer.put((_group(sample), split), sample, name, size, learns)))
+        return _kept(await waited(buffer.put((_group(sample), split), sample, name, size, learns)))
 
     return compute_score
 
@@ -98,7 +99,7 @@ def for_verl_batch(
     deadline: float | None = None,
     on_failure: OnFailure = "stop",
     fill: float | None = None,
-) -> Callable[..., list[Score]]:
+) -> Callable[..., list[Kept]]:
     """`compute_score` for the batch managers of verl 0.6: groups are the samples of one prompt.
 
     They may stand anywhere in a batch: verl balances it, which scatters a group. With `num_generations` a prompt that
@@ -113,18 +114,18 @@ def for_verl_batch(
         ground_truths: Sequence[Any],
         extra_infos: Sequence[Any],
         **further: Any,
-    ) -> list[Score]:
+    ) -> list[Kept]:
         columns = data_sources, solution_strs, ground_truths, extra_infos
         if len(lengths := {len(column) for column in columns}) > 1:
             raise AdjudgeError(f"the lists of a batch have {min(lengths)} to {max(lengths)} entries: give one for each")
         samples = [_sample(*column, prompt) for column in zip(*columns, strict=True)]
         places = collected([_group(sample) for sample in samples], num_generations)
         rewards = scorer.score([group_of([samples[place] for place in group]) for group in places]).rewards
-        scores: dict[int, Score] = {}
+        kept: dict[int, Kept] = {}
         for group, given in zip(places, rewards, strict=True):
             members = map(Member, given.settled, filled(given, fill), given.abstained)
-            scores |= {place: _score(member) for place, member in zip(group, members, strict=True)}
-        return [scores[place] for place in range(len(samples))]
+            kept |= {place: _kept(member) for place, member in zip(group, members, strict=True)}
+        return [kept[place] for place in range(len(samples))]
 
     return compute_score
 
@@ -173,6 +174,6 @@ def _group(sample: Sample) -> tuple[str, ...]:
     return sample.prompt, *named
 
 
-def _score(member: Member) -> Score:
-    """What verl keeps of a sample; all samples must have the same keys."""
+def _kept(member: Member) -> Kept:
+    """All samples must have the same keys."""
     return {"score": member.filled, "abstained": float(member.reward is None)}

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from adjudge.cli.groups import Analyses, Asked, EarlierRun, Group, Wording, with_groups, written
 from adjudge.cli.options import DEFAULT_JUDGE, DEFAULT_MODEL, judge_options
 from adjudge.commands.source import Source
-from adjudge.commands.texts import Writing
+from adjudge.commands.writing_options import Writing
 from adjudge.engine.errors import AdjudgeError
 
 
