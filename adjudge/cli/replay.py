@@ -19,6 +19,7 @@ from adjudge.cli.options import (
     Without,
     judge_options,
 )
+from adjudge.engine.errors import AdjudgeError
 
 
 def replay(
@@ -57,10 +58,26 @@ def replay(
     and compared with what the trainer was given; with `--recipe` it is what another [reward] of the same judges would
     have paid.
     """
+    changes = judge_options(locals()) | ({} if ranking is None else {"ranking": ranking})
+    if source.is_dir():
+        from adjudge.commands.replay_training import list_steps, replay_training
+
+        if list_:
+            list_steps(source)
+            return
+        if rows is not None or run is not None or changes or report is not None:
+            raise AdjudgeError(
+                "the rewards of a training run are replayed as they were: leave out all options but --output,"
+                " --recipe, --step and --list"
+            )
+        replay_training(source, output, recipe, step)
+        return
     from adjudge.commands.replay import list_runs, replay_file
 
     if list_:
         list_runs(source)
         return
-    changes = judge_options(locals()) | ({} if ranking is None else {"ranking": ranking})
-    replay_file(source, output, rows=rows, number=run, changes=changes, report=report, recipe=recipe, step=step)
+    for name, value in (("recipe", recipe), ("step", step)):
+        if value is not None:
+            raise AdjudgeError(f"--{name} is for the folder of a training run: name one, or leave it out")
+    replay_file(source, output, rows=rows, number=run, changes=changes, report=report)

@@ -32,14 +32,9 @@ from adjudge.rewards.wire import group_line, group_of, verdict_line
 
 
 def list_runs(source: Path) -> None:
-    """Print the runs a journal has a record of; of the folder of a training run its steps."""
+    """Print the runs a journal has a record of."""
     from adjudge.bench.visible import visible
 
-    if source.is_dir():
-        from adjudge.commands.replay_training import list_steps
-
-        list_steps(source)
-        return
     table = Table("run", "begun", "judge", "model", "rows", "of", "options", box=SIMPLE_HEAD)
     with Journal(_journal_of(source)) as book:
         for number, (begun, run) in enumerate(runs_of(book), 1):
@@ -62,29 +57,8 @@ def replay_file(
     number: int | None,
     changes: Options,
     report: Path | None,
-    recipe: Path | None = None,
-    step: int | None = None,
 ) -> None:
-    """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew.
-
-    Of the folder of a training run, its rewards, or those of a `step`, are recomputed and compared with what
-    the trainer was given; with a `recipe` they are what that one pays for.
-    """
-    if source.is_dir():
-        from adjudge.commands.replay_training import replay_training
-
-        if rows is not None or number is not None or changes or report is not None:
-            raise AdjudgeError(
-                "the rewards of a training run are replayed as they were: leave out all options but --output,"
-                " --recipe, --step and --list"
-            )
-        if output is not None:
-            check_lines(output)
-        replay_training(source, output, recipe, step)
-        return
-    for name, value in (("recipe", recipe), ("step", step)):
-        if value is not None:
-            raise AdjudgeError(f"--{name} is for the folder of a training run: name one, or leave it out")
+    """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew."""
     if output is not None:
         check_lines(output)
     given = None if rows is None else read_rows(rows)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from adjudge.bench.words import counted
-from adjudge.commands.output import check_writable, open_output_anew
+from adjudge.commands.output import check_lines, check_writable, open_output_anew
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.replay import Replayed, replay_rewards
@@ -33,13 +33,15 @@ def list_steps(source: Path) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-def replay_training(source: Path, output: Path | None, recipe: Path | None = None, step: int | None = None) -> None:
+def replay_training(source: Path, output: Path | None, recipe: Path | None, step: int | None) -> None:
     """Recompute rewards from a run's journal, write each beside the trainer's, and say whether all are equal.
 
     They are those of the whole run, or of one `step`. With a `recipe` they are those of its [reward], from the same
     verdicts. Exits with 1 where one is another than the run's, or rests on a verdict that the journal does not hold,
     and where nothing could be compared.
     """
+    if output is not None:
+        check_lines(output)
     rewards = None if recipe is None else read_grpo_recipe(recipe).reward
     if output is not None:
         if output.resolve().parent == source.resolve():
