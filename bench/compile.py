@@ -23,6 +23,7 @@ from adjudge.kernels import (
 from adjudge.kernels.ahead_of_time import MachineCode, record
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
+from adjudge.training.terminal import open_console, plain_table
 
 CAPABILITIES = (80, 90, 100)
 HEADS = ((3584, 152_064), (576, 49_152))
@@ -67,7 +68,7 @@ def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES) -> Iterator[Co
 def report(compiled: list[Compiled]) -> Table:
     """A line a kernel: registers, spilled bytes and shared memory, target by target."""
     capabilities = sorted({one.code.capability for one in compiled})
-    table = Table(box=None, pad_edge=False, header_style="bold", caption="registers, spilled bytes, shared bytes")
+    table = plain_table(caption="registers, spilled bytes, shared bytes")
     for name in ("kernel", "launch"):
         table.add_column(name, no_wrap=True)
     for capability in capabilities:
@@ -85,7 +86,7 @@ def report(compiled: list[Compiled]) -> Table:
 def bench_compile() -> None:
     """Compile everything, with a progress bar, and print the table."""
     compiled = list(track(compile_kernels(), "compiling", transient=True, console=Console(stderr=True)))
-    Console(width=None if Console().is_terminal else 140).print(report(compiled))
+    open_console(140).print(report(compiled))
 
 
 def _head_launches() -> Launches:

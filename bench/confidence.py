@@ -12,8 +12,6 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
@@ -30,7 +28,9 @@ from adjudge.training.evolve.filters import WINDOW, questions_of_scores
 from adjudge.training.evolve.personas import PERSONAS
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import read_stories, sample_questions
+from adjudge.training.progress import bar
 from adjudge.training.stages import read_stage, write_stage
+from adjudge.training.terminal import plain_table
 
 ONE = Sampling(max_tokens=1, temperature=0.0, logprobs=MAX_ALTERNATIVES)
 """Scoring by generation: one token, and the most probable ones there as far as servers tell them."""
@@ -103,7 +103,7 @@ def bench_confidence(
             "a score is more than one token of this model: one generated token cannot hold it, name another --model"
         )
     engine.score(wanted[:1], SCALE), engine.generate(wanted[:1], ONE)  # the first of anything takes longer
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with bar() as progress:
         task = progress.add_task("scoring", total=4 * len(wanted))
 
         def advance(count: int) -> None:
@@ -227,7 +227,7 @@ def _measured(name: str, engine: Engine, run: Callable[[], list[Decision]]) -> M
 
 def _show(rationales: Sequence[Rationale], measured: Sequence[Measured], compared: Compared) -> None:
     title = f"{len(rationales)} rationales, {len(measured[0].decisions)} scores"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = plain_table(title=title)
     table.add_column("scored by")
     for name in ("seconds", "tokens/s", "of these computed/s", "peak MiB", "kept"):
         table.add_column(name, justify="right")

@@ -11,8 +11,6 @@ from random import Random
 from statistics import fmean
 
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +28,8 @@ from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
+from adjudge.training.progress import bar
+from adjudge.training.terminal import open_console, plain_table
 from adjudge.training.writing.disturbances import disturbed, parse_kinds
 
 HEADER = (
@@ -103,14 +103,14 @@ def bench_disturbances(
     with ExitStack() as stack:
         book = None if output is None else stack.enter_context(Journal(journal_of(output)))
         judge = PointwiseJudge(engine, aspects=parse_aspects(aspects), journal=book)
-        progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+        progress = stack.enter_context(bar())
         task = progress.add_task("judging", total=len(items))
         for place, verdict in enumerate(judge.judge_iter(items)):
             scores[place] = verdict.score
             progress.advance(task)
     outcomes = list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
     machine = describe_machine(engine.runner.device)
-    console = Console(width=None if Console().is_terminal else 150)
+    console = open_console(150)
     console.print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
     print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects; of texts with both")
     for name, count in read.short.items():
@@ -212,7 +212,7 @@ def _text(sentences: Sequence[str]) -> str:
 
 
 def _table(outcomes: Sequence[Outcome], title: str) -> Table:
-    table = Table(title=Text(title), title_justify="left", box=None, header_style="bold", pad_edge=False)
+    table = plain_table(title=Text(title))
     for column in ("", "kind", "texts", "scored below the story", "score before", "after", "abstained"):
         table.add_column(column)
     for o in outcomes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from adjudge.rewards.verdict import Item
 from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.recipe import recipe_of
+from adjudge.training.terminal import open_console
 
 STILL = 1e-12
 """A learning rate that no float32 weight feels: the policy stays what it was, and all variants judge the same texts."""
@@ -71,17 +71,16 @@ def bench_grpo(
     judging = Judging(judge_model, parse_aspects(aspects), device, dtype, reply_tokens, kv_cache_gb)
     measured = measure(asked, setting, judging, steps=steps, rounds=rounds)
     need = needed([step.groups for step in measured[0].steps], judging)
-    console = Console(width=None if sys.stdout.isatty() else 150)
     found = {one.variant.name: one.steps or one.failure for one in measured}
     chatting = [one.variant.name for one in measured if one.variant.chats]
-    console.print(result_table(found, need, chatting))
+    open_console(150).print(result_table(found, need, chatting))
     for line in result_lines(found, setting, need):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print(line)
     machine = describe_machine(choose_device(device))
-    console.print(machine, highlight=False, soft_wrap=True)
+    print(machine)
     if output is not None:
         write_rows(output, COLUMNS, result_rows(found, setting, need, chatting, machine))
-        console.print(f"written: {output}", highlight=False, soft_wrap=True)
+        print(f"written: {output}")
 
 
 def measure(

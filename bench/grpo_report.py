@@ -11,6 +11,7 @@ from rich.text import Text
 
 from adjudge.bench.grpo_phases import StepTimes
 from adjudge.bench.words import percent
+from adjudge.training.terminal import plain_table
 
 Found = Mapping[str, Sequence[StepTimes] | str]
 """The steps of each variant by name, or why there are none; the first is what the others are compared with."""
@@ -52,7 +53,7 @@ def result_table(found: Found, need: Need, chatting: Sequence[str]) -> Table:
 
     `share` is the reward's of the step, `times` how long it takes beside the first variant's.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("judge", no_wrap=True)
     for head in (*PHASES, "share", "times", "must compute", "computed", "wrote", "abstained"):
         table.add_column(head, justify="right")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +16,7 @@ from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.engine.score import Reason
 from adjudge.rewards.verdict import Item, Verdict
+from adjudge.training.terminal import ruled_table
 
 MIN_ID, PART = 12, 8
 """Columns of the terminal for an id at least, and for a part."""
@@ -69,7 +69,7 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
     """One line for each item; its parts have columns of their own where a terminal of `width` columns holds them."""
     names = list(dict.fromkeys(name for verdict in verdicts for name in verdict.breakdown))
     shown = names if MIN_ID + PART * (len(names) + 3) <= width else []
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table = ruled_table()
     table.add_column("item", overflow="fold", min_width=8)
     for head in ("score", *map(_short, shown), "mass"):
         table.add_column(Text(head), justify="right", no_wrap=True)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import torch
 from rich.console import Console
-from rich.progress import Progress
 
 from adjudge.bench import judge_report as report
 from adjudge.bench.load import Load, arrivals, offer
@@ -33,6 +32,8 @@ from adjudge.rewards.kinds import names_of
 from adjudge.rewards.pairwise import SCALE
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.wire import pair_of
+from adjudge.training.progress import bar
+from adjudge.training.terminal import open_console
 
 Mode = Literal["score", "generate"]
 
@@ -132,7 +133,7 @@ def _score(engines: Mapping[str, Engine], questions: Questions, repeats: int, ou
     models = PeerModels(questions)
     ours = [Scores(name, engine, questions) for name, engine in engines.items()]
     peers: list[Peer[list[float]]] = [*ours, *scoring_peers(questions, models)]
-    with _progress() as progress:
+    with bar() as progress:
         expected, runs = run_rounds(peers, repeats, progress)
     for peer in peers:
         peer.close()
@@ -157,7 +158,7 @@ def _generate(engines: Mapping[str, Engine], questions: Questions, repeats: int,
     models = PeerModels(questions)
     ours = [Texts(name, engine, questions) for name, engine in engines.items()]
     peers: list[Peer[list[int]]] = [*ours, *writing_peers(questions, models)]
-    with _progress() as progress:
+    with bar() as progress:
         expected, runs = run_rounds(peers, repeats, progress)
     for peer in peers:
         peer.close()
@@ -181,7 +182,7 @@ def _under_load(engines: Mapping[str, Engine], questions: Questions, rates: list
     count = len(questions.prompts)
     console = _console()
     loads: list[Load] = []
-    with _progress() as progress:
+    with bar() as progress:
         task = progress.add_task("what adjudge can do", total=None)
         if not rates:
             at_once = [asyncio.run(offer(offered[0], math.inf, [0.0] * count)) for _ in range(2)][-1]  # one to warm up
@@ -250,8 +251,4 @@ def _switches(text: str | None) -> list[str]:
 
 
 def _console() -> Console:
-    return Console(width=None if Console().is_terminal else 170, highlight=False)
-
-
-def _progress() -> Progress:
-    return Progress(console=Console(stderr=True), transient=True)
+    return open_console(170, highlight=False)

@@ -15,6 +15,7 @@ from adjudge.bench.load import Load
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.questions import Questions
 from adjudge.bench.rounds import Runs
+from adjudge.training.terminal import plain_table
 
 Rows = list[list[object]]
 
@@ -62,7 +63,7 @@ def text_table(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dic
 
 def load_table(loads: Sequence[Load]) -> Table:
     """A line a rate and variant: latencies from when a request was due, and what was answered a second."""
-    table = Table("requests/s", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("requests/s")
     table.add_column("variant", no_wrap=True)
     for column in ("answered/s", "p50 s", "p99 s", "prompt tokens/s", "written tokens/s"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -167,7 +168,7 @@ def plot_load(loads: Sequence[Load], path: Path, title: str) -> None:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("variant", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")

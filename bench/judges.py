@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +10,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
@@ -27,6 +24,7 @@ from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.kinds import prepare
 from adjudge.rewards.verdict import PairVerdict
 from adjudge.training.progress import watched
+from adjudge.training.terminal import open_console, ruled_table
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -78,7 +76,7 @@ def bench_judges(
         raise AdjudgeError(f"{folder} has none of {', '.join(sorted({trial.data for trial in absent}))}: name another")
     from adjudge.engine.engine import Engine
 
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = open_console(150)
     for trial in absent:
         console.print(f"{trial.judge}: {trial.data} is not in {folder}; left out", highlight=False)
     outcomes: list[Outcome] = []
@@ -94,7 +92,7 @@ def bench_judges(
     console.print(table_of(outcomes))
     console.print(describe_machine(choose_device(device)), highlight=False)
     if output is not None and outcomes:
-        console.print(f"written: {output}", highlight=False, soft_wrap=True)
+        print(f"written: {output}")
 
 
 def run_trial(trial: Trial, sample: Sample, engine: EngineFace, minutes: float) -> Outcome:
@@ -144,7 +142,7 @@ def agreement_of(verdicts: Sequence[Any], truth: Sequence[Any]) -> tuple[str, fl
 
 def table_of(outcomes: Sequence[Outcome]) -> Table:
     """A line for each trial."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table = ruled_table()
     for name in ("judge", "data"):
         table.add_column(name, overflow="fold")
     for name in ("verdicts", "abstained", "tokens asked", "computed", "1 in", "seconds", "agreement", "of"):

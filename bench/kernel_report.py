@@ -12,6 +12,7 @@ from rich.text import Text
 from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.limits import COMPILED, MATMUL, UNCHECKED
 from adjudge.bench.measurement import Measurement
+from adjudge.training.terminal import plain_table
 
 PLOTTED_LABELS = (5, 64)
 PANELS_ACROSS = 3
@@ -40,7 +41,7 @@ def attention_table(measurements: Sequence[Measurement]) -> Table:
 def prediction_table(measurements: Sequence[Measurement]) -> Table:
     """A line a case, a column a variant: predicted µs."""
     names = list(dict.fromkeys(m.variant for m in measurements))
-    table = Table("case", "shape", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("case", "shape")
     for name in names:
         table.add_column(f"{name}, µs", justify="right")
     table.add_column("bound")
@@ -52,7 +53,7 @@ def prediction_table(measurements: Sequence[Measurement]) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for column in ("case", "shape", "variant"):
         table.add_column(column, no_wrap=True)
     for column in columns:

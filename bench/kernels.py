@@ -13,7 +13,6 @@ from typing import Literal
 
 import torch
 from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from adjudge.bench.attention_variants import AttentionInputs, attention_variants, exact_attention
@@ -28,6 +27,8 @@ from adjudge.bench.predictions import predictions, print_predictions
 from adjudge.bench.timing import LEAST_ROUNDS, Variant, launches, measure_ceilings, time_variants
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.training.progress import bar
+from adjudge.training.terminal import open_console
 
 Kernels = Literal["head", "attention", "all"]
 
@@ -65,7 +66,7 @@ def bench_kernels(
     earlier: Path | None = None,
 ) -> None:
     """Measure, or predict, or read earlier results; print tables and the proposed dispatch, write CSV and plot."""
-    console = Console(width=None if Console().is_terminal else 200)
+    console = open_console(200)
     if only is not None and (predict is not None or earlier is not None):
         raise AdjudgeError("--only chooses what is measured: leave it out where nothing is")
     if earlier is not None and predict is not None:
@@ -104,7 +105,7 @@ def bench_kernels(
         if chosen == "small":
             console.print("small sizes only (cases in reach of a CPU); --sizes full forces everything", highlight=False)
         measurements = []
-        with Progress(console=Console(stderr=True), transient=True) as progress:
+        with bar() as progress:
             task = progress.add_task("kernels", total=len(heads) + len(attentions))
             for rows in run_cases(heads, attentions, conditions):
                 measurements += rows

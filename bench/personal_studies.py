@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +23,7 @@ from adjudge.rewards.aspects import PERSE, Aspect
 from adjudge.rewards.judge import How
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge, checked_k
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion
+from adjudge.training.terminal import ruled_table
 
 CORRELATIONS = ("Pearson", "Spearman", "Kendall")
 
@@ -208,7 +208,7 @@ def _chosen(question: ChoiceQuestion) -> Chosen:
 def study_table(lines: Sequence[Line]) -> Table:
     """One line each; "± x" is the standard deviation over orders."""
     names = list(dict.fromkeys(name for line in lines for name in line.measures))
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table = ruled_table()
     table.add_column("study")
     table.add_column("who")
     for column in ("k", "count", "abstained", *names, "spread", "tokens"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from adjudge.bench.policy_bouts import Against
 from adjudge.bench.policy_wins import HUMAN, PolicyResult, Spread, Wins
 from adjudge.bench.visible import visible
 from adjudge.bench.words import percent, signed, span
+from adjudge.training.terminal import ruled_table
 
 OPPONENTS: tuple[Against, ...] = ("base", "human")
 AGAINST: dict[Against, str] = {"base": "the base model's texts", "human": "people's texts"}
@@ -119,7 +119,7 @@ def plot_wins(results: Sequence[PolicyResult], path: Path, title: str) -> None:
 
 
 def _table(first: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table = ruled_table()
     table.add_column(first, overflow="fold")
     return table
 

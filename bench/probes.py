@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from adjudge.bench.words import percent, signed
@@ -18,6 +15,7 @@ from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.words import count_words
+from adjudge.training.terminal import open_console, ruled_table
 
 
 class ProbeRow(msgspec.Struct, frozen=True):
@@ -64,7 +62,7 @@ def probe(reward: Reward, canaries: Sequence[Canary] | None = None, *, tolerance
 
 def probe_table(probing: Probing) -> Table:
     """A line for each probe: its effect with the interval, how often it got more, and the conclusion."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table = ruled_table()
     for column in ("probe", "effect", "95 % interval", "got more", "abstained", "reward is"):
         table.add_column(column, justify="left" if column in ("probe", "reward is") else "right")
     for place, row in enumerate(probing.rows):
@@ -98,9 +96,9 @@ def probe_lines(probing: Probing) -> list[str]:
 def bench_probe(judge: str, options: Mapping[str, Any], engine: EngineSpec) -> None:
     """Print how the rewards of a judge stand against the canaries and all probes."""
     reward = JudgeReward(JudgeSpec(judge, dict(options), engine))
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = open_console(120)
     with console.status(f"judging the canaries and the probes by {judge}"):
         probing = probe(reward)
     console.print(probe_table(probing))
     for line in probe_lines(probing):
-        console.print(line, highlight=False, soft_wrap=True)
+        print(line)

@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import fmean
 
 import rich
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
@@ -28,6 +27,7 @@ from adjudge.bench.visible import visible
 from adjudge.bench.words import counted, signed
 from adjudge.rewards.pairwise import SCALE
 from adjudge.rewards.verdict import AspectVerdict, PairVerdict
+from adjudge.training.terminal import ruled_table
 
 # On the terminal
 
@@ -62,7 +62,7 @@ def pair_table(rows: Sequence[PairRow], summary: RunSummary, *, width: int | Non
 
 def _table(rows: Sequence[PairRow], summary: RunSummary, each_aspect: bool) -> Table:
     intended = any(row.expected for row in rows)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table = ruled_table()
     table.add_column("pair", overflow="fold", min_width=8)
     table.add_column("better", no_wrap=True)
     for head in ("p", *(map(_short, summary.aspects) if each_aspect else ["aspects"]), "bias", "mass"):

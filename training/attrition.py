@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.training.pictures import check_picture, save_picture
 from adjudge.training.stages import Passed
+from adjudge.training.terminal import plain_table
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Count(msgspec.Struct, frozen=True):
 def show_attrition(counts: Sequence[Count], title: str, console: Console | None = None) -> None:
     """Print the table; shares are of the rows that came to the first stage."""
     published = any(count.published is not None for count in counts)
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = plain_table(title=title)
     for name, right in (("stage", False), ("came", True), ("kept", True), ("left", True)):
         table.add_column(name, justify="right" if right else "left")
     if published:

@@ -15,11 +15,11 @@ EVERY = 60.0
 """Seconds from one line to the next."""
 
 
-def bar() -> Progress:
-    """What is done, how much of how much, and how long the rest will take."""
+def bar(*, shown: bool = True) -> Progress:
+    """What is done, how much of how much, and how long the rest will take; nothing where it is not to be `shown`."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal))
 
 
 def watched(what: str, answers: Iterable[T], total: int) -> Iterator[T]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-
-from rich.console import Console
 
 from adjudge.bench.agreement.dataset import DataSet, drawn
 from adjudge.bench.agreement.formats import load
@@ -33,6 +30,7 @@ from adjudge.commands.source import Source
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import KINDS, Options, of_pairs, usual
+from adjudge.training.terminal import open_console
 
 
 def measure_agreement(
@@ -98,22 +96,20 @@ def _fitted(options: Options, judge: str, dataset: DataSet) -> Options:
 
 
 def _show(found: Found, setting: Setting, output: Path) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 190)
-
-    def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+    console = open_console(190)
     told = [line for line in found.lines if not is_small(line)]
     console.print(agreement_table(told, title=f"{setting.data}, {setting.model}"))
     if left_out := len(found.lines) - len(told):
-        say(f"{counted(left_out, 'line')} of groups of fewer than {FEWEST_CLUSTERS} prompts are in agreement.csv alone")
+        print(
+            f"{counted(left_out, 'line')} of groups of fewer than {FEWEST_CLUSTERS} prompts are in agreement.csv alone"
+        )
     if found.cells:
         console.print(confusion_table(found.cells))
-    say(abstention_line(setting))
-    say(f"[low, high]: {100 * setting.bootstrap.confidence:.0f} % of {setting.bootstrap.draws} draws of prompts")
+    print(abstention_line(setting))
+    print(f"[low, high]: {100 * setting.bootstrap.confidence:.0f} % of {setting.bootstrap.draws} draws of prompts")
     for line in reasons(told):
-        say(line)
-    say(setting.machine)
+        print(line)
+    print(setting.machine)
     written = write_tables(output, found.lines, found.cells, setting)
     for plot in ("scores.png", "reliability.png"):
         with suppress(IsADirectoryError, PermissionError):
@@ -127,5 +123,5 @@ def _show(found: Found, setting: Setting, output: Path) -> None:
             plot_reliability(output / "reliability.png", *found.sure, title)
             written.append(output / "reliability.png")
     except AdjudgeError as error:  # the figures are there without plots
-        say(str(error))
-    say(f"written: {', '.join(map(str, written))}")
+        print(error)
+    print(f"written: {', '.join(map(str, written))}")

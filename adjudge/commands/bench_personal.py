@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
-
-from rich.console import Console
 
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.personal_studies import Line, plan_of, sides_of, study, study_table, write_study
@@ -19,6 +16,7 @@ from adjudge.rewards.judge import How
 from adjudge.rewards.kinds import Options, how_of
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.readers.questions import read_questions
+from adjudge.training.terminal import open_console
 
 
 def study_file(
@@ -38,7 +36,7 @@ def study_file(
     aspects = parse_aspects(options["aspects"], PERSE) if "aspects" in options else PERSE
     how = how_of(options)
     check_fit(run_options.source.model, run_options.source.adapter, "personal", options)
-    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+    console = open_console(150, highlight=False)
     lines: list[Line] = []
     with stage_run("the questions", path, output, run_options, others=(), table=True) as run:
         engine = run.open()

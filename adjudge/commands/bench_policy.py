@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from adjudge.bench.machine import describe_machine
@@ -31,6 +29,7 @@ from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.wire import json_line
 from adjudge.training.progress import bar
+from adjudge.training.terminal import open_console
 
 NEEDED_BY = "the evaluation of policies"
 
@@ -159,11 +158,11 @@ def _results(own: dict[str, list[Text]], bouts: Sequence[Bout], base: str, seed:
 
 
 def _show(results: Sequence[PolicyResult], base: str, folder: Path, judge: str, model: str) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = open_console(150)
     console.print(wins_table(results))
     console.print(aspect_table(results))
     for line in result_lines(results, base):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print(line)
     machine = describe_machine()
     write_rows(folder / "table.csv", COLUMNS, result_rows(results, judge, model, machine))
     kept = [folder / name for name in ("texts.jsonl", "verdicts.jsonl", "table.csv")]
@@ -171,8 +170,8 @@ def _show(results: Sequence[PolicyResult], base: str, folder: Path, judge: str, 
         plot_wins(results, folder / "wins.png", f"{judge} judge, {model}\n{machine}")
         kept.append(folder / "wins.png")
     except AdjudgeError as error:
-        console.print(str(error), highlight=False, markup=False)
-    console.print(f"written: {', '.join(map(str, kept))}", highlight=False, markup=False, soft_wrap=True)
+        print(error)
+    print(f"written: {', '.join(map(str, kept))}")
 
 
 @contextmanager

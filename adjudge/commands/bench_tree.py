@@ -8,9 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.measurement import write_rows
@@ -40,6 +37,7 @@ from adjudge.rewards.run import Run, run_of
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.tree_weights import Weights, Wish
 from adjudge.rewards.verdict import Item, Verdict
+from adjudge.training.terminal import open_console, ruled_table
 
 TRIALS = 5
 """As published."""
@@ -154,11 +152,11 @@ def _fluctuation(book: Journal, items: Sequence[Item], options: Options, trials:
 
 def _show(cells: Sequence[Cell]) -> None:
     """The tables, each number with the published one in parentheses."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = open_console(160)
     for name in dict.fromkeys(cell.table for cell in cells):
         some = [cell for cell in cells if cell.table == name]
         columns = dict.fromkeys(cell.column for cell in some)
-        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", title_justify="left")
+        table = ruled_table(title_justify="left")
         table.title = Text(visible(name))
         for column in ("", *columns):
             table.add_column(Text(visible(column)), justify="right" if column else "left")

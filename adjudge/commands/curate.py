@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from rich.console import Console
 
 from adjudge.bench.labels import label_lines
 from adjudge.bench.words import counted
@@ -170,4 +169,4 @@ def _one_class(labels: Sequence[bool | None]) -> list[str]:
 
 def _say(*lines: str) -> None:
     for line in lines:
-        Console(highlight=False).print(line, markup=False, soft_wrap=True)
+        print(line)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
@@ -28,6 +27,7 @@ from adjudge.training.evolve.validation import show_validation, stages_of, valid
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import write_stage
+from adjudge.training.terminal import plain_table
 
 
 def synthesize_file(
@@ -140,7 +140,7 @@ def _read_part(path: Path) -> list[Rationale]:
 
 def _show_strata(strata: Sequence[Strata]) -> None:
     """How many questions each combination of scores gave: a combination that is rare in the data is told."""
-    table = Table(title="Questions by score (taken/available)", title_justify="left", box=None, pad_edge=False)
+    table = plain_table(title="Questions by score (taken/available)")
     combinations = sorted({scores for one in strata for scores in one.available})
     table.add_column("aspect")
     for scores in combinations:

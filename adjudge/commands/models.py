@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.engine.sources import list_models
+from adjudge.training.terminal import plain_table
 
 
 def print_models() -> None:
     """Print the aliases and the converted files, and how else a model can be named."""
-    table = Table("model", "what", "licence", "download", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("model", "what", "licence", "download")
     table.add_column("on disk", overflow="fold")
     for model in list_models():
         kept = f"{_megabytes(model.disk_size)} in {model.path}" if model.path else "fetched on first use"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.visible import visible
@@ -23,6 +21,7 @@ from adjudge.rewards import template
 from adjudge.rewards.judge import AskingJudge, Judge
 from adjudge.rewards.kinds import KINDS, Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
+from adjudge.training.terminal import open_console, plain_table
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "pairs": {
@@ -49,7 +48,7 @@ MARKS = str.maketrans({OPEN: "⟨U+27E6⟩", CLOSE: "⟨U+27E7⟩"})
 
 def list_prompts() -> None:
     """Print the prompt files: for which judge, in which language, and the version that journals record."""
-    table = Table("judge", "language", "version", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("judge", "language", "version")
     for path in sorted(template.FOLDER.rglob("*.jinja")):
         judge = path.parent.relative_to(template.FOLDER).as_posix()
         table.add_row(judge, path.stem, template.load(judge, path.stem).hash)
@@ -76,7 +75,7 @@ def show_prompts(
     subject = kind.subject(chosen, 1, options)
     engine = _engine(model)
     questions = first_round(open_judge(engine, None), subject)
-    console = Console(width=None if sys.stdout.isatty() else 1 << 16, highlight=False)
+    console = open_console(1 << 16, highlight=False)
     for shown in _chosen(questions, question, every):
         _print(console, shown, engine)
     if not every and question is None and len(questions) > 1:

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +28,7 @@ from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.verdict import PairVerdict, Verdict
 from adjudge.rewards.wire import group_line, group_of, verdict_line
+from adjudge.training.terminal import open_console
 
 
 def list_runs(source: Path) -> None:
@@ -46,7 +46,7 @@ def list_runs(source: Path) -> None:
                 f"{begun:%Y-%m-%d %H:%M}",
                 *(Text(visible(str(cell))) for cell in (*cells, run.source, told)),
             )
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    open_console(160).print(table)
 
 
 def replay_file(

@@ -10,7 +10,6 @@ from statistics import fmean
 
 import msgspec
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from adjudge.bench.words import counted
@@ -20,6 +19,7 @@ from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.replay import Replayed, replay_rewards
 from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.terminal import open_console
 
 
 def list_steps(source: Path) -> None:
@@ -30,7 +30,7 @@ def list_steps(source: Path) -> None:
         values = [one.reward for one in lines if one.reward is not None]
         mean = f"{fmean(values):.4f}" if values else "–"
         table.add_row(str(step), split.replace("_", " "), str(len(lines)), mean, str(len(lines) - len(values)))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    open_console(160).print(table)
 
 
 def replay_training(source: Path, output: Path | None, recipe: Path | None, step: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.kinds import KINDS, OF_PAIRS
 from adjudge.rewards.rows import Row
+from adjudge.training.terminal import open_console
 
 EXPECTED = ("a", "b", "tie")
 SHOWN = 40
@@ -43,7 +43,7 @@ def show_results(
     to_stderr: bool = False,
 ) -> None:
     """Print what the verdicts of a judge say, beside people's labels where there are any, and write it as `report`."""
-    console = _console(to_stderr)
+    console = open_console(120, stderr=to_stderr)
     if KINDS[judge].what == "items":
         from adjudge.bench.item_page import write_item_report
         from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
@@ -84,7 +84,7 @@ def show_rankings(
     from adjudge.bench.group_page import write_group_report
     from adjudge.bench.groups import GroupRow, group_lines, group_table, summarise_groups
 
-    console = _console(to_stderr)
+    console = open_console(120, stderr=to_stderr)
     rows = [GroupRow(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
     totals = summarise_groups(rows, _named(cost, judge))
     console.print(group_table(verdicts[:SHOWN]))
@@ -98,14 +98,9 @@ def _named(cost: RunCost, judge: str) -> RunCost:
     return msgspec.structs.replace(cost, model=f"{cost.model}, {judge.removesuffix(OF_PAIRS)}")
 
 
-def _console(to_stderr: bool) -> Console:
-    stream = sys.stderr if to_stderr else sys.stdout
-    return Console(width=None if stream.isatty() else 120, stderr=to_stderr)
-
-
 def _print(console: Console, lines: Sequence[str]) -> None:
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print(line, file=console.file)
 
 
 def _print_more(console: Console, rows: int) -> None:
@@ -120,7 +115,7 @@ def _write(console: Console, report: Path | None, write: Callable[[Path], None])
         write(report)
     except OSError as error:
         raise AdjudgeError(f"cannot write {report} ({error.strerror}): name another with --report") from error
-    console.print(f"report:   {report}", highlight=False, markup=False, soft_wrap=True)
+    _print(console, [f"report:   {report}"])
 
 
 def _expected(row: Row) -> Literal["a", "b", "tie"] | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.commands.output import check_lines, make_folder_of
 from adjudge.commands.run_options import RunOptions
@@ -33,6 +32,7 @@ from adjudge.training.rubrics.questions import Question, read_questions
 from adjudge.training.rubrics.schemes import SchemeRow, check_schemes, compare_schemes, judge_schemes
 from adjudge.training.rubrics.search import MeaningSearch, Search, WordSearch
 from adjudge.training.stages import read_stage, write_stage
+from adjudge.training.terminal import plain_table
 
 
 def mine_file(
@@ -178,7 +178,7 @@ def _show(mined: Mined) -> None:
 
 
 def _show_schemes(rows: Sequence[SchemeRow], title: str) -> None:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = plain_table(title=title)
     for name in ("scheme", "Spearman", "p", "labelled", "mean", "variance", "scored by all", "abstained"):
         table.add_column(name, justify="left" if name in ("scheme", "abstained") else "right")
     for row in rows:

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
 from adjudge.commands.output import check_lines, open_output_anew
 from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.labels import Labels, check_labels
@@ -17,6 +14,7 @@ from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.score import Score
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.wire import json_line, labels_of, with_columns
+from adjudge.training.progress import bar
 
 WINDOW = 256
 LEAST_MASS = 0.01
@@ -55,7 +53,7 @@ def score_file(
     faint = 0
     with open_output_anew(output) as write:
         prompts = [engine.chat([_user(text)]) if chat else text for text in texts]
-        with Progress(console=Console(stderr=True), transient=True, disable=len(rows) < 2) as progress:
+        with bar(shown=len(rows) > 1) as progress:
             task = progress.add_task("scoring", total=len(rows))
             for start in range(0, len(rows), WINDOW):
                 part = slice(start, start + WINDOW)

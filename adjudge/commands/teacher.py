@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import Source
@@ -40,6 +39,7 @@ from adjudge.training.house.continuations import (
 from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import MOST_TEXTS, Scored
 from adjudge.training.stages import Drop, Passed, read_stage
+from adjudge.training.terminal import plain_table
 
 NEEDED = ("prompt", "text")
 NOISE = (0.0, 0.1, 0.17)
@@ -152,7 +152,7 @@ def _rows(rows: Sequence[Row], found: Sequence[tuple[Marked, Scored]]) -> list[d
 
 def _show(found: Sequence[tuple[Marked, Scored]]) -> None:
     """Print what the texts were worth, by the writer's noise where that is known: more should be worse."""
-    table = Table(title="Mean scores", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = plain_table(title="Mean scores")
     for name in ("noise", "texts", "judge", "gain", "teacher"):
         table.add_column(name, justify="right")
     for noise in sorted({mark.text.noise for mark, _ in found}, key=lambda noise: noise or 0.0):

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from adjudge.training.presets import preset_about, preset_names, preset_text
 from adjudge.training.recipe import Recipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
+from adjudge.training.terminal import plain_table
 
 if TYPE_CHECKING:
     from adjudge.training.run import Run
@@ -75,7 +77,7 @@ def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, *, resum
 
 def say(line: str) -> None:
     """A line on stderr."""
-    Console(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+    print(line, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -127,7 +129,7 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
 
 def _held_out(found: Sequence[Change]) -> Table:
     """The changes on held-out prompts: means over the runs, and the rise of each."""
-    table = Table(title="on held-out prompts", title_justify="left", box=None, header_style="bold", pad_edge=False)
+    table = plain_table(title="on held-out prompts")
     for column in ("", "before", "after", "rise, 95 % of runs", "", "run by run"):
         table.add_column(column)
     for change in found:
@@ -143,7 +145,7 @@ def print_presets(name: str | None) -> None:
     if name is not None:
         print(preset_text(name), end="")
         return
-    table = Table("preset", "what", box=None, pad_edge=False, header_style="bold")
+    table = plain_table("preset", "what")
     for preset in preset_names():
         table.add_row(preset, preset_about(preset))
     Console().print(table)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.whole_file import write_whole
+from adjudge.training.terminal import ruled_table
 
 HEADINGS = {
     "pearson": "Pearson",
@@ -61,7 +61,7 @@ class Setting(msgspec.Struct, frozen=True):
 def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
     """A line for each target and rater; a figure with its interval, and a dash where there is none."""
     names = [name for name in HEADINGS if any(name in line.figures for line in lines)]
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", title=title)
+    table = ruled_table(title=title)
     for name in ("of", "judge"):
         table.add_column(name, overflow="fold")
     for name in ("rows", *(HEADINGS[name] for name in names)):
@@ -97,7 +97,7 @@ def reasons(lines: Sequence[Line]) -> list[str]:
 def confusion_table(cells: Sequence[Cell]) -> Table:
     """People's labels down, the judge's across: rows, and the share of the row."""
     labels = list(dict.fromkeys(cell.human for cell in cells))
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table = ruled_table()
     table.add_column("people gave")
     for label in labels:
         table.add_column(f"judge {label:g}", justify="right")

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from scipy import stats
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import TrainerCallback
@@ -31,6 +29,7 @@ from adjudge.training.evaluator.questions import (
 )
 from adjudge.training.evaluator.recipe import Asked, DirectOptimiser, DirectRecipe, JudgeRecipe
 from adjudge.training.evaluator.split import read_split
+from adjudge.training.progress import bar
 from adjudge.training.run import Run, processes
 
 
@@ -119,9 +118,7 @@ class SlotTask(Task[Example]):
         """What is anchored among the rows to train on is to be answered as this model does."""
         if any(slot.anchored for example in self.train for slot in example.slots):
             model.to(device).eval()
-            with Progress(
-                console=Console(stderr=True), transient=True, disable=not processes().is_main_process
-            ) as progress:
+            with bar(shown=processes().is_main_process) as progress:
                 about = progress.add_task("what is to be answered as before", total=len(self.train))
                 train = list(self.train)
                 asked = [n for n, example in enumerate(train) if any(slot.anchored for slot in example.slots)]

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Item, Pair
 from adjudge.training.evolve.filters import PIPELINE, WINDOW
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale, same_question
+from adjudge.training.terminal import plain_table
 
 PUBLISHED = ((3.22, None), (3.45, 0.772), (None, None), (3.57, 0.715), (3.61, 0.751), (3.65, 0.756))
 """Table 10: quality, and win rate, of the first rationales and of what each stage of the paper's pipeline left."""
@@ -118,7 +118,7 @@ def validate(
 def show_validation(rows: Sequence[Validated], judge: str, console: Console | None = None) -> None:
     """Print the table, beside the paper's where the stages are the paper's."""
     paper = tuple(row.stage for row in rows) == (INITIAL, *PIPELINE)
-    table = Table(title=f"Rationales by stage, judged by {judge}", title_justify="left", box=None, pad_edge=False)
+    table = plain_table(title=f"Rationales by stage, judged by {judge}")
     table.add_column("stage")
     names = ["quality", "rated", "abstained", "retained wins", "pairs", "abstained"]
     for name in [*names, *(["paper: quality", "wins"] if paper else [])]:

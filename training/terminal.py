@@ -1,0 +1,26 @@
+"""Tables and consoles that commands print to."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+
+def open_console(width: int, *, stderr: bool = False, highlight: bool = True) -> Console:
+    """A console as wide as the terminal, or of `width` columns where there is none."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(width=None if stream.isatty() else width, stderr=stderr, highlight=highlight)
+
+
+def plain_table(*columns: str, **how: Any) -> Table:
+    """A table without lines, its title on the left."""
+    return Table(*columns, **how, title_justify="left", box=None, pad_edge=False, header_style="bold")
+
+
+def ruled_table(**how: Any) -> Table:
+    """A table of close columns with a line below their heads."""
+    return Table(**how, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
