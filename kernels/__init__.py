@@ -1,4 +1,4 @@
-"""Tensors in, tensors out: the kernels that judging needs, each with a torch twin and a float64 oracle."""
+"""Tensors in, tensors out: the kernels that judging needs, each with a torch twin."""
 
 from adjudge.kernels.advantages import GroupAdvantages, group_advantages
 from adjudge.kernels.answer_form import SpanReason

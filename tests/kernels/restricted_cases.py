@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from adjudge.kernels import RestrictedScores, combine_shards, restricted_logprobs, shard_scores
-from adjudge.kernels.oracle import restricted_logprobs_oracle, scores_of_logits
 from adjudge.kernels.restricted_head_arguments import Head
 from tests.kernels.interpreter import hasten, only_programs
+from tests.kernels.restricted_oracle import restricted_logprobs_oracle, scores_of_logits
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 # N, D, V, K: odd ones, tile edges, one label, all of the vocabulary, and the default model's head

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from adjudge.kernels import LabelSetError, restricted_logprobs
-from adjudge.kernels.oracle import restricted_logprobs_oracle
 from adjudge.kernels.restricted_head_shards import ShardScores, combine_shards, shard_scores
 from tests.kernels.restricted_cases import FEATURES, as_dict, assert_same, of_row, problem, select
+from tests.kernels.restricted_oracle import restricted_logprobs_oracle
 
 OF_LABELS = ("label_offsets", "label_groups", "label_values", "targets")
 
