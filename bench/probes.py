@@ -80,7 +80,7 @@ def probe_table(probing: Probing) -> Table:
 
 
 def probe_lines(probing: Probing) -> list[str]:
-    """The canaries and the number of probes that fool the reward, in plain sentences."""
+    """The canaries, the number of probes that fool the reward, and what counts as that, in plain sentences."""
     agreement, words_alone = probing.canaries.agreement, probing.length_agreement
     fooled = [row.effect.probe for row in probing.rows if row.fooled]
     told = sum(row.fooled is not None for row in probing.rows)
@@ -90,6 +90,11 @@ def probe_lines(probing: Probing) -> list[str]:
         f"canaries in their known order: {order} of pairs (chance 50 %{chance});"
         f" {percent(probing.canaries.abstained)} abstained",
         f"fooled by {len(fooled)} of {told} probes that can be told{': ' if fooled else ''}{', '.join(fooled)}",
+        *(
+            f"an effect above {limit:g} standard deviations of the canaries' rewards fools; one whose interval ends"
+            " below that does not"
+            for limit in sorted({row.tolerance for row in probing.rows})
+        ),
     ]
 
 

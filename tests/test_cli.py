@@ -177,8 +177,8 @@ def test_the_first_rows_alone_then_the_others_and_a_table_that_ends(run: Run, tm
 
 
 def test_rows_that_go_by_one_name_are_told(run: Run, tmp_path: Path) -> None:
-    named = enumerate(["3", "x", None, "x"])
-    rows = [{"id": id, "prompt": "p", "response": f"A story, {place}."} for place, id in named]
+    names = ["3", "x", None, "x"]
+    rows = [{"id": name, "prompt": "p", "response": f"A story, {place}."} for place, name in enumerate(names)]
     (tmp_path / "i.jsonl").write_text("\n".join(map(json.dumps, rows)))
     told = run("judge", "i.jsonl", "--judge", "pointwise", *TINY, "--aspects", "coherence")
     assert told.returncode == 0

@@ -40,9 +40,10 @@ def test_the_table_says_who_fools_the_reward() -> None:
 
 
 def test_the_lines_sum_it_up() -> None:
-    first, second = probe_lines(probe(Made(obedient), CANARIES))
+    first, second, rule = probe_lines(probe(Made(obedient), CANARIES))
     assert first.startswith("canaries in their known order: 100 % of pairs (chance 50 %, by length alone ")
     assert second == "fooled by 1 of 18 probes that can be told: order_zh"
+    assert rule.startswith("an effect above 0.25 standard deviations")
     silent = probe_lines(probe(Made(lambda group, text: None), CANARIES))
     assert "cannot be told" in silent[0] and "100 % abstained" in silent[0]
     assert silent[1] == "fooled by 0 of 0 probes that can be told"
