@@ -20,7 +20,7 @@ def new_figure(width: float = 6.4, height: float = 4.8) -> Any:
 
 def save_figure(figure: Any, path: Path, title: str) -> None:
     """Save it under a small title; raises AdjudgeError where the file cannot be written."""
-    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7)
+    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7, parse_math=False)
     try:
         figure.savefig(path, dpi=100)
     except OSError as error:

@@ -21,6 +21,10 @@ class Asked(msgspec.Struct, frozen=True):
     chat: bool = True
     system: str | None = None
 
+    def system_of(self, own: str | None) -> str | None:
+        """A prompt's system turn, as in training: that of all prompts, or else its own; plain prompts have none."""
+        return own if self.chat and self.system is None else self.system
+
 
 class Policy(msgspec.Struct, frozen=True):
     """A checkpoint: `name` as the user wrote it, `model` and `adapter` as an engine takes them.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from adjudge.bench.policies import Asked
 from adjudge.bench.policy_texts import Text
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
@@ -56,7 +57,12 @@ class Bout(msgspec.Struct, frozen=True):
 
 
 def matches_of(
-    rows: Sequence[Row], texts: Mapping[str, Sequence[Text]], rivals: Sequence[Text], *, paired: int
+    rows: Sequence[Row],
+    texts: Mapping[str, Sequence[Text]],
+    rivals: Sequence[Text],
+    *,
+    paired: int,
+    asked: Asked,
 ) -> list[Match]:
     """Every text of every policy against the base's, and against the row's `reference` where it has one.
 
@@ -65,7 +71,7 @@ def matches_of(
     computes what they share once.
     """
     against = {(rival.place, rival.sample): rival for rival in rivals}
-    prompts = first_places(rows)
+    prompts = first_places(rows, asked)
     made: list[Match] = []
     for policy, written in texts.items():
         for text in written:
@@ -81,11 +87,11 @@ def matches_of(
     return sorted(made, key=lambda match: (match.place, match.against, match.sample))
 
 
-def first_places(rows: Sequence[Row]) -> list[int]:
-    """Of each row the first place that has its prompt, and its system's turn."""
-    asked = [(str(row.columns.get("prompt")), str(row.columns.get("system"))) for row in rows]
-    first = {prompt: place for place, prompt in reversed(list(enumerate(asked)))}
-    return [first[prompt] for prompt in asked]
+def first_places(rows: Sequence[Row], asked: Asked) -> list[int]:
+    """Of each row the first place in which the same is asked: the prompt, and what the system says before it."""
+    said = [(str(row.columns.get("prompt")), asked.system_of(row.optional_text("system", "a policy"))) for row in rows]
+    first = {prompt: place for place, prompt in reversed(list(enumerate(said)))}
+    return [first[prompt] for prompt in said]
 
 
 class Referee:

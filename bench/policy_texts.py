@@ -95,7 +95,7 @@ class Writer:
 
     def key(self, opening: Opening, sample: int) -> str:
         """The journal's key: everything that decides the text."""
-        prompt, system = well_formed(opening.prompt), self._system(opening)
+        prompt, system = well_formed(opening.prompt), self.writing.asked.system_of(opening.system)
         own = {} if system == self.writing.asked.system else {"system": well_formed(system or "")}
         return content_key(policy=self._who, writing=self.writing, prompt=prompt, sample=sample, **own)
 
@@ -114,14 +114,9 @@ class Writer:
     def _prompt(self, engine: EngineFace, opening: Opening) -> Prompt:
         if not self.writing.asked.chat:
             return _plain(opening.prompt)
-        said = self._system(opening)
+        said = self.writing.asked.system_of(opening.system)
         system = [Message("system", _plain(said))] if said else []
         return engine.chat([*system, Message("user", _plain(opening.prompt))])
-
-    def _system(self, opening: Opening) -> str | None:
-        """As in training: that of all prompts, or else the row's own; plain prompts have none."""
-        asked = self.writing.asked
-        return opening.system if asked.chat and asked.system is None else asked.system
 
     def _opened(self) -> Engine:
         from adjudge.engine.engine import Engine

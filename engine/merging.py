@@ -44,7 +44,7 @@ def average(adapter: Path, other: Path, share: float) -> None:
 
     Weights half-way to what they were trained to often keep more of what they knew (arXiv 2109.01903).
     """
-    tensors, before = load_file(adapter / ADAPTER), load_file(other / ADAPTER)
+    tensors, before = load_file(adapter / ADAPTER), read_adapter(other).weights
     mixed = {
         name: (share * before[name].float() + (1 - share) * tensor.float()).to(tensor.dtype)
         for name, tensor in tensors.items()

@@ -22,8 +22,19 @@ if TYPE_CHECKING:
 
 OF_THE_TEXT = "words"
 """The measure that is no part's own, and so is not named after one."""
-TAKEN = (OF_THE_TEXT, "abstained")
-"""Names that trainers' logs and the journal of a run have for something else."""
+TAKEN = (
+    OF_THE_TEXT,
+    "abstained",
+    "mass",
+    "bias",
+    "truncated",
+    "error",
+    "readable",
+    "non_finite",
+    "pairs_abstained",
+    "shut",
+)
+"""Names that trainers' logs and the journal of a run have for something else: how a text was judged."""
 
 _log = logging.getLogger("adjudge")
 

@@ -80,7 +80,7 @@ def read_rows(path: Path) -> list[Row]:
             rows = list(_parquet(path))
         else:
             with path.open("rb") as file:
-                coding = _coding(file.peek(len(BOM_UTF16_LE)))  # a pipe is read once
+                coding = coding_of(file.peek(len(BOM_UTF16_LE)))  # a pipe is read once
                 rows = list(_jsonl(path, io.TextIOWrapper(file, coding, errors="replace", newline="")))
     except OSError as error:
         raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
@@ -161,13 +161,13 @@ def _decoded(path: Path) -> str:
     """The text of a table, which people save from programs that choose another encoding."""
     content = path.read_bytes()
     try:
-        return content.decode(_coding(content))
+        return content.decode(coding_of(content))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise AdjudgeError(f"line {line} of {path.name} is not UTF-8: save it as UTF-8") from error
 
 
-def _coding(content: bytes) -> str:
+def coding_of(content: bytes) -> str:
     """How a file that begins so is encoded."""
     return "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adjudge.rewards.combining import TAKEN
 from adjudge.training.pictures import check_picture, save_picture
 
 Lines = Sequence[Mapping[str, Any]]
@@ -54,8 +55,7 @@ PREFERENCE_PANELS: dict[str, tuple[str, ...]] = {
 OTHERS = {"mean_token_accuracy": SFT_PANELS, "mass_least": DIRECT_PANELS, "margin": PREFERENCE_PANELS}
 """What is drawn of runs that are no GRPO, by a metric that only they have."""
 
-HOW_JUDGED = "words|mass|bias|truncated|error|readable|non_finite|pairs_abstained|shut"
-PART = re.compile(rf"[^/]+/mean/(?:reward/)?(?!(?:{HOW_JUDGED})$)[^/]+")
+PART = re.compile(rf"[^/]+/mean/(?:reward/)?(?!(?:{'|'.join(TAKEN)})$)[^/]+")
 """A part of a reward, of one behind gates as well, which is their part "reward"; other means say how it was judged."""
 
 

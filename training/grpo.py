@@ -7,7 +7,7 @@ import copy
 import hashlib
 import importlib.util
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from adjudge.training.arguments import arguments
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding
+from adjudge.training.metrics import weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
@@ -129,7 +130,13 @@ def train_grpo(
 
 
 class _Trainer(GRPOTrainer):
-    """TRL's trainer, whose answers to held-out prompts are drawn alike each time."""
+    """TRL's trainer, whose answers to held-out prompts are drawn alike each time, and whose means are over them all."""
+
+    def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
+        """Write down what TRL measured."""
+        if self.model is not None and not self.model.training:
+            weigh(self._metrics["eval"], self.reward_func_names[0])
+        super().log(logs, *args, **options)
 
     def evaluate(self, *args: Any, **options: Any) -> Any:
         """Answer the held-out prompts with the same random numbers whenever it is asked."""
@@ -138,6 +145,19 @@ class _Trainer(GRPOTrainer):
 
     def create_model_card(self, *args: Any, **options: Any) -> None:
         """Write none: recipe.json says what was done, and a card would only name a folder of this machine."""
+
+
+def weigh(metrics: MutableMapping[str, list[float]], reward: str) -> None:
+    """Make means over all rewards of those over the rewards of a batch, of which TRL would take the mean.
+
+    Batches are of one size, and more completions abstain in some than in others; a part has no mean where all do.
+    """
+    counts = [1.0 - share for share in metrics.get(f"{reward}/abstained", ())]
+    for name, values in list(metrics.items()):
+        if name == "reward" or name.startswith((f"rewards/{reward}/mean", f"{reward}/mean/")):
+            weights = counts if len(values) == len(counts) else [count for count in counts if count]
+            if len(values) == len(weights):
+                metrics[name] = [weighted_mean(values, weights)]
 
 
 def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_out: int) -> Any:
@@ -220,6 +240,9 @@ def _check_written(rows: Sequence[Row]) -> None:
     for row in rows:
         if not row.columns["prompt"]:
             raise AdjudgeError(f"{row.place}: the prompt is empty: write one, or leave the row out")
+        for name, value in row.columns.items():
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise AdjudgeError(f'{row.place}: "{name}" is {value}, of more than 64 bits: write it as a text')
 
 
 def _check_extras(recipe: GrpoRecipe) -> None:

@@ -83,7 +83,7 @@ class GrpoOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
         """The steps of the whole run, for a data set of so many prompts; one epoch where the recipe names none."""
         if self.steps is not None:
             return self.steps
-        return max(1, int(prompts * (self.epochs or 1.0)) // self.prompts_per_step) * self.iterations
+        return max(1, int(self.passes(prompts)) // self.prompts_per_step) * self.iterations
 
 
 class LengthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +52,12 @@ def cut_metrics(path: Path, step: int) -> None:
     if path.exists():
         kept = [line for line in read_metrics(path) if line["step"] <= step]
         write_whole(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The mean of what is finite among the values, by their weights; NaN where there is none."""
+    known = [(value, weight) for value, weight in zip(values, weights, strict=True) if weight and math.isfinite(value)]
+    return math.fsum(v * w for v, w in known) / math.fsum(w for _, w in known) if known else math.nan
 
 
 def _finite(value: float | None) -> float | None:

@@ -26,6 +26,11 @@ def check_picture(path: Path) -> None:
 
 
 def save_picture(figure: Any, path: Path) -> None:
-    """Save a matplotlib figure, the whole file or nothing; raises OSError where it cannot be written."""
+    """Save a matplotlib figure, the whole file or nothing; raises OSError where it cannot be written.
+
+    A dollar in a name is a dollar.
+    """
+    for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
+        text.set_parse_math(False)
     with whole_file(path) as file:
         figure.savefig(file, dpi=110, format=path.suffix.removeprefix("."))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.reward_head import NAMES
 from adjudge.engine.sources import ModelSource, OpenModel, open_source, resolve
 from adjudge.training.recipe import Lora, Policy
 
@@ -42,16 +43,23 @@ def computes_bfloat16(policy: Policy, *, gpu: bool) -> bool:
 def lora_config(lora: Lora, model: Any, task: str = "CAUSAL_LM") -> Any:
     """The peft configuration of an adapter over the model; `task` as peft calls it.
 
-    Raises AdjudgeError for a target that is no layer of the model.
+    Raises AdjudgeError for a target that is no layer of the model, or its head, over which engines lay none.
     """
     import torch
     from peft import LoraConfig
 
-    layers = [name for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
+    head = model.get_output_embeddings()
+    layers = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not head and name not in NAMES
+    ]
     for target in () if lora.targets == "all" else lora.targets:
         if not any(name == target or name.endswith(f".{target}") for name in layers):
             known = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in layers))
-            raise AdjudgeError(f'[policy.lora] targets has "{target}", which is no layer of the model: it has {known}')
+            raise AdjudgeError(
+                f'[policy.lora] targets has "{target}", which is no layer that an adapter goes over: they are {known}'
+            )
     return LoraConfig(
         task_type=task,
         r=lora.rank,

@@ -65,7 +65,7 @@ def read_prompts(data: Data) -> Prompts:
 
 def _together(row: Row) -> set[tuple[str, str]]:
     """What a row has in common with those that must be on its side of a split, however it is spaced."""
-    if reviewer := row.columns.get("reviewer"):
+    if (reviewer := row.columns.get("reviewer")) not in (None, ""):
         return {("reviewer", str(reviewer))}
     stories = {plain(story) for side in "ab" if isinstance(story := row.columns.get(f"story_{side}"), str)}
     return {("story", story) for story in stories} or {("prompt", plain(row.columns["prompt"]))}

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin,
 import msgspec
 from msgspec import Meta
 
-from adjudge.engine.choices import choices_of, field_meant
+from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
 
@@ -132,6 +132,10 @@ class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if self.steps is not None and self.epochs is not None:
             raise AdjudgeError("[optimiser] has both steps and epochs: give one")
 
+    def passes(self, rows: int) -> float:
+        """How many rows are gone through for the `epochs`, one if none are named: 110 of 100 for 1.1."""
+        return round(rows * (self.epochs or 1.0), 6)
+
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What every recipe says; `output` is the run's folder, `preset` the one this recipe is laid over."""
@@ -239,7 +243,10 @@ def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def beside(folder: Path, path: str) -> str:
     """A path of a recipe in `folder`, absolute; ~ is the user's home."""
-    return str((folder / Path(path).expanduser()).resolve())
+    try:
+        return str((folder / Path(path).expanduser()).resolve())
+    except (RuntimeError, ValueError) as error:  # the home of nobody; what no file can be called
+        raise AdjudgeError(f"{path!r} names no file ({reason(error)}): write another path") from error
 
 
 def _refuse_unknown(value: Any, hint: Any, table: str) -> None:
@@ -293,8 +300,6 @@ def _converted(value: Any, hint: Any, table: str) -> Any:
         *tables, field = [part for part in re.split(r"[.`]", f"{table}{place}") if part] or [""]
         where = f"[{'.'.join(tables)}] {field}" if tables else field
         said = f"{said[0].lower()}{said[1:]}{choices_of(error, hint)}"
-        if near := field_meant(error, hint):
-            said += f': if "{near}" is meant, rename it'
         if "int" in said and "got `float`" in said:
             said += ": write how many rows, or name a file of them" if field == "held_out" else ": write a whole number"
         text = f"{where}: {said}".lstrip(": ").replace("`", "")

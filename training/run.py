@@ -187,9 +187,8 @@ def trained(
     begun.clear()
     try:
         trainer.train(resume_from_checkpoint=begun.resumed)
-        # With evaluate_every the trainer itself does so after the last step.
-        due = not recipe.logging.evaluate_every and begun.answered != trainer.args.max_steps
-        if trainer.eval_dataset is not None and due:
+        begun.state.wait_for_everyone()
+        if trainer.eval_dataset is not None and last_answered(folder.metrics) != trainer.args.max_steps:
             trainer.evaluate()
     finally:
         watch.close()

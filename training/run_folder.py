@@ -105,11 +105,23 @@ class RunFolder(msgspec.Struct, frozen=True):
         return found[max(found)] if found else None
 
     def earlier(self) -> list[Path]:
-        """All that an earlier run has left here, which a new one forgets."""
+        """All that an earlier run has left here, which a new one forgets, and its recipe last."""
         policies = (self.policy, self.making, self.start, self.start_before)
         folders = (*self.path.glob("checkpoint-*"), *policies, self.path / COMPLETIONS)
-        written = (self.metrics, self.curves, self.recipe, self.rewards, self.engines)
-        return [path for path in (*folders, *written, *self.path.glob("rewards.journal*")) if path.exists()]
+        written = (self.metrics, self.curves, self.rewards, self.engines, *self.path.glob("rewards.journal*"))
+        return [path for path in (*folders, *written, self.recipe) if path.exists()]
+
+    def of_others(self) -> list[Path]:
+        """What has the name of something that a run leaves, in a folder without a run's recipe.
+
+        What a run writes before its recipe is not counted: a dummy's weights, and an empty folder of the trainer's.
+        """
+        begun = (self.start, self.start_before)
+        return [
+            path
+            for path in self.earlier()
+            if path not in begun and not (path.name == COMPLETIONS and not any(path.iterdir()))
+        ]
 
     def check_inputs(self, record: Mapping[str, Any]) -> None:
         """Raise AdjudgeError where the recipe names a file or folder among those that a new run forgets."""
@@ -121,7 +133,14 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     def check(self, resume: bool, overwrite: bool, record: Mapping[str, Any]) -> None:
         """Raise AdjudgeError where an earlier run stands in the way, or is of another recipe than the one to resume."""
-        if overwrite or not self.recipe.exists():
+        if overwrite:
+            return
+        if not self.recipe.exists():
+            if found := self.of_others():
+                raise AdjudgeError(
+                    f"{self.path} holds {found[0].name}, but no {self.recipe.name} of a run: name another output, or"
+                    " forget what is there by --overwrite"
+                )
             return
         if not resume:
             raise AdjudgeError(

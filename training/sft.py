@@ -18,6 +18,7 @@ from adjudge.engine.tokenizer import Tokenizer, Tokens
 from adjudge.rewards.rows import Row
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
+from adjudge.training.metrics import weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, asked, fingerprint, read_prompts, shuffled, within
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
@@ -70,20 +71,32 @@ def train_sft(
 
 
 class _Trainer(SFTTrainer):
-    """TRL's trainer, without the card it writes of a model, and with a held-out loss that is a mean over all tokens.
+    """TRL's trainer, without the card it writes of a model, and with held-out means over all tokens.
 
-    TRL's is one over rows, of their own means: `tokens` is how many of a held-out row's count, in the mean.
+    TRL's are over rows, of their own means: `tokens` is how many of a held-out row's count, in the mean.
     """
 
     def __init__(self, *args: Any, tokens: float, **options: Any) -> None:
         self.tokens = tokens
+        self._counted: list[float] = []
         super().__init__(*args, **options)
+
+    def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
+        """Write down what TRL measured."""
+        if self.model is not None and not self.model.training:
+            metrics = self._metrics["eval"]
+            for name in ("entropy", "mean_token_accuracy"):
+                if len(metrics[name]) == len(self._counted):
+                    metrics[name] = [weighted_mean(metrics[name], self._counted)]
+            self._counted.clear()
+        super().log(logs, *args, **options)
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         """The loss of rows, each by how many of its tokens count."""
         loss, logits, labels = super().prediction_step(model, inputs, *args, **options)
-        counted = float((inputs["labels"][:, 1:] != -100).sum(dim=1).float().mean())
-        return loss * counted / self.tokens, logits, labels
+        counted = (inputs["labels"][:, 1:] != -100).sum()
+        self._counted.append(float(self.accelerator.gather_for_metrics(counted).sum()))
+        return loss * float(counted) / len(inputs["labels"]) / self.tokens, logits, labels
 
     def create_model_card(self, *args: Any, **options: Any) -> None:
         """Write none: recipe.json says what was done, and a card would only name a folder of this machine."""

@@ -79,7 +79,7 @@ class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
 
     def count(self, rows: int) -> int:
         """The steps of the whole run, for so many rows."""
-        return self.steps or max(1, math.ceil(rows * (self.epochs or 1.0) / self.rows_per_step))
+        return self.steps or max(1, math.ceil(self.passes(rows) / self.rows_per_step))
 
 
 class SftRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -22,7 +22,7 @@ from adjudge.engine.whole_file import whole_file
 from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.kept_answers import KeptScore
-from adjudge.rewards.rows import Row, encodable, id_of, read_rows
+from adjudge.rewards.rows import Row, coding_of, encodable, id_of, read_rows
 from adjudge.rewards.wire import json_line
 from adjudge.training.once import once
 from adjudge.training.progress import watched
@@ -278,12 +278,13 @@ def check_whole(path: Path) -> None:
 
     Raises AdjudgeError.
     """
-    if path.suffix.lower() in TABLES:
+    if path.suffix.lower() in TABLES or not path.is_file():  # a pipe is read once, and its writer tells how it ended
         return
     try:
-        last = path.read_bytes().rsplit(b"\n", 1)[-1].strip()
+        content = path.read_bytes()
     except OSError as error:
         raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
+    last = content.decode(coding_of(content), "replace").rsplit("\n", 1)[-1].strip()
     if not last:
         return
     try:

@@ -57,7 +57,8 @@ def evaluate_policies(
     rows = read_rows(prompts)[:limit]
     for row in rows:
         row.text("prompt", NEEDED_BY)
-        row.optional_text("reference", NEEDED_BY)
+        if (reference := row.optional_text("reference", NEEDED_BY)) is not None and not reference.strip():
+            raise AdjudgeError(f'{row.place}: "reference" is blank: write a text, or leave it empty')
         row.optional_text("system", NEEDED_BY)
     policies = [policy_of(name) for name in dict.fromkeys(names)]
     first = base_of(policies, base)
@@ -79,11 +80,11 @@ def evaluate_policies(
             written = _write(everyone, rows, writing, samples, book, device, dtype)
             own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}
             _keep_texts(output / "texts.jsonl", written, rows, samples)
-            matches = matches_of(rows, own, written[first.name], paired=samples)
+            matches = matches_of(rows, own, written[first.name], paired=samples, asked=writing.asked)
             engine = spec.open()
             referee = Referee(open_judge(engine, book), judge, rows, options)
             bouts = _judge(referee, matches, output / "verdicts.jsonl", rows)
-    places = set(first_places(rows))  # each prompt counts once
+    places = set(first_places(rows, writing.asked))  # each prompt counts once
     counted = {name: [text for text in texts if text.place in places] for name, texts in own.items()}
     results = _results(counted, bouts, first.name, seed)
     _show(results, first.name, output, judge, engine.name)

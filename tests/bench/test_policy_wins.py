@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from adjudge.bench.agreement.resampling import wilson
-from adjudge.bench.policy_bouts import Against, Bout, Match, Referee, matches_of, subject_of
+from adjudge.bench.policies import Asked
+from adjudge.bench.policy_bouts import Against, Bout, Match, Referee, first_places, matches_of, subject_of
 from adjudge.bench.policy_report import COLUMNS, result_lines, result_rows
 from adjudge.bench.policy_texts import Text
 from adjudge.bench.policy_wins import HUMAN, Wins, human_result, result_of, wins_of
@@ -34,7 +35,7 @@ def bout(place: int, preference: float | None, against: Against = "base", why: R
 
 def matches(policy: Sequence[Text], base: Sequence[Text], paired: int = 1) -> list[Match]:
     own = [one for one in base if one.sample < paired]
-    return matches_of(ROWS, {"base": own, "policy": policy}, base, paired=paired)
+    return matches_of(ROWS, {"base": own, "policy": policy}, base, paired=paired, asked=Asked())
 
 
 def test_a_tie_is_half_a_win_and_what_abstained_is_no_match_at_all() -> None:
@@ -83,12 +84,18 @@ def test_rows_that_share_a_prompt_are_one_prompt_with_several_texts_of_people() 
         [text(place, sample, f"{who} {place % 2}") for place in range(6) for sample in range(n)]
         for who, n in (("own", 1), ("base", 2))
     )
-    made = matches_of(rows, {"policy": own}, base, paired=1)
+    made = matches_of(rows, {"policy": own}, base, paired=1, asked=Asked())
     assert [match.place for match in made if match.against == "base"] == [0, 1]
     assert [(match.place, match.prompt, match.rival) for match in made if match.against == "human"] == [
         (n, n % 2, f"human {n}") for n in range(6)
     ]
     assert wins_of([Bout(match, 0.9, None) for match in made if match.against == "human"]).prompts == 2
+
+
+def test_what_the_system_says_parts_prompts_only_where_it_is_said() -> None:
+    rows = [Row(f"line {n}", {"prompt": "p", "system": system}) for n, system in enumerate(["Be kind.", None, ""])]
+    assert first_places(rows, Asked()) == [0, 1, 1]
+    assert first_places(rows, Asked(chat=False)) == first_places(rows, Asked(system="Be brief.")) == [0, 0, 0]
 
 
 def test_a_missing_text_abstains_with_its_own_reason_and_is_never_judged() -> None:
@@ -164,7 +171,10 @@ def test_a_model_against_itself_wins_half() -> None:
     base = [text(place, sample, "w " * lots.randint(1, 9)) for place in range(200) for sample in range(4)]
     own = {"base": [one for one in base if one.sample < 2]}
     judge = WrittenPairJudge(lambda a, b: {"length": (float(len(a)), float(len(b)))})
-    bouts = [one for one, _ in Referee(judge, "pairwise", rows, {}).bouts(matches_of(rows, own, base, paired=2))]
+    bouts = [
+        one
+        for one, _ in Referee(judge, "pairwise", rows, {}).bouts(matches_of(rows, own, base, paired=2, asked=Asked()))
+    ]
     row = result_of("base", own["base"], bouts)
     wins = row.wins["base"]
     assert wins.rate is not None and wins.interval is not None and wins.tied > 0

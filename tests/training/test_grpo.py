@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.rows import Row
 from adjudge.training import grpo
-from adjudge.training.grpo import HELD_OUT_BATCH, _record, held_out_batch, train_grpo
+from adjudge.training.grpo import HELD_OUT_BATCH, _record, held_out_batch, train_grpo, weigh
 from adjudge.training.metrics import read_metrics
 from adjudge.training.prompts import Prompts
 from adjudge.training.recipe import Data
@@ -320,6 +322,31 @@ NINE = ["a", "b", *(f"number {n}" for n in range(8)), "nine"]
 def test_what_held_out_prompts_come_to_is_their_mean_whatever_their_number(tmp_path: Path) -> None:
     tables = {"data": {"prompts": NINE, "held_out": 9}, "optimiser": {"steps": 1}}
     assert train_grpo(tiny_recipe(tmp_path, **tables), reward=Nine()).before == pytest.approx(1 / 9)
+
+
+def test_what_held_out_prompts_come_to_is_the_mean_of_their_rewards_wherever_some_abstain() -> None:
+    metrics = {
+        "r/abstained": [0.75, 0.0, 1.0],
+        "reward": [0.0, 1.0, math.nan],
+        "rewards/r/mean": [0.0, 1.0, math.nan],
+        "r/mean/part": [2.0, 4.0],
+        "kl": [0.1, 0.2, 0.3],
+    }
+    weigh(metrics, "r")
+    assert metrics["reward"] == metrics["rewards/r/mean"] == [0.8] and metrics["r/mean/part"] == [3.6]
+    assert metrics["kl"] == [0.1, 0.2, 0.3]
+
+
+def test_held_out_rewards_of_batches_that_abstain_unalike_are_one_mean(tmp_path: Path) -> None:
+    rows = [{"prompt": f"t{n}", "odd": False} for n in range(4)]
+    rows += [{"prompt": "h" * (1 + n % 3) + str(n), "odd": n < 7} for n in range(16)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"train": "rows.jsonl", "prompts": [], "held_out": 16, "chat": False}
+    reward = Vowels()
+    run = train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 1}), reward=reward)
+    groups = [group for group in reward.groups if group.prompt.startswith("h") and not group.columns["odd"]]
+    known = [value for group in groups[:9] for value in Vowels()._group(group).rewards]
+    assert run.before == pytest.approx(fmean(known), abs=1e-6)
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])

@@ -133,3 +133,9 @@ def test_several_runs_share_their_panels_and_their_mean_stands_at_steps_of_all()
     from adjudge.training.curves import _mean
 
     assert _mean([[(0, 1.0), (1, 2.0), (2, 9.0)], [(0, 3.0), (1, 4.0)]]) == [(0, 2.0), (1, 3.0)]
+
+
+def test_a_dollar_in_a_name_is_a_dollar(tmp_path: Path) -> None:
+    lines = [{"step": n, "split": "train", "reward": 1.0, "r/mean/a$^": 0.5, "r/mean/b$^": 1.0} for n in (1, 2)]
+    draw_curves([lines], tmp_path / "c.svg", "a_$5_vs_$10")
+    assert (tmp_path / "c.svg").exists()

@@ -35,6 +35,9 @@ def test_what_goes_together_stays_on_one_side(tmp_path: Path) -> None:
     said = ({"prompt": "1", "reviewer": "u"}, {"prompt": "2", "reviewer": "v"}, {"prompt": "3", "reviewer": "u"})
     prompts = read_prompts(Data(train=file_of(tmp_path, *said), held_out=1))
     assert [row.columns["prompt"] for row in prompts.train] == ["2"]
+    numbered = [{"prompt": str(place), "reviewer": reader} for place, reader in enumerate([0, 1, 2, 0])]
+    prompts = read_prompts(Data(train=file_of(tmp_path, *numbered), held_out=1))
+    assert [row.columns["prompt"] for row in prompts.held_out] == ["0", "3"]
 
 
 def test_no_story_is_on_both_sides_and_pairs_across_are_counted(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.grpo_recipe import GrpoOptimiser, GrpoRecipe, batch_of, read_grpo_recipe
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of
-from adjudge.training.sft_recipe import SftRecipe
+from adjudge.training.sft_recipe import SftOptimiser, SftRecipe
 from tests.training.runs import tiny_recipe
 
 WHOLE = """
@@ -186,6 +186,16 @@ def test_steps_count_prompts_and_iterations() -> None:
     assert GrpoOptimiser(prompts_per_step=4, epochs=5.0, iterations=2).count(10) == 24
     assert GrpoOptimiser(prompts_per_step=64).count(10) == 1
     assert GrpoOptimiser(steps=7).count(10) == 7
+    assert GrpoOptimiser(prompts_per_step=1, epochs=0.29).count(100) == 29
+    assert GrpoOptimiser(prompts_per_step=5, epochs=1.15).count(100) == 23
+    assert SftOptimiser(rows_per_step=10, epochs=1.1).count(100) == 11
+    assert SftOptimiser(rows_per_step=10, epochs=2.2).count(50) == 11
+
+
+@pytest.mark.parametrize("path", ["~nosuchuser/out", "a\0b"])
+def test_a_path_that_cannot_be_is_a_mistake(path: str, tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="names no file"):
+        tiny_recipe(tmp_path, output=path)
 
 
 def test_a_step_is_spread_evenly_over_processes_or_refused(tmp_path: Path) -> None:

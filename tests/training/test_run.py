@@ -43,8 +43,9 @@ def saved_model(folder: Path, seed: int = 0) -> str:
 MISTAKES = [
     (
         {"policy": {"method": "lora", "lora": {"targets": ["q_proj", "v_prj"]}}},
-        r'targets has "v_prj", .* it has q_proj',
+        r'targets has "v_prj", .* they are q_proj',
     ),
+    ({"policy": {"method": "lora", "lora": {"targets": ["lm_head"]}}}, r'targets has "lm_head", which is no layer'),
     ({"data": {"max_prompt_tokens": 1}}, "no prompt has 1 tokens or fewer"),
     ({"logging": {"report_to": ["wandbb"]}}, r'report_to names "wandbb": choose from .*wandb'),
     ({"logging": {"report_to": ["neptune"]}}, r'report_to names "neptune", which is not installed'),
@@ -222,3 +223,27 @@ def test_the_record_tells_the_weights_of_judges_too(tmp_path: Path) -> None:
     record = json.loads(run.folder.recipe.read_bytes())
     names = ("dummy:tiny-llama", "dummy:tiny-qwen3")
     assert record["weights"] == [resolve(name).fingerprint for name in names]
+
+
+def test_a_folder_of_somebody_elses_is_neither_emptied_nor_gone_on_in(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path)
+    theirs = Path(recipe.output) / "checkpoint-500"
+    theirs.mkdir(parents=True)
+    (theirs / "trainer_state.json").write_text("{}")
+    for how in ({}, {"resume": True}):
+        with pytest.raises(AdjudgeError, match=r"holds checkpoint-500, but no recipe\.json of a run: name another"):
+            train_sft(recipe, **how)
+    assert (theirs / "trainer_state.json").exists()
+    assert train_sft(recipe, overwrite=True).folder.policy.exists() and not theirs.exists()
+
+
+def test_a_run_that_is_to_answer_held_out_rows_from_now_on_answers_them_at_its_end(tmp_path: Path) -> None:
+    def recipe(every: int) -> Any:
+        return recipe_in(tmp_path, data={"held_out": 2}, logging={"save_every": 2, "evaluate_every": every})
+
+    steps = recipe(0).optimiser.steps
+    with pytest.raises(Killed):
+        train_sft(recipe(0), callbacks=[KillAfter(steps)])
+    run = train_sft(recipe(2), resume=True)
+    assert run.after is not None
+    assert [line["step"] for line in read_metrics(run.folder.metrics) if line["split"] == "held_out"][-1] == steps

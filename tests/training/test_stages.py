@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,17 @@ def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
         path.write_bytes(part)
         with pytest.raises(AdjudgeError, match="breaks off in its last line"):
             read_stage(path)
+
+
+def test_a_file_is_read_in_its_encoding_and_a_pipe_once(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes('{"id": 1, "text": "eins"}\n{"id": 2, "text": "zwei"}\n'.encode("utf-16"))
+    assert [row.columns["text"] for row in read_stage(path)] == ["eins", "zwei"]
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as file:
+        file.write(b'{"id": 1}\n{"id": 2}\n')
+    assert len(read_stage(Path(f"/dev/fd/{read}"))) == 2
+    os.close(read)
 
 
 def test_a_table_needs_no_end_of_line(tmp_path: Path) -> None:

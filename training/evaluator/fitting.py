@@ -193,7 +193,9 @@ def _start(policy: TrainedPolicy) -> Adapter | None:
 
 
 def _adapted(recipe: JudgeRecipe, task: Task[Any], start: Adapter | None) -> Any:
-    """The model itself, or with an adapter over it: `start`, or a new one."""
+    """The model itself, or with an adapter over it: `start`, or a new one; in float32 what is trained of it."""
+    from peft import get_peft_model, set_peft_model_state_dict
+
     if recipe.policy.method == "full":
         return task.model
     if start is not None:
@@ -202,13 +204,16 @@ def _adapted(recipe: JudgeRecipe, task: Task[Any], start: Adapter | None) -> Any
             if "lora_" in name:
                 weights.data = weights.data.float()  # as a new one is, and as resuming makes it
                 weights.requires_grad_(_layer(name) >= recipe.policy.first_layer)
+        set_peft_model_state_dict(model, start.weights)  # which the model's own precision has rounded
         if not any(weights.requires_grad for weights in model.parameters()):
             raise AdjudgeError(f"the adapter has no layer {recipe.policy.first_layer}: lower [policy] first_layer")
         return model
-    from peft import get_peft_model
-
     set_seed(recipe.seed)  # the adapter's first weights, whatever was drawn before
-    return get_peft_model(task.model, lora_config(recipe.policy.lora, task.model, task.adapter_task))
+    model = get_peft_model(task.model, lora_config(recipe.policy.lora, task.model, task.adapter_task))
+    for weights in model.parameters():
+        if weights.requires_grad:  # a reward model's head among them, which small steps would leave where it is
+            weights.data = weights.data.float()
+    return model
 
 
 @contextlib.contextmanager

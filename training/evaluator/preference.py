@@ -78,10 +78,15 @@ def train_reward(
         status(line)
     if alike := len(rows.train) + len(rows.held_out) - len(train) - len(held_out):
         status(f"{alike} rows left out: chosen and rejected are the same text")
+
+    def open_task(opened: OpenModel) -> PairTask:
+        task = PairTask(recipe, opened, train, held_out)
+        if task.alike:
+            status(f"{task.alike} rows left out: chosen and rejected are the same text once they are shortened")
+        return task
+
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
-    return fit(
-        recipe, rows.fingerprint, lambda opened: PairTask(recipe, opened, train, held_out), measure="accuracy", **how
-    )
+    return fit(recipe, rows.fingerprint, open_task, measure="accuracy", **how)
 
 
 def preferences_of(rows: Iterable[Row]) -> list[Preference]:
@@ -91,7 +96,7 @@ def preferences_of(rows: Iterable[Row]) -> list[Preference]:
 
 
 class PairTask(Task[Example]):
-    """Rewards of pairs, each read where `ScalarJudge` reads it."""
+    """Rewards of pairs, each read where `ScalarJudge` reads it; the `alike` are left out, which shortening made so."""
 
     adapter_task = "SEQ_CLS"
 
@@ -112,12 +117,25 @@ class PairTask(Task[Example]):
             worded, shortened = judge.prompt(Item(prompt=prompt, response=response))
             self.shortened += shortened
             assert head is not None
-            return head.read_part(engine.tokenizer.prompt(worded))
+            read = head.read_part(engine.tokenizer.prompt(worded))
+            if len(read) > engine.limit:
+                raise AdjudgeError(
+                    f"a prompt and its response have {len(read)} tokens, though they were shortened as far as they may"
+                    f" be, and [optimiser] max_tokens or the model allow {engine.limit}: raise max_tokens"
+                )
+            return read
 
-        self.train, self.held_out = (
+        examples = [
             [Example(tokens(one.prompt, one.chosen), tokens(one.prompt, one.rejected)) for one in side]
             for side in (train, held_out)
-        )
+        ]
+        self.train, self.held_out = ([one for one in side if one.chosen != one.rejected] for side in examples)
+        self.alike = sum(map(len, examples)) - len(self.train) - len(self.held_out)
+        if not self.train:
+            raise AdjudgeError(
+                f"chosen and rejected are the same in all rows once they are shortened to {engine.limit} tokens: raise"
+                " [optimiser] max_tokens"
+            )
         self.config, self.own_pad = config, config.pad_token_id
         last = {tokens[-1] for one in (*self.train, *self.held_out) for tokens in (one.chosen, one.rejected)}
         if self.own_pad is None:  # transformers reads at the last token that is not this one

@@ -74,7 +74,7 @@ class WordingEngine(AbsentEngine):
 
     def __init__(self, name: str, tokenizer: Any, limit: int, reward_head: RewardHead | None = None) -> None:
         super().__init__(Card(name=name, max_prompt_tokens=limit), Tokenizer(tokenizer))
-        self._reward_head = reward_head
+        self.limit, self._reward_head = limit, reward_head
 
     @property
     def reward_head(self) -> RewardHead | None:
@@ -181,6 +181,11 @@ def slots_of(rated: Sequence[Rated], asked: Asked, engine: WordingEngine) -> Ite
         compiled = engine.compiled(
             [question.prompt for question, _, _ in scored], [question.labels for question, _, _ in scored]
         )
+        if (longest := max((len(tokens) for tokens, _ in compiled), default=0)) > engine.limit:
+            raise AdjudgeError(
+                f"{one.row.place}: a question about it has {longest} tokens, its texts shortened as far as they may be,"
+                f" and [optimiser] max_tokens or the model allow {engine.limit}: raise max_tokens, or leave the row out"
+            )
         slots = [
             Slot(tokens, _spellings(labels), target, aspect, one.anchored, engine.ends(tokens, one))
             for (tokens, labels), (_, aspect, target) in zip(compiled, scored, strict=True)

@@ -66,7 +66,8 @@ def read_split(data: JudgedRows, seed: int) -> Split:
         if data.held_out and not held_out:
             raise AdjudgeError("[data] held_out leaves no prompt to test on: raise it, or give another seed")
     if not train:
-        raise AdjudgeError("[data] held_out leaves no rows to train on: lower it, or give another seed")
+        mend = "name a file of other prompts" if isinstance(data.held_out, str) else "lower it, or give another seed"
+        raise AdjudgeError(f"[data] held_out leaves no rows to train on: {mend}")
     straddling = sum(0 < side < 1 for side in sides)
     return Split(train, tuple(held_out), straddling, shared)
 

@@ -42,9 +42,9 @@ def synthesize(
 
 
 def _chosen(rationale: Rationale, examples: Sequence[Rationale], shots: int, seed: int) -> list[Rationale]:
-    """The examples shown before a question, none of them on its stories: the same whatever else is asked."""
-    asked = sorted(story.story for story in rationale.stories)
-    others = [one for one in examples if sorted(story.story for story in one.stories) != asked]
+    """The examples shown before a question, none of them on a story of its own: the same whatever else is asked."""
+    asked = {story.story for story in rationale.stories}
+    others = [one for one in examples if asked.isdisjoint(story.story for story in one.stories)]
     alike = [one for one in others if one.aspect.name == rationale.aspect.name] or others
     return random.Random(f"{seed} {rationale.id}").sample(alike, min(shots, len(alike)))
 

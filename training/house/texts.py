@@ -248,7 +248,7 @@ def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
             raise AdjudgeError(f"the source {path} has no {' or '.join(SUFFIXES)} file: name another")
         for file in files:
             try:
-                yield "", file.read_text(encoding="utf-8", errors="replace"), Beside()
+                yield "", file.read_text(encoding="utf-8-sig", errors="replace"), Beside()
             except OSError as error:
                 raise AdjudgeError(f"cannot read {file} ({error.strerror}): mend that, or take it away") from error
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -121,10 +121,11 @@ def _drawn(
 ) -> Iterator[tuple[Said, list[Said], str]]:
     """Up to `n` reviews of a reader, each with `k` others and a name; all in turn, no two questions the same."""
     generator = random.Random(f"{rules.seed} {reader}")
-    queries = generator.sample(own, len(own))
+    queries = deque(generator.sample(own, len(own)))
     seen: dict[str, set[frozenset[str]]] = {query.id: set() for query in queries}
-    for turn in range(rules.n):
-        query = queries[turn % len(queries)]
+    drawn = 0
+    while queries and drawn < rules.n:
+        query = queries.popleft()
         pool, used = others(query), seen[query.id]
         if len(used) == math.comb(len(pool), rules.k):
             continue
@@ -134,6 +135,8 @@ def _drawn(
             if names not in used:
                 break
         used.add(names)
+        queries.append(query)
+        drawn += 1
         yield query, priors, f"{query.id}.{len(used)}"
 
 

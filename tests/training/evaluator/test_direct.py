@@ -273,6 +273,16 @@ def test_an_adapter_is_trained_in_float32_whether_new_gone_on_from_or_resumed(tm
     assert seen and all(one == {torch.float32} for one in seen)
 
 
+def test_an_adapter_gone_on_from_is_not_rounded(tmp_path: Path) -> None:
+    lora = {"rank": Lora().rank}
+    first = train_direct(direct_recipe(tmp_path / "first", policy={"lora": lora})).folder.policy
+    half = {"adapter": str(first), "dtype": "bfloat16", "lora": lora, "first_layer": 1}
+    on = train_direct(direct_recipe(tmp_path / "on", policy=half)).folder.policy
+    before, after = (load_file(folder / "adapter_model.safetensors") for folder in (first, on))
+    lower = [name for name in before if ".layers.0." in name]
+    assert lower and all(torch.equal(before[name], after[name]) for name in lower)
+
+
 def test_inputs_left_in_bfloat16_change_no_bit_of_an_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     half, runs, left = {"dtype": "bfloat16", "lora": {"rank": Lora().rank}}, [], []
     text = "It rained. Ann ran."
@@ -382,3 +392,8 @@ def test_long_texts_are_shortened_as_a_judge_shortens_them_and_counted(tmp_path:
     rows = [{**STORIES[0], "response": "x" * 3000}, *STORIES[1:]]
     train_direct(direct_recipe(tmp_path, rows, optimiser={"max_tokens": 1200, "steps": 1}), status=said.append)
     assert "1 shortened" in said[0]
+
+
+def test_a_question_too_long_however_it_is_shortened_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match=r"line \d+ of .*: a question about it has \d+ tokens.* allow 60: raise"):
+        train_direct(direct_recipe(tmp_path, optimiser={"max_tokens": 60}))

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import TrainerCallback
 
 pytest.importorskip("trl", reason="needs the extra train")
 
@@ -85,3 +87,29 @@ def test_a_row_without_a_rejected_text_is_named_before_a_model_is_opened(tmp_pat
     rows = [{"prompt": row["prompt"], "chosen": row["chosen"]} for row in PAIRS]
     with pytest.raises(AdjudgeError, match=r'of rows.jsonl: "rejected" is missing \(needed by a reward model\)'):
         train_reward(preference_recipe(tmp_path, rows, policy={"model": "nowhere"}))
+
+
+def test_what_is_trained_of_an_adapter_with_its_head_is_in_float32(tmp_path: Path) -> None:
+    seen: set[torch.dtype] = set()
+
+    class Look(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            seen.update(weights.dtype for weights in model.parameters() if weights.requires_grad)
+
+    policy = {"dtype": "bfloat16"}
+    run = train_reward(preference_recipe(tmp_path, policy=policy, optimiser={"steps": 2}), callbacks=[Look()])
+    assert seen == {torch.float32}
+    assert Engine("dummy:tiny-llama", adapter=run.folder.policy, kv_cache_gb=0.05).reward(["a"])
+
+
+def test_what_is_too_long_however_it_is_shortened_is_refused_and_what_becomes_one_text_is_left_out(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(AdjudgeError, match=r"shortened as far as .* allow 4: raise max_tokens"):
+        train_reward(preference_recipe(tmp_path, optimiser={"max_tokens": 4}))
+    said: list[str] = []
+    long = {"prompt": "p", "chosen": "a" * 3000 + "b" + "a" * 3000, "rejected": "a" * 6001}
+    tables = {"optimiser": {"max_tokens": 600, "steps": 1}, "data": {"held_out": 0}}
+    recipe = preference_recipe(tmp_path, [*PAIRS, long], **tables)
+    train_reward(recipe, status=said.append)
+    assert "1 rows left out: chosen and rejected are the same text once they are shortened" in said

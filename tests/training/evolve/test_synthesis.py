@@ -68,7 +68,7 @@ def test_unusable_texts_are_written_again_then_dropped_and_wrong_scores_are_left
 
 def test_examples_of_the_same_aspect_are_shown_and_hostile_texts_stay_data(tiny: Engine, tmp_path: Path) -> None:
     def powers(text: str) -> list[list[int]]:
-        joke = rationale("same", aspect="wit", definition="?", story_a=text, response=f"same: {text} {line(2, 4)}")
+        joke = rationale("same", aspect="wit", definition="?", story_a=f"{text}!", response=f"same: {text} {line(2, 4)}")
         path = write(tmp_path / "examples.jsonl", [rationale("other"), joke])
         engine = KnownEngine(tiny, lambda shown, before: line(2, 5), lambda shown: "")
         told = well_formed(text)
@@ -96,3 +96,9 @@ def test_no_example_is_about_the_stories_that_are_asked_about(tiny: Engine) -> N
     engine = KnownEngine(tiny, lambda shown, before: line(2, 5), lambda shown: "")
     synthesize(own, Texts(engine, SAMPLING), ["artist"], examples=told, shots=2)
     assert all(shown.count("Xylophones.") == 1 for shown in engine.asked) and len(engine.asked) == 2
+    first, *others = told[0].stories
+    beside = [msgspec.structs.replace(one, story="Yachts.", prompt="y") for one in others]
+    half = msgspec.structs.replace(told[0], stories=(first, *beside))
+    engine = KnownEngine(tiny, lambda shown, before: line(2, 5), lambda shown: "")
+    synthesize(own[:1], Texts(engine, SAMPLING), ["artist"], examples=[half], shots=2)
+    assert not any("Yachts." in shown for shown in engine.asked)

@@ -63,6 +63,12 @@ def test_there_are_no_more_questions_than_there_can_be() -> None:
     assert len(group_choices(both, Rules.choices()).questions) == 2
 
 
+def test_a_choice_that_can_be_asked_about_no_more_leaves_its_turns_to_others() -> None:
+    told = choices("ann", *((n, "surprise" if n < 2 else "ending", "ab"[n % 2]) for n in range(8)))
+    questions = group_choices(told, Rules.choices(n=30)).questions
+    assert len(questions) == 30 and Counter(question.aspect for question in questions)["surprise"] == 2
+
+
 def test_the_same_reviews_and_seed_give_the_same_questions_in_whatever_company() -> None:
     alone = group_reviews(reviews(ann=6), Rules.ratings(test=0.0)).questions
     beside = group_reviews(reviews(bob=9, ann=6), Rules.ratings(test=0.0)).questions
