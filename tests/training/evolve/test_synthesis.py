@@ -68,7 +68,8 @@ def test_unusable_texts_are_written_again_then_dropped_and_wrong_scores_are_left
 
 def test_examples_of_the_same_aspect_are_shown_and_hostile_texts_stay_data(tiny: Engine, tmp_path: Path) -> None:
     def powers(text: str) -> list[list[int]]:
-        joke = rationale("same", aspect="wit", definition="?", story_a=f"{text}!", response=f"same: {text} {line(2, 4)}")
+        told = f"same: {text} {line(2, 4)}"
+        joke = rationale("same", aspect="wit", definition="?", story_a=f"{text}!", response=told)
         path = write(tmp_path / "examples.jsonl", [rationale("other"), joke])
         engine = KnownEngine(tiny, lambda shown, before: line(2, 5), lambda shown: "")
         told = well_formed(text)
