@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.output import check_lines, open_output
 from adjudge.commands.results import intentions, show_results
-from adjudge.commands.resumable import alone, check_earlier, check_paths, check_shared, journal_beside, keeping
+from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, rows_of
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit
@@ -123,13 +122,9 @@ def judge_rows(
     journal = journal or journal_beside(output)
     check_lines(output)
     check_paths(f"the {kind.what}", path, output, journal=journal, report=report)
-    with alone(journal), Journal(journal) as book, ExitStack() as closing:
-        check_earlier(output, book, earlier)
-        engine = closing.enter_context(source.open())
-        if source.model is None:  # the server's only one, whose name is known by now
-            check_fit(engine.name, engine.adapter, name, options)
-        opened = open_judge(engine, book)
-        keys = [opened.key(subject) for subject in subjects]
+    with opened(source, name, options, output, journal, earlier) as (engine, book):
+        asked = open_judge(engine, book)
+        keys = [asked.key(subject) for subject in subjects]
         if earlier == "overwrite":
             book.clear()
         remembered = sum(key in book for key in keys)
@@ -149,7 +144,7 @@ def judge_rows(
                 keys=keys,
             )
             started = time.perf_counter()
-            for row, verdict in zip(rows, watched("judging", opened.judge_iter(subjects), len(subjects)), strict=True):
+            for row, verdict in zip(rows, watched("judging", asked.judge_iter(subjects), len(subjects)), strict=True):
                 verdicts.append(verdict)
                 write(verdict_line(verdict, row))
             seconds = time.perf_counter() - started

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +13,13 @@ from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, open_output
 from adjudge.commands.results import show_rankings
-from adjudge.commands.resumable import alone, check_earlier, check_paths, check_shared, journal_beside, keeping
+from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, rows_of
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import Options, of_pairs, prepare, usual
 from adjudge.rewards.pairing import Pairing
 from adjudge.rewards.rows import Row
@@ -61,12 +59,8 @@ def rank_file(
     journal = journal or journal_beside(output)
     check_lines(output)
     check_paths("the groups", path, output, journal=journal, report=report)
-    with alone(journal), Journal(journal) as book, ExitStack() as closing:
-        check_earlier(output, book, earlier)
-        engine = closing.enter_context(source.open())
-        if source.model is None:  # the server's only one, whose name is known by now
-            check_fit(engine.name, engine.adapter, name, options)
-        opened: Any = open_judge(engine, book)
+    with opened(source, name, options, output, journal, earlier) as (engine, book):
+        asked: Any = open_judge(engine, book)
         if earlier == "overwrite":
             book.clear()
         verdicts: list[GroupVerdict] = []
@@ -77,7 +71,7 @@ def rank_file(
             keeping(output, lambda: f"{progress.tasks[0].completed:.0f} of {total} comparisons are kept"),
             progress,
         ):
-            tournament = contest.open(_Watched(opened, lambda: progress.advance(task)))
+            tournament = contest.open(_Watched(asked, lambda: progress.advance(task)))
             record_run(
                 book,
                 what="groups",

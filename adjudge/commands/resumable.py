@@ -7,14 +7,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from adjudge.commands.output import check_writable
 from adjudge.commands.run_options import Earlier
+from adjudge.commands.source import Source, check_fit
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.run import runs_of
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+    from adjudge.rewards.kinds import Options
 
 
 def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> None:
@@ -101,6 +107,23 @@ def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
             f"{output} was written but {book.path} is empty:"
             " name its journal with --journal, or start again with --overwrite"
         )
+
+
+@contextmanager
+def opened(
+    source: Source, judge: str, options: Options, output: Path, journal: Path, earlier: Earlier
+) -> Iterator[tuple[EngineFace, Journal]]:
+    """The engine of a judge's run and its journal, which is the run's alone until the block ends.
+
+    Raises AdjudgeError for files of an earlier run, before anything is loaded, and for a model that cannot be that
+    judge. What an earlier run was answered still stands in the journal: whether it goes is said once the judge is open.
+    """
+    with alone(journal), Journal(journal) as book:
+        check_earlier(output, book, earlier)
+        with source.open() as engine:
+            if source.model is None:  # the server's only one, whose name is known by now
+                check_fit(engine.name, engine.adapter, judge, options)
+            yield engine, book
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def test_a_full_disk_is_told_in_one_sentence(run: Run, monkeypatch: pytest.Monke
     def full(file: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("adjudge.training.stages.os.fsync", full)
+    monkeypatch.setattr("adjudge.engine.whole_file.os.fsync", full)
     result = run("group", "r.jsonl", "-o", "items.jsonl")
     assert isinstance(result.exception, AdjudgeError) and "items.jsonl (No space left" in str(result.exception)
 

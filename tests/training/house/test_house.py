@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
+from adjudge.engine.merging import ADAPTER
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item, Pair
@@ -18,6 +21,8 @@ from adjudge.training.house.house import train_house
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.house.texts import stories_of
 from adjudge.training.recipe import read_recipe, recipe_of
+from adjudge.training.run import Run
+from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
 from tests.training.house.stories import OWN
 
@@ -37,72 +42,114 @@ def recipe(tmp_path: Path, name: str, **changes: Any) -> HouseRecipe:
     return recipe_of(record, HouseRecipe, tmp_path)
 
 
-def test_a_judge_is_trained_resumed_and_asked(tmp_path: Path) -> None:
-    told: list[str] = []
-    run = train_house(recipe(tmp_path, "whole"), status=told.append)
-    assert run.after is not None and run.step == 4
-    rows = [json.loads(line) for line in (tmp_path / "whole" / "rows.jsonl").read_text().splitlines()]
-    assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
-    card = (run.folder.policy / "README.md").read_text()
-    assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
+def adapter_of(folder: Path, card: str) -> Path:
+    """An adapter's folder, as far as a card looks at it."""
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text(card)
+    return folder
 
-    policy = {"model": "dummy:tiny-llama", "adapter": str(run.folder.policy)}
-    further = card_of(recipe(tmp_path, "further", policy=policy), [1, 1], {}, run)
-    assert "of this run" in further and "## Before this run" in further and "#### Texts" in further
-    unknown = card_of(recipe(tmp_path, "further", policy={"adapter": str(tmp_path)}), [1, 1], {}, run)
-    assert "Nothing is known of its texts" in unknown
 
-    for changes, message in (
-        ({"keep": 0.5}, "keep averages with the adapter to go on from"),
-        ({"policy": policy, "keep_of": "whole/policy"}, "keep_of has no share"),
-    ):
-        with pytest.raises(AdjudgeError, match=message):
-            recipe(tmp_path, "none", **changes)
-    for excerpts, message in (
-        ({"anchored": 1.0}, "set scored as well"),
-        ({"anchored": 1, "scored": 1}, "name the one"),
-    ):
-        with pytest.raises(AdjudgeError, match=message):
-            recipe(tmp_path, "none", excerpts=excerpts)
-    kept = train_house(recipe(tmp_path, "kept", policy=policy, keep=1.0))
-    said = (kept.folder.policy / "README.md").read_text()
-    assert "100% of what it went on from" in said and "not yet averaged, with the known" in said
-    adapter = "policy/adapter_model.safetensors"
-    assert (tmp_path / "kept" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of four steps."""
+    return train_house(recipe(tmp_path_factory.mktemp("house"), "whole"))
 
-    short: dict[str, Any] = {
+
+@pytest.fixture
+def going_on(trained: Run) -> dict[str, Any]:
+    """A recipe of one step from what that run came to."""
+    return {
+        "policy": {"model": "dummy:tiny-llama", "adapter": str(trained.folder.policy)},
         "excerpts": {"count": 4, "held_out": 0.2, "longest": 4},
         "optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 4, "steps": 1},
     }
-    later = train_house(recipe(tmp_path, "later", policy=policy, **short))
-    policy_later = {**policy, "adapter": str(later.folder.policy)}
-    other = train_house(recipe(tmp_path, "other", policy=policy_later, keep=1.0, keep_of="whole/policy", **short))
-    said = (other.folder.policy / "README.md").read_text()
-    assert "100% of whole/policy is kept" in said and "It is averaged" not in said  # it stands among what came before
-    aside = recipe(tmp_path, "aside", policy=policy, keep=0.5, keep_of=str(other.folder.policy))
-    assert "It is averaged with another adapter, other/policy:" in card_of(aside, [1, 1], {}, run)
-    assert (tmp_path / "later" / adapter).read_bytes() != (tmp_path / "whole" / adapter).read_bytes()
-    assert (tmp_path / "other" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
-    narrow = train_house(recipe(tmp_path, "narrow", policy={"model": "dummy:tiny-llama", "lora": {"rank": 2}}, **short))
-    with pytest.raises(ModelUnsupported, match="differ in form"):
-        train_house(recipe(tmp_path, "never", policy=policy, keep=0.5, keep_of=str(narrow.folder.policy)))
-    shutil.copytree(run.folder.policy, tmp_path / "another")
-    (tmp_path / "another" / "base.json").write_text('{"name": "another", "fingerprint": "0"}')
-    with pytest.raises(ModelUnsupported, match="was trained over another"):
-        train_house(recipe(tmp_path, "never", policy=policy, keep=0.5, keep_of="another"))
-    assert not (tmp_path / "never").exists()
 
-    engine = Engine(str(run.folder.start), adapter=run.folder.policy)
+
+def test_a_judge_is_trained_and_asked(trained: Run) -> None:
+    assert trained.after is not None and trained.step == 4
+    rows = [json.loads(line) for line in (trained.folder.path / "rows.jsonl").read_text().splitlines()]
+    assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
+    card = (trained.folder.policy / "README.md").read_text()
+    assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
+    engine = Engine(str(trained.folder.start), adapter=trained.folder.policy)
     assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None
     assert PairwiseJudge(engine).judge([Pair(a="One.", b="Two.", prompt="p", id="1")])[0].preference is not None
 
-    cut = recipe(tmp_path, "cut")
-    stopped = train_house(cut, status=told.append)
-    for folder in (tmp_path / "cut").glob("checkpoint-4"):
-        (folder / "trainer_state.json").unlink()
-    resumed = train_house(cut, resume=True)
-    assert resumed.step == stopped.step
-    assert (tmp_path / "cut" / adapter).read_bytes() == (tmp_path / "whole" / adapter).read_bytes()
+
+def test_a_run_that_was_stopped_comes_to_the_same_adapter(trained: Run, tmp_path: Path) -> None:
+    shutil.copytree(trained.folder.path, tmp_path / "cut")
+    (tmp_path / "cut" / "checkpoint-4" / "trainer_state.json").unlink()
+    shutil.rmtree(tmp_path / "cut" / "policy")
+    resumed = train_house(recipe(tmp_path, "cut"), resume=True)
+    assert resumed.step == trained.step
+    assert (resumed.folder.policy / ADAPTER).read_bytes() == (trained.folder.policy / ADAPTER).read_bytes()
+
+
+def test_what_it_went_on_from_is_kept_in_its_weights(trained: Run, going_on: dict[str, Any], tmp_path: Path) -> None:
+    kept = train_house(recipe(tmp_path, "kept", keep=1.0, **going_on))
+    assert (kept.folder.policy / ADAPTER).read_bytes() == (trained.folder.policy / ADAPTER).read_bytes()
+
+
+def test_another_adapter_is_kept_in_its_weights(trained: Run, going_on: dict[str, Any], tmp_path: Path) -> None:
+    shutil.copytree(trained.folder.policy, tmp_path / "other")
+    halved = {name: tensor / 2 for name, tensor in load_file(tmp_path / "other" / ADAPTER).items()}
+    save_file(halved, tmp_path / "other" / ADAPTER)
+    kept = train_house(recipe(tmp_path, "kept", keep=1.0, keep_of="other", **going_on))
+    found = load_file(kept.folder.policy / ADAPTER)
+    assert found.keys() == halved.keys() and all(torch.equal(found[name], halved[name]) for name in halved)
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "message"),
+    [
+        ("adapter_config.json", {"lora_alpha": 1}, "differ in form"),
+        ("base.json", {"name": "another", "fingerprint": "0"}, "was trained over another"),
+    ],
+)
+def test_an_adapter_that_is_no_mean_of_both_is_refused_before_training(
+    trained: Run, going_on: dict[str, Any], tmp_path: Path, file: str, changes: dict[str, Any], message: str
+) -> None:
+    shutil.copytree(trained.folder.policy, tmp_path / "another")
+    about = tmp_path / "another" / file
+    known = json.loads(about.read_bytes()) if about.exists() else {}  # a dummy's adapter does not name its base
+    about.write_text(json.dumps(known | changes))
+    with pytest.raises(ModelUnsupported, match=message):
+        train_house(recipe(tmp_path, "never", keep=0.5, keep_of="another", **going_on))
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"keep": 0.5}, "keep averages with the adapter to go on from"),
+        ({"policy": {"adapter": "whole/policy"}, "keep_of": "whole/policy"}, "keep_of has no share"),
+        ({"excerpts": {"anchored": 1.0}}, "set scored as well"),
+        ({"excerpts": {"anchored": 1, "scored": 1}}, "name the one"),
+    ],
+)
+def test_mistakes_in_a_recipe_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        recipe(tmp_path, "none", **changes)
+
+
+def test_a_card_tells_what_was_known_of_the_adapters_before(tmp_path: Path) -> None:
+    run = Run(RunFolder(tmp_path / "out"), 4, 0.1, 0.2, True)
+
+    def card(name: str, **changes: Any) -> str:
+        return card_of(recipe(tmp_path, name, **changes), [1, 1], {}, run)
+
+    first = {"adapter": str(adapter_of(tmp_path / "whole" / "policy", card("whole")))}
+    further = card("further", policy=first)
+    assert "of this run" in further and "## Before this run" in further and "#### Texts" in further
+    assert "Nothing is known of its texts" in card("further", policy={"adapter": str(tmp_path)})
+    kept = card("kept", policy=first, keep=1.0)
+    assert "100% of what it went on from" in kept and "not yet averaged, with the known" in kept
+    later = {"adapter": str(adapter_of(tmp_path / "later" / "policy", further))}
+    other = card("other", policy=later, keep=1.0, keep_of="whole/policy")
+    assert "100% of whole/policy is kept" in other and "It is averaged" not in other  # it stands among what came before
+    beside = str(adapter_of(tmp_path / "other" / "policy", other))
+    aside = card("aside", policy=first, keep=0.5, keep_of=beside)
+    assert "It is averaged with another adapter, other/policy:" in aside
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("house*.toml")), ids=lambda path: path.stem)
