@@ -232,7 +232,7 @@ def test_statistics_count_what_was_asked_and_what_was_computed(open_remote: Open
 @pytest.mark.parametrize(
     ("options", "card", "message"),
     [
-        ({"model": "other"}, {}, f"no model 'other', only {TINY}.*model="),
+        ({"model": "other"}, {}, f"no model 'other', only {TINY}.*name one of these as the model"),
         ({"api": "chat"}, {}, "choose auto, adjudge, vllm"),
         ({"max_concurrency": 0}, {}, "max_concurrency is 0"),
         ({"retries": -1}, {}, "retries is -1"),
