@@ -18,6 +18,7 @@ from adjudge.bench.agreement.resampling import Estimate
 from adjudge.bench.agreement.statistics import mean
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
+from adjudge.bench.words import percent, span
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
@@ -90,7 +91,7 @@ def bench_disturbances(
     `output` the verdicts are kept beside it, and a run that was cut short goes on. Raises AdjudgeError for what cannot
     be read, and for a change of an unknown kind.
     """
-    chosen = parse_kinds(kinds, KINDS)
+    chosen, asked = parse_kinds(kinds, KINDS), parse_aspects(aspects)
     read = stories_of([TextFile(str(path), text)])
     found = read.texts
     stories = Random(seed).sample(found, min(limit or len(found), len(found)))
@@ -102,7 +103,7 @@ def bench_disturbances(
     scores: list[float | None] = [None] * len(items)
     with ExitStack() as stack:
         book = None if output is None else stack.enter_context(Journal(journal_of(output)))
-        judge = PointwiseJudge(engine, aspects=parse_aspects(aspects), journal=book)
+        judge = PointwiseJudge(engine, aspects=asked, journal=book)
         progress = stack.enter_context(bar())
         task = progress.add_task("judging", total=len(items))
         for place, verdict in enumerate(judge.judge_iter(items)):
@@ -216,8 +217,9 @@ def _table(outcomes: Sequence[Outcome], title: str) -> Table:
     for column in ("", "kind", "texts", "scored below the story", "score before", "after", "abstained"):
         table.add_column(column)
     for o in outcomes:
-        value, low, high = (_figure(bound, 100, 0) or "–" for bound in _bounds(o.lower))
-        share = f"{value} % [{low}, {high}]" if o.lower.interval else f"{value} %"
+        share = "–" if o.lower.value is None else percent(o.lower.value)
+        if o.lower.interval:
+            share += f" [{span(o.lower.interval)}]"
         scores = (_figure(o.before) or "–", _figure(o.after) or "–")
         table.add_row(o.what, o.kind, str(o.lower.rows + o.abstained), share, *scores, str(o.abstained))
     return table

@@ -77,6 +77,6 @@ def group_lines(summary: GroupSummary) -> list[str]:
         f"{cost.model}: {counted(summary.groups, 'group')}, {counted(summary.pairs, 'pair')}",
         f"abstained on {sum(summary.abstained.values())} of {summary.pairs}{reasons}",
         f"length: {length_line(summary.length)}",
-        *cost.lines(summary.groups, "group"),
+        *cost.lines(summary.pairs, "pair"),
     ]
     return [visible(line) for line in lines]

@@ -103,8 +103,12 @@ def bench_judge(
     if output is not None and output.suffix == ".png":
         raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
     rows = read_rows(path)
+    for number, row in enumerate(rows, 1):
+        pair_of(row, number)
     how: dict[str, Any] = {"device": device, "dtype": dtype, "kv_cache_gb": kv_cache_gb}
     engine = Engine(model, **how)
+    if engine.reward_head is not None:
+        raise AdjudgeError(f"{model} is a reward model, which neither answers nor writes: name another --model")
     engines = {"adjudge": engine}
     for name in switches:
         switched = how | {SWITCHES[name]: True}

@@ -36,7 +36,8 @@ WINDOW = 4
 class Trial(msgspec.Struct, frozen=True):
     """A judge and a sample: how the sample is read from the folder of data sets, and how it is judged.
 
-    `of_rewards` is a trial of a judge that needs a reward model, which the others cannot use.
+    `of_rewards` is a trial of a judge that needs a reward model, which the others cannot use; of one `at_once` all
+    verdicts come at the end, and none before.
     """
 
     judge: str
@@ -44,6 +45,7 @@ class Trial(msgspec.Struct, frozen=True):
     read: Callable[[Path], Sample]
     run: Callable[[EngineFace, list[Any]], Iterator[Any]]
     of_rewards: bool = False
+    at_once: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -78,7 +80,7 @@ def bench_judges(
 
     console = open_console(150)
     for trial in absent:
-        console.print(f"{trial.judge}: {trial.data} is not in {folder}; left out", highlight=False)
+        print(f"{trial.judge}: {trial.data} is not in {folder}; left out")
     outcomes: list[Outcome] = []
     for trial in here:
         engine = Engine(model, device=device, dtype=dtype)
@@ -96,12 +98,12 @@ def bench_judges(
 
 
 def run_trial(trial: Trial, sample: Sample, engine: EngineFace, minutes: float) -> Outcome:
-    """Judge the sample, for about `minutes` at most."""
+    """Judge the sample, for about `minutes` at most, but where all verdicts come at once."""
     verdicts: list[Any] = []
     started = time.perf_counter()
     for verdict in watched(trial.judge, trial.run(engine, sample.subjects), len(sample.subjects)):
         verdicts.append(verdict)
-        if time.perf_counter() - started > 60 * minutes:
+        if time.perf_counter() - started > 60 * minutes and not trial.at_once:
             break
     seconds = time.perf_counter() - started
     measure, agreement, compared = agreement_of(verdicts, sample.truth[: len(verdicts)])
@@ -232,7 +234,7 @@ OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 TRIALS: tuple[Trial, ...] = (
     Trial("pairwise", AUTOJ, _drawn(AUTOJ, 300, samples.creative_autoj_pair), _named("pairwise")),
     Trial("pointwise", HANNA_STORIES, _drawn(HANNA_STORIES, 64, samples.hanna_item), _named("pointwise")),
-    Trial("ensemble", OPENMEVA, _drawn(OPENMEVA, 24, samples.openmeva_item), _ensemble),
+    Trial("ensemble", OPENMEVA, _drawn(OPENMEVA, 24, samples.openmeva_item), _ensemble, at_once=True),
     Trial("rubric", HOWTOBENCH, _drawn(HOWTOBENCH, 8, samples.howtobench_items), _named("rubric", rubric="six")),
     Trial("tree", "howtobench", samples.howtobench_systems, _named("tree", 10)),
     Trial("principle", GREETINGS, _drawn(GREETINGS, 100, samples.greeting_item), _named("principle", language="zh")),

@@ -105,7 +105,7 @@ class MatrixFactorisation:
         scores = np.array([rating.score for rating in ratings], dtype=np.float64)
         self.mean = float(scores.mean())
         self._rest = scores - self.mean
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(seed % 2**63)
         self.reviewers, self.plots = (  # a bias, then the factors
             np.concatenate([np.zeros((count, 1)), random.normal(0.0, 0.1, (count, factors))], axis=1)
             for count in (len(self._reviewer_of), len(self._plot_of))

@@ -74,12 +74,12 @@ CREATIVE = frozenset({"creative_writing", "writing_song_lyrics", "writing_person
 
 def hanna_item(record: Record) -> Iterator[tuple[Item, float]]:
     """HANNA's stories; the mean over raters and criteria."""
-    yield Item(record["prompt"], record["story"]), fmean(map(fmean, record["ratings"].values()))
+    yield Item(_text(record["prompt"]), _text(record["story"])), fmean(map(fmean, record["ratings"].values()))
 
 
 def openmeva_item(record: Record) -> Iterator[tuple[Item, float]]:
     """OpenMEVA's five-sentence stories, with their mean human score."""
-    yield Item(record["prompt"], record["story"]), record["human"]
+    yield Item(_text(record["prompt"]), _text(record["story"])), record["human"]
 
 
 def openmeva_groups(folder: Path, count: int) -> Sample:
@@ -109,7 +109,7 @@ def howtobench_items(record: Record) -> Iterator[tuple[Item, None]]:
     """What two of the ten systems wrote for a task of HoWToBench; people rated systems, not texts."""
     prompt = "\n\n".join(filter(None, (record["instruction"], record["information"])))
     for system in ("gpt-4o-2024-11-20", "Llama-3.3-70B-Instruct"):
-        yield Item(prompt, record["outputs"][system], id=f"{record['id']} {system}"), None
+        yield Item(prompt, _text(record["outputs"][system]), id=f"{record['id']} {system}"), None
 
 
 def howtobench_systems(folder: Path) -> Sample:
@@ -124,7 +124,7 @@ def howtobench_systems(folder: Path) -> Sample:
 
 def greeting_item(record: Record) -> Iterator[tuple[Item, float]]:
     """Chinese greetings, labelled good (1) or bad (0)."""
-    yield Item(record["query"], record["response"]), float(record["label"])
+    yield Item(_text(record["query"]), _text(record["response"])), float(record["label"])
 
 
 def greetings_beside_good_ones(folder: Path, count: int, among: int) -> Sample:
@@ -137,4 +137,4 @@ def greetings_beside_good_ones(folder: Path, count: int, among: int) -> Sample:
 
 def greeting_pair(record: Record) -> Iterator[tuple[Pair, float]]:
     """Pairs of Chinese greetings, of which the first was preferred."""
-    yield Pair(record["chosen"], record["rejected"], record["query"]), 1.0
+    yield Pair(_text(record["chosen"]), _text(record["rejected"]), _text(record["query"])), 1.0

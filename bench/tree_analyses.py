@@ -112,13 +112,13 @@ def judged_by_people(judged: Sequence[Judged]) -> bool:
 def _agreement(task: str, judged: Sequence[Judged]) -> dict[str, Estimate] | None:
     """How far the systems' mean scores go with people's, or with the published ones of those that have one."""
     columns = [one.row.columns for one in judged]
-    if not all(isinstance(column.get(name), str) for column in columns for name in ("system", "instruction")):
+    if any(column.get(name) is None for column in columns for name in ("system", "instruction")):
         return None
     people, published = judged_by_people(judged), TABLE_4.get(task, TABLE_4["all"])
     known = [
-        (one.score("overall"), said, column["system"], column["instruction"])
+        (one.score("overall"), said, str(column["system"]), str(column["instruction"]))
         for one, column in zip(judged, columns, strict=True)
-        if (said := number_of(column["human"]) if people else published.get(column["system"])) is not None
+        if (said := number_of(column["human"]) if people else published.get(str(column["system"]))) is not None
     ]
     if len({system for *_, system, _ in known}) < FEWEST_ROWS:
         return None

@@ -10,12 +10,12 @@ def counted(number: int, noun: str) -> str:
 
 def percent(share: float, digits: int = 0) -> str:
     """Such as "54 %"; a share that is not whole is never rounded to 0 or 100."""
-    least = 10.0 ** -(digits + 2)
-    if 0 < share <= least / 2:
-        return f"<{100 * least:.{digits}f} %"
-    if 0 < 1 - share <= least / 2:
-        return f">{100 - 100 * least:.{digits}f} %"
-    return f"{100 * share:.{digits}f} %"
+    told, least = f"{100 * share:.{digits}f}", 10.0**-digits
+    if share > 0 and told == f"{0:.{digits}f}":
+        return f"<{least:.{digits}f} %"
+    if share < 1 and told == f"{100:.{digits}f}":
+        return f">{100 - least:.{digits}f} %"
+    return f"{told} %"
 
 
 def span(interval: tuple[float, float]) -> str:

@@ -24,7 +24,7 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.errors import AdjudgeError, NotServing
+from adjudge.engine.errors import AdjudgeError, EngineFailed, NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
@@ -42,7 +42,7 @@ from adjudge.engine.sources import OpenModel, open_source, resolve
 from adjudge.engine.step import Request
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.turns import Turns
-from adjudge.engine.writing import writers
+from adjudge.engine.writing import Writer, writers
 
 GPU_BATCH_TOKENS = 8192
 CPU_BATCH_TOKENS = 2048
@@ -261,7 +261,11 @@ class Engine(EngineFace):
                 self._be_idle("other weights")
                 self.cache.clear()
                 self.fingerprint = digest(self.fingerprint, self._lent.take_changes())
-        longest, room = max((request.most for request in call.requests), default=0), self._room()
+        room = self._room()
+        for request in call.requests:
+            if isinstance(request, Writer) and request.prompt_tokens < room:
+                request.room = min(request.room, room - request.prompt_tokens)  # it may have woken with less
+        longest = max((request.most for request in call.requests), default=0)
         if longest > room:
             raise AdjudgeError(
                 f"{self.name} woke with room for {room} tokens, and this needs {longest}: leave it more memory on its"
@@ -368,7 +372,7 @@ class Engine(EngineFace):
                 failure: Exception | None = None
                 with self._turn():
                     if call.open and self.scheduler.aborted != aborted:
-                        failure = AdjudgeError("a step of another call on this engine failed and took this one with it")
+                        failure = EngineFailed("a step of another call on this engine failed and took this one with it")
                     elif call.open:
                         try:
                             self._step_or_abort()

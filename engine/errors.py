@@ -41,6 +41,10 @@ class NotServing(AdjudgeError):
     """The engine takes no calls now: it is being closed, asleep, or has lost all its replicas."""
 
 
+class EngineFailed(AdjudgeError):
+    """The engine failed at a step, of this call or of another beside it; what was asked for is not to blame."""
+
+
 class RemoteError(AdjudgeError):
     """A server that is not there, wants something else, or cannot do what it is asked."""
 

@@ -49,6 +49,12 @@ class GrowingText:
         places = [place for string in strings if (place := self.settled.find(string, start)) >= 0]
         return min(places, default=None)
 
+    def ended(self, strings: Sequence[str]) -> tuple[str, bool]:
+        """The whole text up to the first of these, and whether there is one: it may stand before half a character."""
+        text = self.whole()
+        places = [place for string in strings if (place := text.find(string)) >= 0]
+        return (text[: min(places)], True) if places else (text, False)
+
     def begun(self, strings: Sequence[str]) -> int:
         """How many characters at the settled end may be the beginning of one of these."""
         return max(

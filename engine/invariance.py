@@ -27,6 +27,10 @@ def invariant_means(device: torch.device) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+HOLDING = frozenset({"Conv1D"})
+"""Other layers, of GPT-2's, that hold to it wherever the probe of an engine finds so."""
+
+
 def other_layers(decoder: nn.Module) -> list[str]:
     """What modules with matrices are called that are neither dense layers of ours nor embeddings."""
     known = (BatchInvariantLinear, nn.Embedding)

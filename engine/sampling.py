@@ -158,21 +158,22 @@ def _is_whole(value: Any) -> bool:
 
 
 class Wish(NamedTuple):
-    """What the token after the tokens `before` is chosen by, `draw` being a uniform number in [0, 1).
+    """What the next token is chosen by, `draw` being a uniform number in [0, 1).
 
-    `allowed_V` (bool, on CPU) leaves out tokens besides what `sampling` says.
+    The tokens `before` it, each once or more and in any order, count where there is a repetition penalty. `allowed_V`
+    (bool, on CPU) leaves out tokens besides what `sampling` says.
     """
 
     sampling: Sampling
-    before: Sequence[int]
+    before: Sequence[int] | torch.Tensor
     draw: float
     allowed_V: torch.Tensor | None = None
 
     def left(self, logits_V: torch.Tensor) -> torch.Tensor:
         """Logits after the repetition penalty, -inf for what may not come; may change `logits_V`, or be it."""
         sampling, device = self.sampling, logits_V.device
-        if sampling.repetition_penalty != 1.0 and self.before:
-            seen = torch.tensor(sorted(set(self.before)), device=device)
+        if sampling.repetition_penalty != 1.0 and len(self.before):
+            seen = torch.as_tensor(self.before, device=device)
             some = logits_V[seen]
             penalty = sampling.repetition_penalty
             logits_V[seen] = torch.where(some > 0, some / penalty, some * penalty)

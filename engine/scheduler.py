@@ -19,7 +19,7 @@ LOOK_AHEAD = 32
 TELLING = 256
 """Tokens of a step whose time tells what a token takes."""
 LEAST = 64
-"""Tokens that a step may compute however near a deadline is, and one for each text: the others would stand still."""
+"""Tokens that a step may compute however near a deadline is, besides one for each text: others would stand still."""
 PATIENCE = 64
 """How many may be admitted before one that came earlier."""
 
@@ -121,8 +121,11 @@ class Scheduler:
                 self._grow(request)
 
     def took(self, step: Step, seconds: float) -> None:
-        """Note how long a step took; by that the next ones are bounded near a deadline."""
-        if step.size >= TELLING:
+        """Note how long a step took; by that the next ones are bounded near a deadline.
+
+        Small steps tell only that a token takes less than was thought: else one slow step would make all others small.
+        """
+        if step.size >= TELLING or seconds < self._pace * step.size:
             self._pace = seconds / step.size
 
     def cancel(self, requests: Collection[Request]) -> None:
@@ -164,7 +167,7 @@ class Scheduler:
             return self.max_batch_tokens
         first = min(request.deadline for request in (*self.running, *(entry[-1] for entry in self._waiting)))
         affordable = (first - self.clock()) / self._pace
-        return int(min(self.max_batch_tokens, max(LEAST, len(self.running), affordable)))
+        return int(min(self.max_batch_tokens, max(LEAST + len(self.running), affordable)))
 
     def _grow(self, request: Request) -> None:
         """Add the next token, if need be in the place of those admitted last, the request itself among them."""

@@ -43,6 +43,8 @@ class Writer(Request):
     reading: PromptReading | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
     text: str | None = None
+    seen: torch.Tensor | None = None
+    """The tokens so far, where there is a repetition penalty: to look through all of them for each would take 3 ms."""
 
     @property
     def stem(self) -> int:
@@ -72,13 +74,17 @@ class Writer(Request):
         if allowed_V is not None and not allowed_V.any():
             self.finish("length")  # no token can bring the text to its form
             return None
-        before = self.whole if self.sampling.repetition_penalty != 1.0 else ()
+        if self.sampling.repetition_penalty != 1.0 and self.seen is None:
+            self.seen = torch.tensor(sorted(set(self.whole)))
+        before = () if self.seen is None else self.seen
         return Wish(self.sampling, before, uniform(self.seed, len(self.logprobs)), allowed_V)
 
     def take(self, token: TokenLogprob) -> None:
         """Go on with the token chosen, and answer if it was the last."""
         self.logprobs.append(token)
         self.next_token = token.token_id
+        if self.seen is not None:
+            self.seen = torch.cat([self.seen, torch.tensor([token.token_id])])
         ends = token.token_id in self.end_ids
         if ends and not self.sampling.ignore_eos:
             return self._end()
@@ -97,8 +103,10 @@ class Writer(Request):
         """End here, and answer."""
         self.done = True
         if self.text is None:
-            self.text = self.written.whole()
-        self.form = None  # thousands of texts may wait for the rest of their call
+            self.text, stopped = self.written.ended(self.sampling.stop)
+            if stopped and reason == "length" and self._complete:
+                reason = "stop"
+        self.form = self.seen = None  # thousands of texts may wait for the rest of their call
         ids = tuple(token.token_id for token in self.logprobs)
         completion = Completion(
             self.prompt, self.sample, self.text, ids, reason, tuple(self.logprobs), self.prompt_tokens

@@ -38,6 +38,7 @@ nothing else. Tiles of other sizes serve only where a probe on this machine foun
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -266,6 +267,7 @@ class _Plan:
         """The plan with tiles of `sizes` beside the plain ones."""
         device = batch.write_rows.device
         rows: dict[int, list[torch.Tensor]] = {}  # of each size
+        counts: dict[int, int] = defaultdict(int)  # of tiles
         bands: list[_Band] = []
         before = torch.empty(0, dtype=torch.long)
         for sequence in batch.sequences:
@@ -274,7 +276,8 @@ class _Plan:
                 positions = torch.tensor(firsts)[:, None] + torch.arange(size)
                 row = positions - sequence.start + sequence.row
                 others = rows.setdefault(size, [])
-                first = sum(map(len, others))
+                first = counts[size]
+                counts[size] += len(firsts)
                 others.append(torch.where((positions >= start) & (positions < stop), row, -1))
                 padded = F.pad(slots[:length], (0, max(0, length - slots.shape[0])))
                 kept = _common(before, padded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 import time
 import zlib
@@ -64,8 +65,13 @@ class Journal:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._writing = Lock()  # threads share the connection, and so a transaction
+        self._forgetting = False
         try:
-            self._db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
+            if self.path.is_file() and not os.access(self.path.parent, os.W_OK):  # SQLite writes beside it even to read
+                self._open(f"{self.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+                self._checked_version()
+                return
+            self._open(self.path)
             version = self._checked_version()
             self._enter_wal()
             self._db.execute("PRAGMA synchronous=FULL")
@@ -78,6 +84,9 @@ class Journal:
         except AdjudgeError:
             self.close()
             raise
+
+    def _open(self, path: str | Path, *, uri: bool = False) -> None:
+        self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False, uri=uri)
 
     def _checked_version(self) -> int:
         """The version of the tables, 0 where there are none yet; raises AdjudgeError for what is no journal."""
@@ -163,6 +172,7 @@ class Journal:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """A block in which what is damaged is an AdjudgeError that names the file."""
+        self._begin_anew()
         try:
             yield
         except sqlite3.OperationalError:  # of the moment: it is locked, or the disk is full
@@ -173,6 +183,7 @@ class Journal:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All that is written meanwhile, or nothing of it."""
+        self._begin_anew()
         with self._writing:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -191,6 +202,15 @@ class Journal:
         with self._transaction():
             for table in TABLES:
                 self._db.execute(f"DELETE FROM {table}")
+
+    def forget(self) -> None:
+        """Forget all that once something is looked for or written: of a run that is refused before, nothing is lost."""
+        self._forgetting = True
+
+    def _begin_anew(self) -> None:
+        if self._forgetting:
+            self._forgetting = False
+            self.clear()
 
     def __len__(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM verdicts").fetchone()[0])

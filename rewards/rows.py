@@ -116,6 +116,13 @@ def shown(value: Any) -> str:
     return json.dumps(value, default=repr)[:40]
 
 
+def given(value: Any) -> Any:
+    """The value without what is null in its objects: tables of objects have every name in each of them."""
+    if isinstance(value, Mapping):
+        return {name: given(item) for name, item in value.items() if item is not None}
+    return [given(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def encodable(value: Any) -> Any:
     """Strings made encodable, at any depth."""
     if isinstance(value, str):
@@ -151,10 +158,11 @@ def _parquet(path: Path) -> Iterator[Row]:
         raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
     try:
         rows = parquet.read_table(path).to_pylist()
-    except (OSError, ArrowException) as error:
+    except (OSError, ArrowException, OverflowError, ValueError) as error:  # times that Python has no word for, too
         raise AdjudgeError(f"cannot read {path} ({error}): name a Parquet file that can be read") from error
     for number, row in enumerate(rows, 1):
-        yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(row, enc_hook=str)))
+        columns = {name: given(value) for name, value in row.items()}
+        yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(columns, enc_hook=str)))
 
 
 def _decoded(path: Path) -> str:

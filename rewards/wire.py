@@ -12,7 +12,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.rows import Row, encodable, id_of, shown
+from adjudge.rewards.rows import Row, encodable, given, id_of, shown
 from adjudge.rewards.rubric import Rubric, rubric_of, rubric_of_checklist
 from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Review, Verdict, WritingTask
 
@@ -175,7 +175,7 @@ def _rubric(row: Row) -> Rubric | None:
             except (ValueError, RecursionError) as error:
                 raise AdjudgeError(f"{place} is not JSON: write the {name} as JSON") from error
         try:
-            value = encodable(_given(value))
+            value = encodable(given(value))
         except RecursionError as error:
             raise AdjudgeError(f"{place} is nested too deeply") from error
         return (rubric_of if name == "rubric" else rubric_of_checklist)(value, place)
@@ -193,20 +193,13 @@ def _reviews(
     if value in (None, ""):
         return ()
     try:
-        entries = _given(json.loads(value) if isinstance(value, str) else value)
+        entries = given(json.loads(value) if isinstance(value, str) else value)
         if isinstance(entries, list):
             entries = [{**usual, **entry} if isinstance(entry, dict) else entry for entry in entries]
         return msgspec.convert(entries, tuple[kind, ...])  # type: ignore[valid-type]
     except (ValueError, RecursionError) as error:
         detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
         raise AdjudgeError(f'{row.place}: "reviews" cannot be read ({detail}): give a list of {form}') from error
-
-
-def _given(value: Any) -> Any:
-    """The value without what is null in its objects: tables of objects have every name in each of them."""
-    if isinstance(value, Mapping):
-        return {name: _given(item) for name, item in value.items() if item is not None}
-    return [_given(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def builtin(value: Any) -> Any:

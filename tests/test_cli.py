@@ -284,6 +284,9 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("judge", "pairs.jsonl", "-o", tmp_path), "cannot write"),
         (("judge", "pairs.jsonl", "--journal", "file/j"), "as a journal"),
         (("judge", "pairs.jsonl", "--report", "file/r.html"), "cannot make the folder file"),
+        (("judge", "pairs.jsonl", "--journal", "."), ". is a folder, and no journal: name a file"),
+        (("judge", "texts.jsonl", "--judge", "ensemble", "--limit", "2"), "leave out --limit"),
+        (("bench", "tree", "."), ". is a folder: name a file"),
         (("judge", "pairs.jsonl", "-o", "pairs.jsonl", "--overwrite"), "both the pairs and the output"),
         (("judge", "pairs.jsonl", "--overwrite", "--journal", "pairs.jsonl"), "both the pairs and the journal"),
         (("judge", "pairs.jsonl", "--device", "gpu"), 'device is "gpu"'),
@@ -452,3 +455,34 @@ def test_going_on_with_other_options_is_said(tmp_path: Path, monkeypatch: pytest
     assert again.exit_code == 0 and "goes on from" not in again.stderr
     other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
     assert other.exit_code == 0 and "the run that this one goes on from had other options" in other.stderr
+
+
+def test_a_full_standard_output_is_one_sentence(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "adjudge", "models"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and done.stderr == "adjudge: no space left on the standard output: make room\n"
+
+
+def test_what_is_read_is_not_written_over_by_measurements(run: Run, tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "pairs.jsonl", 2).read_text()
+    for command in ("judge", "disturbances", "confidence"):
+        assert "is what is read" in refused(run("bench", command, "pairs.jsonl", "-o", "pairs.jsonl"))
+    assert "is what is read" in refused(run("bench", "confidence", "pairs.jsonl", "--keep", "pairs.jsonl"))
+    assert (tmp_path / "pairs.jsonl").read_text() == pairs
+    reward = ("--model", "dummy:tiny-llama-reward")
+    assert "is a reward model" in refused(run("bench", "judge", "pairs.jsonl", *reward))
+
+
+def test_a_stopped_ranking_is_replayed_as_far_as_it_came(run: Run, tmp_path: Path) -> None:
+    rows = [{"id": f"g{n}", "prompt": "p", "responses": [f"A {n}.", f"B {n}."]} for n in range(3)]
+    (tmp_path / "g.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run("rank", "g.jsonl", "-o", "r.jsonl", *SHORT).returncode == 0
+    with sqlite3.connect(tmp_path / "r.jsonl.journal") as db:
+        (key,) = db.execute("SELECT key FROM verdicts ORDER BY written DESC LIMIT 1").fetchone()
+        db.execute("DELETE FROM verdicts WHERE key = ?", (key,))
+    replayed = run("replay", "r.jsonl")
+    assert replayed.returncode == 1 and "1 of 3 rows have no verdict in the journal" in replayed.stderr
+    assert [json.loads(line)["id"] for line in replayed.stdout.splitlines()] == ["g0", "g1"]
+    whole = run("rank", "g.jsonl", "-o", "r.jsonl", "--resume", *SHORT)
+    assert "2 pairs remembered" in whole.stdout

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from adjudge.training.pictures import check_picture, save_picture
 from adjudge.training.stages import Passed
@@ -38,7 +39,7 @@ class Count(msgspec.Struct, frozen=True):
 def show_attrition(counts: Sequence[Count], title: str, console: Console | None = None) -> None:
     """Print the table; shares are of the rows that came to the first stage."""
     published = any(count.published is not None for count in counts)
-    table = plain_table(title=title)
+    table = plain_table(title=Text(title))
     for name, right in (("stage", False), ("came", True), ("kept", True), ("left", True)):
         table.add_column(name, justify="right" if right else "left")
     if published:

@@ -284,7 +284,7 @@ def check_whole(path: Path) -> None:
         content = path.read_bytes()
     except OSError as error:
         raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
-    last = content.decode(coding_of(content), "replace").rsplit("\n", 1)[-1].strip()
+    last = content.decode(coding_of(content), "replace").replace("\r", "\n").rsplit("\n", 1)[-1].strip()
     if not last:
         return
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated, NoReturn
@@ -87,4 +89,10 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left for it would fail again at the end
+        print(f"adjudge: no space left on {error.filename or 'the standard output'}: make room", file=sys.stderr)
+        sys.exit(1)
     sys.exit(0)

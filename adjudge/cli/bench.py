@@ -48,11 +48,12 @@ def _check_example(path: Path, example: Path) -> None:
         raise AdjudgeError(f"{path} is not in this folder: run this in adjudge's repository, or name a file of yours")
 
 
-def _check_output(output: Path | None) -> None:
-    """Find before hours of work that a table could not be written; raises AdjudgeError."""
-    from adjudge.commands.output import check_writable
+def _check_output(output: Path | None, *read: Path) -> None:
+    """Find before hours of work that a table could not be written, or is one of what is `read`; raises AdjudgeError."""
+    from adjudge.commands.output import check_apart, check_writable
 
     if output is not None:
+        check_apart(output, *read)
         check_writable(output)
 
 
@@ -100,7 +101,7 @@ def bench_judge(
     """
     from adjudge.bench.judge import bench_judge as run
 
-    _check_output(output)
+    _check_output(output, pairs)
     _check_example(pairs, EXAMPLE_PAIRS)
     run(
         pairs,
@@ -327,7 +328,8 @@ def bench_confidence(
     """
     from adjudge.bench.confidence import bench_confidence as run
 
-    _check_output(output)
+    _check_output(output, rationales)
+    _check_output(keep, rationales)
     run(rationales, model=model, limit=limit, device=device, dtype=dtype, output=output, keep=keep)
 
 
@@ -361,7 +363,7 @@ def bench_disturbances(
     from adjudge.bench.disturbances import journal_of
     from adjudge.commands.resumable import keeping
 
-    _check_output(output)
+    _check_output(output, stories)
     book = None if output is None else journal_of(output)
     with (
         nullcontext()

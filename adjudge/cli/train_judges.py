@@ -151,5 +151,8 @@ def train_agreement(
     words, the last three fitted on the rows that the judge was trained on. Intervals are bootstrapped over prompts.
     """
     from adjudge.bench.trained import bench_trained
+    from adjudge.commands.output import check_writable
 
+    if output is not None:
+        check_writable(output)
     bench_trained(folder, device=device, dtype=dtype, pairs=pairs, output=output)

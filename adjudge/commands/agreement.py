@@ -64,7 +64,7 @@ def measure_agreement(
         judge = JUDGES[protocol] if protocol else alone
     options = _fitted(options, judge, dataset)
     make_folder_of(output / "verdicts.jsonl")
-    study = Study(dataset, judge, options, source, earlier, output, Bootstrap(draws=draws), baselines, draw_seed)
+    study = Study(dataset, judge, options, source, earlier, output, Bootstrap(draws=draws), baselines, draw_seed, files)
     found = (PROTOCOLS[protocol] if protocol else plain)(study)
     setting = Setting(
         data=dataset.name,
@@ -81,6 +81,7 @@ def measure_agreement(
         draw_seed=draw_seed,
         unrated=dataset.unrated,
         protocol=protocol,
+        verdicts=len(found.verdicts),
         truncated=sum(verdict.truncated for verdict in found.verdicts),
     )
     _show(found, setting, output)
@@ -116,7 +117,7 @@ def _show(found: Found, setting: Setting, output: Path) -> None:
             (output / plot).unlink(missing_ok=True)  # an earlier run's would stay beside these figures
     title = f"{setting.data}, {setting.judge}, {setting.model}\n{setting.machine}"
     try:
-        if found.scored[0]:
+        if found.scored[0] and len(found.labels) > 1:
             plot_scores(output / "scores.png", *found.scored, found.labels, title)
             written.append(output / "scores.png")
         if found.sure[0]:

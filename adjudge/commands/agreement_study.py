@@ -28,8 +28,8 @@ from adjudge.bench.agreement.preferring import choices_between, choices_of, pref
 from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.commands.judge import Judged, judge_rows
-from adjudge.commands.output import open_output
-from adjudge.commands.resumable import alone, check_earlier
+from adjudge.commands.output import check_apart, open_output
+from adjudge.commands.resumable import alone, check_earlier, keeping
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.absent import AbsentEngine
@@ -45,7 +45,10 @@ from adjudge.rewards.wire import item_of, json_line
 
 
 class Study(msgspec.Struct, frozen=True):
-    """What is to be judged, by whom, and where it goes; `folder` holds the texts, the verdicts and their journal."""
+    """What is to be judged, by whom, and where it goes; `folder` holds the texts, the verdicts and their journal.
+
+    `files` are those that the texts were read from.
+    """
 
     dataset: DataSet
     judge: str
@@ -56,6 +59,7 @@ class Study(msgspec.Struct, frozen=True):
     how: Bootstrap
     baselines: bool
     seed: int
+    files: Sequence[Path] = ()
 
     @property
     def journal(self) -> Path:
@@ -152,7 +156,8 @@ def _sides(row: dict[str, Any]) -> list[dict[str, Any]]:
 def _bare_model(study: Study) -> Iterator[tuple[BareModel | None, Journal]]:
     """The judge's model without its adapter, and what it was asked before; None of a server's and of a reward model."""
     source = study.source
-    with Journal(study.folder / "likelihoods.journal") as book:
+    path = study.folder / "likelihoods.journal"
+    with Journal(path) as book, keeping(path, lambda: f"{len(book)} likelihoods are kept"):
         writes = source.url is None and study.judge != "scalar"
         yield BareModel(bare(source.model or ""), source.device, source.dtype) if writes else None, book
 
@@ -160,8 +165,11 @@ def _bare_model(study: Study) -> Iterator[tuple[BareModel | None, Journal]]:
 def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdicts.jsonl") -> Judged:
     """The rows, written as a file of texts and judged as `adjudge judge` does, in one journal for the study."""
     texts = study.folder / name.replace("verdicts", "texts")
+    for written in (texts, study.folder / name):
+        check_apart(written, *study.files)
     with alone(study.journal), Journal(study.journal) as book:
-        check_earlier(study.folder / name, book, study.earlier)  # before an earlier run's texts are written over
+        for written in (study.folder / name, texts):  # before an earlier run's texts are written over
+            check_earlier(written, book, study.earlier)
     with open_output(texts) as write:
         for row in rows:
             write(json_line(row))

@@ -17,8 +17,9 @@ from adjudge.bench.policy_bouts import Bout, Match, Referee, first_places, match
 from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
 from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
-from adjudge.commands.output import make_folder_of, open_output
+from adjudge.commands.output import check_apart, make_folder_of, open_output
 from adjudge.commands.resumable import alone, check_earlier, keeping
+from adjudge.commands.rows import check_rows
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
@@ -65,17 +66,19 @@ def evaluate_policies(
     writing = Writing(asked_of([*policies, first], chat, system), sampling, seed)
     open_judge = prepare(judge, options)
     check_fit(spec.model, spec.adapter, judge, options)
-    for place, row in enumerate(rows):
-        subject_of(judge, row, place, options, "text", "text")
+    check_rows(open_judge, rows, [subject_of(judge, row, n, options, "text", "text") for n, row in enumerate(rows)])
     everyone = [first, *(policy for policy in policies if policy.name != first.name)]
     for policy in everyone:
         identity_of(policy, device, dtype)
     spec.check()
-    make_folder_of(output / "texts.jsonl")
+    for written_to in (output / "texts.jsonl", output / "verdicts.jsonl"):
+        check_apart(written_to, prompts)
+        make_folder_of(written_to)
     with alone(output / "policy.journal"), Journal(output / "policy.journal") as book:
-        check_earlier(output / "verdicts.jsonl", book, earlier)
+        for written_to in (output / "verdicts.jsonl", output / "texts.jsonl"):
+            check_earlier(written_to, book, earlier)
         if earlier == "overwrite":
-            book.clear()
+            book.forget()
         with keeping(output / "texts.jsonl", lambda: f"{len(book)} texts and verdicts are kept"):
             written = _write(everyone, rows, writing, samples, book, device, dtype)
             own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}

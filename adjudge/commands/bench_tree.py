@@ -105,6 +105,7 @@ def _ablation(
     wanted = {id(one.row) for one in plain}
     kept = [(row, item) for row, item in zip(rows, subjects, strict=True) if id(row) in wanted]
     variants: dict[str, dict[str, list[Judged]]] = {}
+    besides = f" (nor {options['without']})" if options.get("without") else ""  # which no published figure is of
     for name, gone in ABLATIONS.items():
         judge = _without(book, run, options, gone)
         if judge is None:
@@ -112,7 +113,7 @@ def _ablation(
         verdicts = judge.judge_iter([item for _, item in kept])
         judged = [Judged(row, verdict) for (row, _), verdict in zip(kept, verdicts, strict=True)]
         for task, some in by_task(judged).items():
-            variants.setdefault(task, {})[name] = some
+            variants.setdefault(task, {})[name + besides] = some
     return [cell for task, some in variants.items() for cell in ablation_cells(task, some)]
 
 
@@ -192,5 +193,7 @@ def _note(cells: Sequence[Cell]) -> str:
 
 def _journal_of(path: Path) -> Path | None:
     """That journal, or the one beside that file; a stage's, which holds no run, says nothing of the file's verdicts."""
+    if not path.name:
+        raise AdjudgeError(f"{path} is a folder: name a file of texts, or a journal")
     beside = path.with_name(path.name + ".journal")
     return path if is_journal(path) else beside if is_journal(beside) and holds_run(beside) else None

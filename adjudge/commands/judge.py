@@ -113,6 +113,8 @@ def judge_rows(
     rows = rows_of(path, limit)
     name = named(judge, rows)
     kind, open_judge = KINDS[name], prepare(name, options)
+    if limit is not None and kind.gather is not None:
+        raise AdjudgeError(f"each verdict of {name} rests on other rows too: leave out --limit, or take rows out")
     check_fit(source.model, source.adapter, name, options)
     subjects = kind.subjects(rows, options)
     check_rows(open_judge, rows, subjects)
@@ -126,12 +128,12 @@ def judge_rows(
         asked = open_judge(engine, book)
         keys = [asked.key(subject) for subject in subjects]
         if earlier == "overwrite":
-            book.clear()
+            book.forget()
         remembered = sum(key in book for key in keys)
         verdicts: list[Any] = []
         with (
             open_output(output) as write,  # from here on an earlier output is gone; its verdicts are in the journal
-            keeping(output, lambda: f"{len(verdicts)} of {len(subjects)} verdicts are kept"),
+            keeping(output, lambda: f"{sum(key in book for key in keys)} of {len(subjects)} verdicts are kept"),
         ):
             record_run(
                 book,

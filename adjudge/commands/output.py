@@ -26,6 +26,12 @@ def check_writable(path: Path) -> None:
         raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file") from error
 
 
+def check_apart(written: Path, *read: Path) -> None:
+    """Refuse to write over one of the files that are read; raises AdjudgeError."""
+    if written.resolve() in {path.resolve() for path in read}:
+        raise AdjudgeError(f"{written} is what is read: name another file")
+
+
 def check_lines(path: Path) -> None:
     """Refuse a file for lines of JSON whose name says that it holds a table."""
     if path.suffix.lower() in TABLES:

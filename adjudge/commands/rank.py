@@ -20,11 +20,12 @@ from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import Options, of_pairs, prepare, usual
 from adjudge.rewards.pairing import Pairing
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
-from adjudge.rewards.tournament import PairJudge, members_of
+from adjudge.rewards.tournament import members_of
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import group_line, group_of
 from adjudge.training.progress import bar
@@ -60,9 +61,9 @@ def rank_file(
     check_lines(output)
     check_paths("the groups", path, output, journal=journal, report=report)
     with opened(source, name, options, output, journal, earlier) as (engine, book):
-        asked: Any = open_judge(engine, book)
+        watched = _Watched(open_judge(engine, book), book)
         if earlier == "overwrite":
-            book.clear()
+            book.forget()
         verdicts: list[GroupVerdict] = []
         progress = bar()
         task = progress.add_task("comparing", total=total)
@@ -71,7 +72,8 @@ def rank_file(
             keeping(output, lambda: f"{progress.tasks[0].completed:.0f} of {total} comparisons are kept"),
             progress,
         ):
-            tournament = contest.open(_Watched(asked, lambda: progress.advance(task)))
+            watched.answered = lambda: progress.advance(task)
+            tournament = contest.open(watched)
             record_run(
                 book,
                 what="groups",
@@ -88,21 +90,27 @@ def rank_file(
                 verdicts.append(verdict)
             seconds = time.perf_counter() - started
     title = f"Rankings of {path.name}"
-    show_rankings(name, groups, verdicts, RunCost.of(engine, seconds), title=title, report=report)
+    show_rankings(name, groups, verdicts, RunCost.of(engine, seconds, watched.remembered), title=title, report=report)
     print(f"rankings: {output}")
 
 
 class _Watched:
-    """A judge that says so each time it has answered."""
+    """A judge that says so each time it has answered, and counts the answers that were in the journal."""
 
-    def __init__(self, judge: PairJudge, answered: Callable[[], None]) -> None:
-        self.judge = judge
-        self.answered = answered
+    def __init__(self, judge: Any, book: Journal) -> None:
+        self.judge, self.book = judge, book
+        self.answered: Callable[[], None] = lambda: None
+        self.remembered = 0
 
     def compare_iter(self, pairs: Iterable[Pair], /) -> Iterator[PairVerdict]:
-        for verdict in self.judge.compare_iter(pairs):
+        for verdict in self.judge.compare_iter(self._counted(pairs)):
             self.answered()
             yield verdict
+
+    def _counted(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        for pair in pairs:
+            self.remembered += self.judge.key(pair) in self.book
+            yield pair
 
 
 def _size(row: Row, group: Group, rules: Pairing, seed: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +19,9 @@ from adjudge.commands.contest import CONTEST, contest_of, without_contest
 from adjudge.commands.output import check_lines, check_writable, open_output_anew
 from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import holds_run
-from adjudge.engine.absent import AbsentEngine
+from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.group import GroupVerdict
 from adjudge.rewards.journal import Journal, content_key, is_journal
 from adjudge.rewards.judge import AskingJudge, clean
 from adjudge.rewards.kinds import Options, kind_of, prepare
@@ -78,8 +80,8 @@ def replay_file(
         read = run.read_rows(book) if given is None else given
         title = f"Replay of {run.source}"
         if run.what == "groups":
-            results = Results(output, report, title, RunCost(run.card.name, remembered=len(read)))
-            _replay_groups(book, run, options, changes, read, results)
+            results = Results(output, report, title, RunCost(run.card.name))
+            _end(len(read) - _replay_groups(book, run, options, changes, read, results), len(read))
             return
         subjects = kind_of(run.judge).subjects(read, options)
         keys = run.read_keys(book) if given is None else _keys_of(book, run, options, read, subjects)
@@ -94,9 +96,14 @@ def replay_file(
         shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
         if results.are_told:
             show_results(run.judge, rows_held, subjects_held, shown, results.cost, **results.how)
-    if missing := len(read) - len(held):
+    _end(len(read) - len(held), len(read))
+
+
+def _end(missing: int, rows: int) -> None:
+    """Say how many rows have no verdict, if any have none."""
+    if missing:
         print(
-            f"adjudge: {missing} of {len(read)} rows have no verdict in the journal:"
+            f"adjudge: {missing} of {rows} rows have no verdict in the journal:"
             " that run was stopped, --resume of its command goes on",
             file=sys.stderr,
         )
@@ -133,16 +140,26 @@ class Results(msgspec.Struct, frozen=True):
 
 def _replay_groups(
     book: Journal, run: Run, options: Options, changes: Options, rows: Sequence[Row], results: Results
-) -> None:
-    """The rankings: what the journal holds are the pairs."""
+) -> int:
+    """The rankings, of so many groups, whose pairs the journal holds."""
     asked = contest_of(options).judges_options(without_contest(options))
     changed = without_contest(changes)
     judge: Any = _rescoring(book, run, asked, changed) if changed else prepare(run.judge, asked)(_engine(run), book)
-    groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
-    ranked = contest_of({**options, **changes}).open(judge).rank_iter(groups)
-    verdicts = results.write(zip(rows, ranked, strict=True), group_line)
+    tournament, groups = contest_of({**options, **changes}).open(judge), []
+
+    def ranked() -> Iterator[tuple[Row, GroupVerdict]]:
+        for number, row in enumerate(rows, 1):
+            group = group_of(row, number)
+            with suppress(ModelNeeded):
+                [verdict] = tournament.rank([group])
+                groups.append(group)
+                yield row, verdict
+
+    verdicts = results.write(ranked(), group_line)
     if results.are_told:
-        show_rankings(run.judge, groups, verdicts, results.cost, **results.how)
+        cost = msgspec.structs.replace(results.cost, remembered=sum(len(verdict.outcomes) for verdict in verdicts))
+        show_rankings(run.judge, groups, verdicts, cost, **results.how)
+    return len(groups)
 
 
 def _engine(run: Run) -> AbsentEngine:

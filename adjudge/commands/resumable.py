@@ -46,6 +46,8 @@ def alone(journal: Path) -> Iterator[None]:
 
     A run that is refused before it has kept anything leaves no new journal behind.
     """
+    if not journal.name or journal.is_dir():
+        raise AdjudgeError(f"{journal} is a folder, and no journal: name a file")
     new = not journal.exists()
     lock = FileLock(journal.with_name(journal.name + ".lock"))
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from adjudge.commands.output import check_lines, make_folder_of
 from adjudge.commands.run_options import RunOptions
@@ -178,7 +179,7 @@ def _show(mined: Mined) -> None:
 
 
 def _show_schemes(rows: Sequence[SchemeRow], title: str) -> None:
-    table = plain_table(title=title)
+    table = plain_table(title=Text(title))
     for name in ("scheme", "Spearman", "p", "labelled", "mean", "variance", "scored by all", "abstained"):
         table.add_column(name, justify="left" if name in ("scheme", "abstained") else "right")
     for row in rows:

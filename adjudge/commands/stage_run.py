@@ -25,14 +25,14 @@ class StageRun:
         self._output, self._options, self._closing = output, options, closing
 
     def open(self) -> EngineFace:
-        """The engine, until the run ends; once it is open, what an overwritten run was answered is forgotten.
+        """The engine, until the run ends; what an overwritten run was answered is forgotten once anything is asked.
 
         Raises AdjudgeError where a run is to go on whose journal is not there: all would be asked again.
         """
         check_earlier(self._output, self.book, self._options.earlier)
         engine = self._closing.enter_context(self._options.source.open())
         if self._options.earlier == "overwrite":
-            self.book.clear()
+            self.book.forget()
         return engine
 
 

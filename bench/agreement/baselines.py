@@ -74,7 +74,7 @@ def words(text: str) -> dict[str, float]:
 def folds_of(clusters: Sequence[str], seed: int, count: int = FOLDS) -> NDArray[np.int64]:
     """The fold of each row, [N]: prompts are dealt out whole, in an order drawn from the seed."""
     prompts = list(dict.fromkeys(clusters))
-    order = np.random.default_rng(seed).permutation(len(prompts))
+    order = np.random.default_rng(seed % 2**63).permutation(len(prompts))
     fold = {prompt: int(place) % count for prompt, place in zip(prompts, order, strict=True)}
     return np.array([fold[prompt] for prompt in clusters], dtype=np.int64)
 

@@ -141,6 +141,8 @@ def writingbench(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     requests: dict[str, Row] = {}
     for row in rows:
         if "query" in row.columns:
+            if row.columns.get("index") is None:
+                raise AdjudgeError(f'{row.place}: "index" is missing, by which a request and its responses go together')
             known = requests.setdefault(str(row.columns["index"]), row)
             if known.columns["query"] != row.columns["query"]:
                 raise AdjudgeError(f"{row.place}: its index {row.columns['index']} is that of {known.place} too")

@@ -60,7 +60,7 @@ class Clusters:
     def draws(self, how: Bootstrap) -> NDArray[np.float64]:
         """How often each cluster is in each draw, [D, C]."""
         chances = np.full(self.count, 1 / self.count)
-        return np.random.default_rng(how.seed).multinomial(self.count, chances, size=how.draws).astype(float)
+        return np.random.default_rng(how.seed % 2**63).multinomial(self.count, chances, size=how.draws).astype(float)
 
 
 def estimate(measure: Measure, clusters: Clusters, how: Bootstrap, absent: str) -> Estimate:

@@ -39,7 +39,7 @@ COLUMNS = ("of", "judge", "figure", "value", "low", "high", "rows", "prompts", "
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What figures were measured on, and how; `abstained` counts the judge's verdicts without a value by reason."""
+    """What figures were measured on, and how; of the judge's `verdicts` the `abstained` have no value, by reason."""
 
     data: str
     files: tuple[str, ...]
@@ -56,12 +56,13 @@ class Setting(msgspec.Struct, frozen=True):
     protocol: str | None = None
     truncated: int = 0
     unrated: int = 0
+    verdicts: int = 0
 
 
 def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
     """A line for each target and rater; a figure with its interval, and a dash where there is none."""
     names = [name for name in HEADINGS if any(name in line.figures for line in lines)]
-    table = ruled_table(title=title)
+    table = ruled_table(title=None if title is None else Text(visible(title)))
     for name in ("of", "judge"):
         table.add_column(name, overflow="fold")
     for name in ("rows", *(HEADINGS[name] for name in names)):
@@ -116,7 +117,8 @@ def abstention_line(setting: Setting) -> str:
         f"; {counted(setting.unrated, 'text')} of the files left out: nobody rated them" if setting.unrated else ""
     )
     rows = f"{counted(setting.rows, 'row')} of {counted(setting.prompts, 'prompt')}"
-    return f"{rows}; abstained: {found}{shortened}{unrated}"
+    verdicts = f"; {counted(setting.verdicts, 'verdict')}" if setting.verdicts > setting.rows else ""
+    return f"{rows}{verdicts}; abstained: {found}{shortened}{unrated}"
 
 
 def write_tables(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], setting: Setting) -> list[Path]:

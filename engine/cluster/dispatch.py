@@ -18,7 +18,7 @@ from adjudge.engine.cluster.fleet import HANGS_SECONDS, Fleet
 from adjudge.engine.cluster.order import Lengths, Order, Query
 from adjudge.engine.cluster.replica import Done, NotOpen, Opened
 from adjudge.engine.cluster.routing import Lane
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, first_of
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NotServing, QueueFull, first_of
 from adjudge.engine.face import Stats
 from adjudge.engine.worker import Event, Piece
 
@@ -188,7 +188,8 @@ class Dispatcher:
             if isinstance(error.cause, NotOpen):
                 self._fleet.lose(lane, error)
             elif not full:
-                if isinstance(error.cause, AdjudgeError) or order.failed is type(error.cause):
+                mistake = isinstance(error.cause, AdjudgeError) and not isinstance(error.cause, EngineFailed)
+                if mistake or order.failed is type(error.cause):
                     raise error.cause from error
                 order.failed = type(error.cause)
                 self._lost(lane, queries, error.cause, kill=True)

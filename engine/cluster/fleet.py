@@ -27,6 +27,11 @@ it may be busy with itself (with a large schema, say)."""
 OFTEN, WITHIN_SECONDS, MOST_PAUSE_SECONDS = 5, 600.0, 60.0
 """A replica that is lost more often in such a time is brought back after a pause, twice as long each time."""
 
+
+class OtherAdapter(AdjudgeError):
+    """A replica that came back has found another adapter in the folder than the cluster had taken from it."""
+
+
 log = logging.getLogger("adjudge")
 
 
@@ -40,6 +45,7 @@ class Fleet:
         self.actors = actors
         self.router = Router()
         self._state = State()
+        self._adapter: str | None = None  # what all have taken, by its content, once they have taken any
         self._changing = asyncio.Lock()  # held while the replicas with a lane are brought into another state
         self._opening = [asyncio.Lock() for _ in actors]  # held while one is opened
         self._gone = 0
@@ -104,6 +110,8 @@ class Fleet:
                 calls = [self._become(self.actors[lane.replica], state) for lane in lanes]
                 results = await asyncio.gather(*calls, return_exceptions=True)
                 kept = [result for result in results if not isinstance(result, BaseException)]
+                if kept:
+                    self._adapter = kept[0].adapter
                 refusals = [error for error in map(_refusal, results) if error is not None]
                 if kept:
                     self._state = state
@@ -161,6 +169,10 @@ class Fleet:
             async with self._changing:
                 if state is not self._state:  # which changed while it opened
                     continue
+                if state.adapters_taken and opened.heads.adapter != self._adapter:
+                    raise OtherAdapter(
+                        f"the folder {state.adapter} holds another adapter than this cluster took: update_weights again"
+                    )
                 if not self._is_open(replica):
                     self.router.lanes.append(lane := Lane(replica, opened.cache_tokens))
                     self._begin(self._watch(lane))
@@ -181,7 +193,7 @@ class Fleet:
                 return
             except RayTaskError:  # perhaps the lost process still held its memory: Ray counts how often this is tried
                 ray.kill(self.actors[replica], no_restart=False)
-            except RayError as error:
+            except (RayError, OtherAdapter) as error:
                 log.warning("replica %d could not be started again (%s)", replica, reason(error))
                 self._gone += 1
                 if self._gone == len(self.actors):

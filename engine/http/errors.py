@@ -11,7 +11,15 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
+from adjudge.engine.errors import (
+    AdjudgeError,
+    CallTooLarge,
+    EngineFailed,
+    LabelError,
+    NotServing,
+    PromptError,
+    QueueFull,
+)
 from adjudge.engine.sampling import Sampling
 
 RETRY_AFTER = 1
@@ -69,6 +77,9 @@ def http_error(error: Exception) -> HttpError:
             return HttpError(429, str(error), code="queue_full")
         case NotServing():
             return HttpError(503, str(error), code="not_serving")
+        case EngineFailed():
+            log.error("the engine failed", exc_info=error)
+            return HttpError(503, str(error), code="engine_failed", headers={"retry-after": "1"})
         case AdjudgeError():
             return HttpError(400, str(error))
         case ValidationException(extra=[{"key": key, "message": message}, *_]):

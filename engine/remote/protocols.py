@@ -11,6 +11,7 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.errors import RemoteError
+from adjudge.engine.growing_text import GrowingText
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
@@ -125,14 +126,15 @@ class Protocol(ABC):
         what is written, if the prompt ends in U+FFFD or inside a character, and anyone can end a text so.
         """
         known = [token for token in token_ids if token < self.tokenizer.vocab_size]
-        if ended := known[-1:] == [self.tokenizer.inner.eos_token_id] and not sampling.ignore_eos:
-            known.pop()  # what it is called holds no stop string
-        text = self.tokenizer.decode_on(known)
-        if places := [place for stop in sampling.stop if (place := text.find(stop)) >= 0]:
-            return text[: min(places)]
-        if end == "stop" and not ended and known and self.tokenizer.is_special(known[-1]):
-            return self.tokenizer.decode_on(known[:-1])
-        return text
+        last = known[-1] if known and not sampling.ignore_eos else None
+        if last is not None:
+            ended = last == self.tokenizer.inner.eos_token_id
+            if ended or (end == "stop" and self.tokenizer.is_special(last)):  # one of several that a model may have
+                known.pop()  # what it is called holds no stop string
+        written = GrowingText(self.tokenizer.decode_on, self.tokenizer.bytewise)
+        for token in known:
+            written.add(token)
+        return written.ended(sampling.stop)[0]
 
     def check(self, sampling: Sampling, seeded: bool) -> None:
         """Raise RemoteError for what this kind of server would ignore."""

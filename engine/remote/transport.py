@@ -198,16 +198,17 @@ class Transport:
             raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
         if not response.is_success:
             raise self._failure(response, path, raw)
-        weights = response.headers.get(WEIGHTS_HEADER)
-        self._weights = self._weights or weights
-        if weights != self._weights:
-            raise RemoteError(f"{self.base_url} has other weights or another adapter than it had: open the judge again")
         try:
-            return decode(raw)
+            answer = decode(raw)
         except (BadReply, *UNREADABLE) as error:
             message = f"{self.base_url}{path} answers what cannot be read ({reason(error)})"
             whole = isinstance(error, BadReply) or (raw.strip()[:1], raw.strip()[-1:]) in ((b"{", b"}"), (b"[", b"]"))
             raise Trouble(message, "unsupported" if whole else "timeout") from error  # cut off, or a gateway's page
+        weights = response.headers.get(WEIGHTS_HEADER)
+        self._weights = self._weights or weights
+        if weights != self._weights:
+            raise RemoteError(f"{self.base_url} has other weights or another adapter than it had: open the judge again")
+        return answer
 
     def _failure(self, response: httpx2.Response, path: str, raw: bytes) -> Exception:
         """What a status other than 200 means."""
@@ -326,4 +327,4 @@ def _key(api_key: str) -> str:
 def _pause(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.wait if isinstance(error, Trouble) else 0.0
-    return min(MAX_WAIT, asked + _backoff(state))
+    return min(MAX_WAIT, asked) + _backoff(state)

@@ -159,3 +159,30 @@ def test_mistakes_are_found_before_any_model_is_opened(tmp_path: Path, monkeypat
         (tmp_path / "prompts.jsonl").write_text(json.dumps(row) + "\n")
         with pytest.raises(AdjudgeError, match=said):
             run(TINY, "--base", TINY, "--prompts", tmp_path / "prompts.jsonl", "-o", tmp_path / "out")
+
+
+def test_mistakes_of_the_judge_are_found_before_anything_is_written_and_cost_no_earlier_run(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="min_mass is 2"):
+        run(OTHER, *options(tmp_path, "--min-mass", 2))
+    assert not (tmp_path / "out" / "texts.jsonl").exists()
+    run(OTHER, *options(tmp_path))
+    before = (tmp_path / "out" / "texts.jsonl").read_bytes()
+    with pytest.raises(AdjudgeError, match="min_mass is 2"):
+        run(OTHER, *options(tmp_path, "--overwrite", "--min-mass", 2))
+    with Journal(tmp_path / "out" / "policy.journal") as book:
+        assert len(book) > 20
+    assert (tmp_path / "out" / "texts.jsonl").read_bytes() == before
+
+
+def test_prompts_are_not_written_over_and_any_seed_draws(tmp_path: Path) -> None:
+    how = options(tmp_path, "--seed", -3)
+    texts = tmp_path / "out" / "texts.jsonl"
+    texts.parent.mkdir()
+    texts.write_text((tmp_path / "prompts.jsonl").read_text())
+    with pytest.raises(AdjudgeError, match=r"texts\.jsonl is what is read: name another"):
+        run(OTHER, *how, "--prompts", texts)
+    with pytest.raises(AdjudgeError, match=r"texts\.jsonl exists"):
+        run(OTHER, *how)
+    texts.unlink()
+    run(OTHER, *how)
+    assert (tmp_path / "out" / "table.csv").exists()

@@ -202,3 +202,24 @@ def test_a_journal_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None
         db.execute("PRAGMA user_version=99")
     with pytest.raises(AdjudgeError, match="written by a later adjudge .journal version 99"):
         Journal(tmp_path / "j")
+
+
+def test_a_run_that_is_refused_after_all_has_forgotten_nothing(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as book:
+        book.put("a", b"1")
+        book.forget()
+    with Journal(tmp_path / "j") as book:
+        assert "a" in book
+        book.forget()
+        assert book.put("b", b"2") == b"2" and "a" not in book and len(book) == 1
+
+
+def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal(tmp_path / "j") as book:
+        book.put("a", b"1")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    before = sorted(tmp_path.iterdir())
+    with Journal(tmp_path / "j") as book:
+        assert book.get(["a"]) == {"a": b"1"} and sorted(tmp_path.iterdir()) == before
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            book.put("b", b"2")

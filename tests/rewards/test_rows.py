@@ -150,3 +150,16 @@ def test_json_that_windows_has_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"prompt": "Über"}\r\n{"prompt": "…"}\r\n', encoding="utf-16")
     assert [row.columns["prompt"] for row in read_rows(path)] == ["Über", "…"]
+
+
+def test_what_one_row_of_parquet_has_not_is_not_there(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    rows = [{"scores": {"wit": 3}, "note": None}, {"scores": {"depth": 4}, "note": "x"}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    assert [row.columns for row in read_rows(tmp_path / "t.parquet")] == rows
+    far = pyarrow.table({"at": pyarrow.array([2**60], pyarrow.timestamp("us"))})
+    parquet.write_table(far, tmp_path / "far.parquet")
+    with pytest.raises(AdjudgeError, match="name a Parquet file that can be read"):
+        read_rows(tmp_path / "far.parquet")

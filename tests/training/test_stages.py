@@ -179,3 +179,8 @@ def test_ids_that_come_twice_and_columns_that_are_missing_are_refused_by_line(tm
     path.write_text('{"id": 2}\n{"id": ""}\n')  # the second row goes by its number
     with pytest.raises(AdjudgeError, match='line 2 .*"2" is that of line 1'):
         read_stage(path)
+
+
+def test_lines_may_end_as_macs_once_ended_them(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(b'{"id": 1}\r{"id": 2}\r')
+    assert len(read_stage(tmp_path / "rows.jsonl")) == 2
