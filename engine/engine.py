@@ -263,8 +263,8 @@ class Engine(EngineFace):
                 self.fingerprint = digest(self.fingerprint, self._lent.take_changes())
         room = self._room()
         for request in call.requests:
-            if isinstance(request, Writer) and request.prompt_tokens < room:
-                request.room = min(request.room, room - request.prompt_tokens)  # it may have woken with less
+            if isinstance(request, Writer) and request.most >= self.max_prompt_tokens and request.prompt_tokens < room:
+                request.room = room - request.prompt_tokens  # as many as there is room for: there may be less by now
         longest = max((request.most for request in call.requests), default=0)
         if longest > room:
             raise AdjudgeError(

@@ -220,4 +220,7 @@ def _alternatives(token: TokenLogprob, name: Callable[[int], str]) -> dict[str, 
     if math.isnan(token.logprob):
         return None
     some = token.top if token.token_id in dict(token.top) else (*token.top, (token.token_id, token.logprob))
-    return {name(one): max(value, LEAST) for one, value in reversed(some)}  # of one name the likeliest
+    named: dict[str, float] = {}
+    for one, value in some:
+        named.setdefault(name(one), max(value, LEAST))  # of one name the likeliest
+    return named

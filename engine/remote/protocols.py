@@ -126,15 +126,18 @@ class Protocol(ABC):
         what is written, if the prompt ends in U+FFFD or inside a character, and anyone can end a text so.
         """
         known = [token for token in token_ids if token < self.tokenizer.vocab_size]
-        last = known[-1] if known and not sampling.ignore_eos else None
-        if last is not None:
-            ended = last == self.tokenizer.inner.eos_token_id
-            if ended or (end == "stop" and self.tokenizer.is_special(last)):  # one of several that a model may have
-                known.pop()  # what it is called holds no stop string
-        written = GrowingText(self.tokenizer.decode_on, self.tokenizer.bytewise)
-        for token in known:
-            written.add(token)
-        return written.ended(sampling.stop)[0]
+        if ended := known[-1:] == [self.tokenizer.inner.eos_token_id] and not sampling.ignore_eos:
+            known.pop()  # what it is called holds no stop string
+        text, stopped = self._written(known).ended(sampling.stop)
+        if end == "stop" and not ended and not stopped and known and self.tokenizer.is_special(known[-1]):
+            return self._written(known[:-1]).whole()
+        return text
+
+    def _written(self, token_ids: Sequence[int]) -> GrowingText:
+        text = GrowingText(self.tokenizer.decode_on, self.tokenizer.bytewise)
+        for token in token_ids:
+            text.add(token)
+        return text
 
     def check(self, sampling: Sampling, seeded: bool) -> None:
         """Raise RemoteError for what this kind of server would ignore."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -359,3 +360,15 @@ def test_what_a_step_answered_before_it_failed_comes_before_the_error(
 
     engine.scheduler.max_batch_tokens = 4  # the first prompt, and a part of the second
     assert asyncio.run(run(AsyncEngine(engine))) == [(0, plain.score([[1, 2]], LABELS)[0])]
+
+
+def test_a_shared_engine_says_so_in_a_process_that_was_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = SharedEngine(Worker(Engine("dummy:tiny-llama", kv_cache_gb=0.01)))
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(AdjudgeError, match="this process was forked"):
+        shared.score(["a"], ["1", "2"])
+
+
+def test_what_stands_before_an_engine_makes_no_tables_of_its_own() -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
+    assert SharedEngine(Worker(engine))._byte_table() is engine._byte_table()

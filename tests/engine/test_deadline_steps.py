@@ -59,3 +59,40 @@ def test_near_a_deadline_no_text_stands_still(monkeypatch: pytest.MonkeyPatch) -
     before = [len(request.whole) for request in many.requests]
     engine.step()
     assert [len(request.whole) for request in many.requests] == [length + 1 for length in before]
+
+
+def test_however_many_texts_are_under_way_deadlines_of_others_leave_room_for_who_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+    now = [0.0]
+    monkeypatch.setattr(engine.scheduler, "clock", lambda: now[0])
+    monkeypatch.setattr(engine.scheduler, "_pace", TOKEN)
+    texts = engine.generate_call([[n, 5] * 5 for n in range(100)], Sampling(max_tokens=50, ignore_eos=True))
+    engine.start(texts)
+    for _ in range(3):
+        engine.step()
+    engine.start(engine.score_call([[7] * 100], ["1", "2"]), priority=5, timeout=TOKEN)  # which cannot be kept
+    urgent = engine.score_call([[9] * 20], ["1", "2"])
+    engine.start(urgent, priority=-10)
+    engine.step()
+    assert not urgent.open
+
+
+def test_one_slow_step_does_not_make_all_later_ones_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+    now, first = [0.0], [6.0]
+    monkeypatch.setattr(engine.scheduler, "clock", lambda: now[0])
+    forward = engine.runner.forward
+
+    def slow(step: Step) -> torch.Tensor:
+        now[0] += first.pop() if first else TOKEN * step.size / 1000
+        return forward(step)
+
+    monkeypatch.setattr(engine.runner, "forward", slow)
+    engine.score([[8] * 300], ["1", "2"])
+    for number in range(2):
+        engine.score([[number, n] * 150 for n in range(8)], ["1", "2"], timeout=0.7)
+    before = engine.stats.steps
+    engine.score([[3, n] * 150 for n in range(8)], ["1", "2"], timeout=0.7)
+    assert engine.stats.steps - before <= 2

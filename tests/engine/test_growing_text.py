@@ -85,3 +85,11 @@ def test_stop_strings_are_found_where_the_whole_text_has_them(seed: int) -> None
         assert found == min((whole.find(string) for string in strings if string in whole), default=None)
         if found is not None:
             return
+
+
+def test_a_stop_string_before_half_a_character_is_found_at_the_end() -> None:
+    tokens = {1: b"a", 2: b" \xe2"}
+    text = GrowingText(lambda ids: b"".join(tokens[one] for one in ids).decode("utf-8", "replace"), bytewise=True)
+    for token in tokens:
+        text.add(token)
+    assert text.first([" "]) is None and text.ended([" "]) == ("a", True) and text.ended(["b"]) == ("a \ufffd", False)

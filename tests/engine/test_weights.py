@@ -278,6 +278,8 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
         with pytest.raises(AdjudgeError, match="woke with room for 32 tokens, and this needs 36"):
             engine.generate([[5, 6]], max_tokens=34)
         engine.generate([[5, 6]], max_tokens=5)
+        [whole] = engine.generate([[5, 6]], max_tokens=longest, ignore_eos=True)
+        assert (len(whole.token_ids), whole.finish_reason) == (30, "length")
         patch.setattr(cache_memory, "promise", lambda *_: 0)
         engine.sleep()
         with pytest.raises(ModelUnsupported, match="no room for one block of LlamaForCausalLM"):

@@ -21,7 +21,7 @@ from adjudge.engine.cluster.fleet import Fleet
 from adjudge.engine.cluster.order import Order
 from adjudge.engine.cluster.replica import Done, Heads, Opened, Replica, State
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NotServing, QueueFull
 from adjudge.engine.sampling import Sampling
 
 
@@ -62,7 +62,7 @@ class Process(Replica):
                 if state.asleep:
                     await self._engine.sleep()
             await self._become(state)
-        return Opened("", "", Heads(None, None), 1, 100, frozenset(), 1)
+        return Opened("", "", Heads(self._engine.adapter, None), 1, 100, frozenset(), 1)
 
     async def become(self, state: State) -> Heads:
         await asyncio.sleep(self.changing)
@@ -211,6 +211,25 @@ def test_a_replica_that_comes_back_during_an_update_has_the_new_weights() -> Non
     asyncio.run(run())
 
 
+def test_a_replica_that_finds_another_adapter_in_the_folder_stays_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        one = await opened(Actor(), Actor())
+        monkeypatch.setattr(Weights, "adapter", "digest of step 1")
+        await one.change(adapter="folder")
+        lose(one, 1)
+        assert len(await all_there(one)) == 2
+        monkeypatch.setattr(Weights, "adapter", "digest of step 2")  # written there, and not taken by anybody
+        lose(one, 1)
+        async with asyncio.timeout(20):
+            while not one._gone:
+                await asyncio.sleep(0.01)
+        assert [lane.replica for lane in one.router.lanes] == [0] and "holds another adapter" in caplog.text
+
+    asyncio.run(run())
+
+
 def test_a_replica_comes_back_though_updates_are_faster_than_it_loads() -> None:
     async def run() -> None:
         first, second = Actor(), Actor(loading=0.1)
@@ -307,6 +326,16 @@ def test_a_replica_whose_engine_fails_is_lost_though_its_process_lives(impatient
     for _ in range(4):
         assert asked(found)[0][1].values.tolist() == [1.0]
     assert (first.kills, second.kills) == (1, 0) and not first.process.fails
+    found.close(drain=True)
+
+
+def test_a_replica_without_memory_is_no_mistake_of_the_call(impatient: None) -> None:
+    found = Dispatcher([first := Actor(), second := Actor()])
+    found.open()
+    first.process.fails = [EngineFailed("no memory left for a step")] * 99
+    for _ in range(4):
+        assert asked(found)[0][1].values.tolist() == [1.0]
+    assert (first.kills, second.kills) == (1, 0)
     found.close(drain=True)
 
 

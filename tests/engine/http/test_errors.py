@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+import torch
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
@@ -151,6 +152,18 @@ def test_a_mistake_of_ours_is_a_500_without_its_inside(
     assert "secret" not in response.text and "ZeroDivisionError" in caplog.text
     monkeypatch.undo()
     assert site.post(TEXT, {"prompt": "a"}).status_code == 200
+
+
+def test_an_engine_without_memory_is_to_be_asked_again(
+    site: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(site.engine.engine.runner, "_hidden", full)
+    response = site.post(TEXT, {"prompt": "a"})
+    assert response.status_code == 503 and response.headers["retry-after"] == "1"
+    assert error_of(response)["code"] == "engine_failed" and "no memory left for a step" in caplog.text
 
 
 def test_a_compressed_body_is_refused_by_what_compressed_it(site: Served) -> None:

@@ -22,7 +22,7 @@ from tests.engine.remote.peer import Peer, says
 def test_waits_grow_at_random_and_keep_to_what_the_server_asks(open_remote: Open, waits: list[float]) -> None:
     remote, _ = open_remote("vllm", says(503, retry_after="7"), says(429, retry_after="9999999"), says(500))
     assert remote.score(["a"], DIGITS)[0].reason is None
-    assert 7 <= waits[0] <= 7.5 and waits[1] == 60 and 0 <= waits[2] <= 2
+    assert 7 <= waits[0] <= 7.5 and 60 < waits[1] <= 61 and 0 <= waits[2] <= 2
 
 
 def test_a_busy_server_does_not_count_as_gone(open_remote: Open) -> None:
