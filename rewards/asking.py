@@ -17,7 +17,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import PASSING, Score
+from adjudge.engine.score import UNKEPT, Score
 from adjudge.rewards.journal import content_key
 
 Mode = Literal["direct", "reasoned"]
@@ -107,7 +107,8 @@ class Reasoned(Asking):
 
     A later score is conditioned on those before it as they were written. A text that does not hold its scores as `form`
     wants them is written again with another seed, `attempts` times in all (at temperature 0, where it would be the same
-    text again, once), then the question abstains with "unparsable". `n` analyses of a question are averaged. Seeds are
+    text again, once), then the question abstains with "unparsable". `n` analyses of a question are averaged, those with
+    a label mass of `min_mass` or more. Seeds are
     drawn from `seed` and the prompt's text, so that equal questions get equal answers in whatever company.
     Raises AdjudgeError for settings that make no sense.
     """
@@ -123,7 +124,9 @@ class Reasoned(Asking):
         attempts: int,
         n: int,
         seed: int,
+        min_mass: float,
     ) -> None:
+        self.min_mass = min_mass
         self.reserve = room_for(sampling, engine, attempts=attempts, n=n)
         self.engine = engine
         self.sampling = sampling
@@ -148,7 +151,8 @@ class Reasoned(Asking):
                     continue
                 answers[place][sample] = answer
                 if len(answers[place]) == self.n:
-                    yield place, _mean([answers[place][sample] for sample in range(self.n)], questions[place].labels)
+                    samples = [answers[place][sample] for sample in range(self.n)]
+                    yield place, _mean(samples, questions[place].labels, self.min_mass)
             if not unread:
                 return
 
@@ -198,10 +202,11 @@ def open_asking(
     attempts: int,
     n: int,
     seed: int,
+    min_mass: float,
 ) -> Asking:
     """How a judge of that mode asks; raises AdjudgeError for an unknown one, and for a sampling that is not used."""
     if mode == "reasoned":
-        return Reasoned(engine, sampling or SAMPLING, form=form, attempts=attempts, n=n, seed=seed)
+        return Reasoned(engine, sampling or SAMPLING, form=form, attempts=attempts, n=n, seed=seed, min_mass=min_mass)
     if mode != "direct":
         raise AdjudgeError(f'mode is "{mode}": choose direct or reasoned')
     if sampling is not None:
@@ -209,11 +214,11 @@ def open_asking(
     return Direct(engine)
 
 
-def _mean(samples: Sequence[Answer], labels: Labels) -> Answer:
+def _mean(samples: Sequence[Answer], labels: Labels, min_mass: float) -> Answer:
     """One answer of several analyses."""
     columns = list(zip(*(answer.scores for answer in samples), strict=True))
     return Answer(
-        tuple(_mean_score(column, labels) for column in columns),
+        tuple(_mean_score(column, labels, min_mass) for column in columns),
         tuple(text for answer in samples for text in answer.analyses or ()),
         tuple(map(_spread, columns)) if len(samples) > 1 else None,
     )
@@ -225,14 +230,16 @@ def _spread(scores: Sequence[Score]) -> float | None:
     return stdev(expected) if len(expected) > 1 else None
 
 
-def _mean_score(scores: Sequence[Score], labels: Labels) -> Score:
+def _mean_score(scores: Sequence[Score], labels: Labels, min_mass: float) -> Score:
     """The mean distribution, and mean mass, of the scores that were read; the first one's reason where none was.
 
-    What lies in the moment is the reason of them all: a later run would read more, and another mean.
+    One of less than `min_mass` counts only where all are so. What another run may answer is the reason of them all: it
+    would read more, and another mean.
     """
-    if (passing := next((score for score in scores if score.reason in PASSING), None)) is not None:
+    if (passing := next((score for score in scores if score.reason in UNKEPT), None)) is not None:
         return passing
     read = [score for score in scores if score.reason is None]
+    read = [score for score in read if (score.mass or 0.0) >= min_mass] or read[:1]
     if len(read) <= 1:
         return (read or scores)[0]
     mass = fmean(score.mass or 0.0 for score in read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -59,7 +60,7 @@ class CheckReward(TextReward):
     def _checks(self) -> list[Callable[[str], bool]]:
         check, checks = self.check, [_finder(phrase) for phrase in self.check.mentions]
         if check.ends_with:
-            checks.append(lambda text: text.endswith(tuple(check.ends_with)))
+            checks.append(lambda text: _shown(text).endswith(tuple(map(_shown, check.ends_with))))
         if check.avoids:
             checks.append(lambda text: not any(_finder(phrase)(text) for phrase in check.avoids))
         if check.sentences:
@@ -99,13 +100,19 @@ def count_sentences(text: str) -> int:
     return sum(bool(part.strip()) for part in re.split(r"[.!?。！？…]+", text))
 
 
+def _shown(text: str) -> str:
+    """A text as readers see it: with its letters composed, and without characters of format, which are not seen."""
+    return "".join(one for one in unicodedata.normalize("NFC", text) if unicodedata.category(one) != "Cf")
+
+
 def _finder(phrase: str) -> Callable[[str], bool]:
     """Whether a text has the phrase; as a whole word, where letters end it whose script has blanks between words."""
+    phrase = _shown(phrase)
     before, after = (r"\w" if re.match(r"\w", end) and not is_alone(end) else "" for end in (phrase[0], phrase[-1]))
     found = re.compile(
         f"(?<!{before})" * bool(before) + re.escape(phrase) + f"(?!{after})" * bool(after), re.IGNORECASE
     )
-    return lambda text: found.search(text) is not None
+    return lambda text: found.search(_shown(text)) is not None
 
 
 def _paid(group: GroupReward, texts: Sequence[str | None]) -> GroupReward:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.score import PASSING, Reason
+from adjudge.engine.score import UNKEPT, Reason
 from adjudge.rewards.ensemble import draw_partners, shown_beside
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judge import Judge
@@ -89,10 +89,10 @@ def _shown(item: Item) -> list[tuple[Pair, bool]]:
 
 
 def _part(verdicts: Sequence[tuple[AspectVerdict, bool]], weight: float) -> Part:
-    """The mean of one aspect's scores; what lies in the moment makes it abstain, so that a later run asks again."""
+    """The mean of one aspect's scores; what another run may answer makes it abstain, so that one asks again."""
     mass = min((verdict.mass for verdict, _ in verdicts if verdict.mass is not None), default=None)
     reasons: list[Reason] = [verdict.abstained for verdict, _ in verdicts if verdict.abstained]
-    passing = next((reason for reason in reasons if reason in PASSING), None)
+    passing = next((reason for reason in reasons if reason in UNKEPT), None)
     if passing or len(reasons) == len(verdicts):
         return Part(None, weight, mass=mass, abstained=passing or reasons[0])
     read = [(verdict, first) for verdict, first in verdicts if not verdict.abstained]

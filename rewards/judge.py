@@ -147,7 +147,16 @@ class PromptedJudge(Judge[Subject, Ruling]):
             raise AdjudgeError(f"min_mass is {min_mass}: give a probability from 0 to 1")
         super().__init__(journal)
         self.engine = engine
-        self.asking = open_asking(engine, mode, sampling, form=self.answer_format, attempts=attempts, n=n, seed=seed)
+        self.asking = open_asking(
+            engine,
+            mode,
+            sampling,
+            form=self.answer_format,
+            attempts=attempts,
+            n=n,
+            seed=seed,
+            min_mass=min_mass,
+        )
         self.language = language
         self.layout = layout
         self.min_mass = min_mass

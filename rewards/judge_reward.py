@@ -39,7 +39,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 """The lowest and the highest that a kind of judge gives. A reward model's logit has no bounds, and stays as it is."""
 
-DECIDING = ("principle", "debate", "rubric", "pairwise", "personal of pairs")
+DECIDING = ("principle", "debate", "rubric", "pairwise", "pointwise of pairs", "personal of pairs")
 """The kinds of judges that decide between yes and no."""
 
 OWN_NAMES = ("id", "prompt", "prompt_a", "prompt_b", "response", "story_a", "story_b", "reference")
@@ -109,14 +109,14 @@ class JudgeReward(Reward):
         return [
             together(
                 [
-                    self._rewarded(response, one.verdicts[place] if one.verdicts else one.abstained)
+                    self._rewarded(response, one.verdicts[place] if one.verdicts else one.abstained, own=one.own_rubric)
                     for place, response in enumerate(group.responses)
                 ]
             )
             for group, one in zip(groups, verdicts, strict=True)
         ]
 
-    def _rewarded(self, response: str, verdict: Verdict | PairVerdict | Reason | None) -> ResponseReward:
+    def _rewarded(self, response: str, verdict: Verdict | PairVerdict | Reason | None, *, own: bool) -> ResponseReward:
         words = {"words": float(count_words(response))}
         if verdict is None or isinstance(verdict, str):
             return ResponseReward(None, verdict or "unsupported", measures=words)
@@ -124,9 +124,8 @@ class JudgeReward(Reward):
         measures = {"mass": verdict.mass, "truncated": float(verdict.truncated), **words}
         if isinstance(verdict, PairVerdict):
             measures["bias"] = verdict.bias
-        return ResponseReward(
-            value, verdict.abstained or ("unsupported" if value is None else None), parts_of(verdict), measures
-        )
+        parts = {} if own else parts_of(verdict)  # of a row's own rubric: each row would add columns to all others
+        return ResponseReward(value, verdict.abstained or ("unsupported" if value is None else None), parts, measures)
 
     def _value(self, verdict: Verdict | PairVerdict) -> float | None:
         value = verdict.preference if isinstance(verdict, PairVerdict) else verdict.score
@@ -148,6 +147,11 @@ class Asked(msgspec.Struct, frozen=True):
     subjects: tuple[Item | Pair, ...] = ()
     abstained: Reason | None = None
     verdicts: tuple[Any, ...] = ()
+
+    @property
+    def own_rubric(self) -> bool:
+        """Whether they are graded by a rubric of their own row, and not by the judge's."""
+        return any(getattr(subject, "rubric", None) is not None for subject in self.subjects[:1])
 
 
 def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Reference | None = None) -> list[Asked]:
@@ -194,7 +198,9 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     columns = {name: builtin(value) for name, value in group.columns.items() if name not in OWN_NAMES}
     row = Row(place, {**columns, **own, "reference": reference})
-    options = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
+    options: dict[str, Any] = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
+    if isinstance(judge, PersonalJudge) and not judge.texts:
+        options["without"] = "texts"
     if source.kind is not None:
         subject: Any = KINDS[source.kind].subject(row, number, options)
     else:

@@ -138,6 +138,12 @@ def without_models(stand_ins: Mapping[EngineSpec, EngineFace]) -> Iterator[None]
         _STAND_INS.reset(token)
 
 
+def engines_open_here() -> list[EngineFace]:
+    """All that this process holds and that were opened from a specification."""
+    with _OPENING:
+        return list(_ENGINES.values())
+
+
 def engines_open(engines: Iterable[EngineFace]) -> dict[EngineSpec, EngineFace]:
     """Those of the engines that were opened from a specification, by it."""
     return {_SPECS[engine]: engine for engine in engines if engine in _SPECS}

@@ -11,6 +11,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
+from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from adjudge.rewards.judge import Judge
 from adjudge.rewards.pairing import Kind as Pairing
@@ -58,6 +59,11 @@ class TournamentReward(Reward):
             raise AdjudgeError(
                 "a tournament has no reviews to give to a personal judge: choose pairwise, pointwise or scalar"
             )
+        if (over, ranking) == ("reference", "borda") and pairing != "all":
+            raise AdjudgeError(
+                f'Borda counts pairs with the reference, which most texts do not meet with pairing "{pairing}": choose'
+                ' pairing "all" or ranking "bradley_terry"'
+            )
         self.over = over
         self.reference = reference or (StaticReference() if over == "reference" else None)
         self.tournament = Tournament(
@@ -100,7 +106,8 @@ class TournamentReward(Reward):
         if self.over == "group" and not verdict.outcomes:
             tie = 0.5 if self.tournament.ranking == "borda" else 0.0
             values = (tie,) * len(group.responses)  # one text, once or several times
-        pairs = [_pairs(group.responses.index(response), verdict) for response in group.responses]
+        texts = list(map(well_formed, group.responses))
+        pairs = [_pairs(texts.index(text), verdict) for text in texts]
         return together(
             [
                 ResponseReward(

@@ -120,9 +120,9 @@ class Weighing:
                 self._known[key] = msgspec.json.decode(raw, type=Weights)
 
     def _keep(self, key: str, weights: Weights) -> None:
+        if self.journal is not None and weights.abstained not in UNKEPT:  # of processes that share it one is first
+            weights = msgspec.json.decode(self.journal.put(key, msgspec.json.encode(weights)), type=Weights)
         self._known[key] = weights
-        if self.journal is not None and weights.abstained not in UNKEPT:
-            self.journal.put(key, msgspec.json.encode(weights))
 
 
 def schema(names: Sequence[str]) -> str:

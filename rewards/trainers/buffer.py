@@ -120,7 +120,7 @@ class Buffer:
             if identity is not None:
                 self._remember((group, identity), sample.response, future, waiting)
             self._check_room()
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # it stays behind where a process forks
                 self._thread = Thread(target=self._run, name="adjudge-buffer", daemon=True)
                 self._thread.start()
             self._changed.notify()
@@ -142,7 +142,7 @@ class Buffer:
         response, known, its_group = found
         if response != sample.response or time.monotonic() > its_group.ended + self.patience:
             return None
-        return None if known.done() and known.exception() is not None else known
+        return None if known.cancelled() or (known.done() and known.exception() is not None) else known
 
     def _check_room(self) -> None:
         """Fail all groups that wait for members where these find no room to come in."""

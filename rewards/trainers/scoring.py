@@ -16,12 +16,14 @@ import msgspec
 from adjudge.engine.call import answered_by, overdue
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError
+from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer, layers_of
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
+from adjudge.rewards.specification import engines_open_here
 from adjudge.rewards.trainers.call import Answer, Call
 
 FIRST_CALLS = (
@@ -108,10 +110,13 @@ class Scorer:
         One of the processes should `probe`: have the layers ask what they want to know for themselves.
         """
         began = time.monotonic()
-        before = _tokens(self.reward)
+        before = {id(engine): _tokens(engine) for engine in {*engines_open_here(), *engines_of(self.reward)}}
         rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), probe, asked))
-        after = _tokens(self.reward)
-        computed, prompted, written = (now - then for now, then in zip(after, before, strict=True))
+        spent = [
+            [now - then for now, then in zip(_tokens(engine), before.get(id(engine), (0, 0, 0)), strict=True)]
+            for engine in engines_of(self.reward)
+        ]
+        computed, prompted, written = map(sum, zip(*spent, strict=True)) if spent else (0, 0, 0)
         saved = max(0, prompted - max(0, computed - written))
         return Scored(rewards, time.monotonic() - began, computed, saved, metrics_of(self.reward))
 
@@ -265,9 +270,6 @@ def _abstaining(group: Group, why: Reason) -> GroupReward:
     return GroupReward((None,) * count, (why,) * count)
 
 
-def _tokens(reward: Reward) -> tuple[int, int, int]:
-    """Tokens computed, asked for and written so far by the reward's engines, each of which counts once."""
-    stats = [engine.stats for engine in engines_of(reward)]
-    names = ("tokens_computed", "prompt_tokens", "tokens_written")
-    computed, asked, written = (sum(getattr(one, name) for one in stats) for name in names)
-    return computed, asked, written
+def _tokens(engine: EngineFace) -> tuple[int, int, int]:
+    """Tokens computed, asked for and written so far by an engine."""
+    return engine.stats.tokens_computed, engine.stats.prompt_tokens, engine.stats.tokens_written

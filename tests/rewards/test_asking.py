@@ -13,7 +13,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.labels import Labels
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.asking import ANSWER, SAMPLING, Answer, Direct, Question, Reasoned, open_asking
+from adjudge.engine.score import Score
+from adjudge.rewards.asking import ANSWER, SAMPLING, Answer, Direct, Question, Reasoned, _mean_score, open_asking
 from adjudge.rewards.pairwise import SCALE
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.scripted import Script, ScriptedEngine
@@ -21,7 +22,7 @@ from tests.rewards.scripted import Script, ScriptedEngine
 TINY = "dummy:tiny-llama"
 SHORT = Sampling(max_tokens=8, temperature=1.0)
 GOOD = "Both are fine. <ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>"
-USUAL: dict[str, Any] = {"form": ANSWER, "attempts": 3, "n": 1, "seed": 0}
+USUAL: dict[str, Any] = {"form": ANSWER, "attempts": 3, "n": 1, "seed": 0, "min_mass": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +239,11 @@ def test_several_analyses_are_averaged_over_those_that_could_be_read(tiny: Engin
     ended: list[str | tuple[str, FinishReason]] = ["A. " + GOOD, ("half", "timeout"), "no", "B. " + GOOD]
     late, _ = ask_one(tiny, lambda shown, before: ended[before], n=4, attempts=1)
     assert reasons(late) == ["timeout"] * 2  # a later run would read another mean
+    faint, whole = sorted((one.scores[0] for one in alone), key=lambda score: score.mass or 0.0)[::2]
+    kept = _mean_score([faint, whole], SCALE, ((faint.mass or 0.0) + (whole.mass or 0.0)) / 2)
+    assert kept == whole and _mean_score([faint, whole], SCALE, 1.0) == faint  # which then is of low mass
+    asked_again = Score.abstained(SCALE.labels, "unsupported", 1)
+    assert _mean_score([whole, asked_again], SCALE, 0.0).reason == "unsupported"
     none, _ = ask_one(tiny, "no", n=2, attempts=1)
     assert reasons(none) == ["unparsable"] * 2 and none.spreads == (None, None) and alone[0].spreads is None
 

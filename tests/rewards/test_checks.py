@@ -51,6 +51,18 @@ def test_a_check_of_nothing_is_refused(fields: dict[str, object], message: str) 
         Check(**fields)  # type: ignore[arg-type]
 
 
+def test_a_word_is_the_same_however_its_letters_are_put_together() -> None:
+    decomposed, parted = "a cafe\u0301", "the s\u200bea"
+    for check, text, worth in [
+        (Check(mentions=("café",)), decomposed, 1.0),
+        (Check(avoids=("café",)), decomposed, 0.0),
+        (Check(avoids=("sea",)), parted, 0.0),
+        (Check(ends_with=("café",)), decomposed, 1.0),
+    ]:
+        [scored] = CheckReward(check).score_groups([Group("p", (text,))])
+        assert scored.rewards == (worth,)
+
+
 def test_sentences_are_counted_in_linear_time() -> None:
     assert count_sentences("") == 0 and count_sentences("。。。") == 0
     assert count_sentences("." * 1_000_000 + "a") == 1

@@ -166,3 +166,10 @@ def test_judges_that_cannot_hold_a_tournament_are_refused() -> None:
         TournamentReward(JudgeSpec("personal of pairs"))
     with pytest.raises(AdjudgeError, match='over is "all"'):
         TournamentReward(WrittenPairJudge(by_length), over="all")  # type: ignore[arg-type]
+
+
+def test_borda_over_a_reference_wants_all_pairs() -> None:
+    for pairing in ("circular", "uncertain"):
+        with pytest.raises(AdjudgeError, match=f'with pairing "{pairing}": choose'):
+            TournamentReward(JudgeSpec("pairwise"), over="reference", ranking="borda", pairing=pairing)  # type: ignore[arg-type]
+    TournamentReward(JudgeSpec("pairwise"), over="reference", ranking="borda")
