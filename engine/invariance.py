@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.kernels.activations import in_even_shares
 from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.linear import BatchInvariantLinear
+from adjudge.kernels.linear import BatchInvariantLinear, invariant_linear
 
 
 def invariant_means(device: torch.device) -> AbstractContextManager[Any]:
@@ -27,8 +31,59 @@ def invariant_means(device: torch.device) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+def expert_configs(decoder: nn.Module) -> list[Any]:
+    """The configurations that say by what kernels transformers computes experts, each once."""
+    configs = {id(own): own for one in decoder.modules() if hasattr(own := getattr(one, "config", None), EXPERTS)}
+    return list(configs.values())
+
+
+@contextmanager
+def invariant_matrices(configs: Sequence[Any]) -> Iterator[None]:
+    """A block in which rows do not depend on each other, on a CPU, where they meet matrices that are in no `nn.Linear`.
+
+    Those of routers and of experts are in parameters of their own. The experts of these `configs` go one after the
+    other meanwhile.
+    """
+    before = [getattr(config, EXPERTS) for config in configs]
+    try:
+        for config in configs:
+            setattr(config, EXPERTS, "eager")
+        with _Matrices():
+            yield
+    finally:
+        for config, kernels in zip(configs, before, strict=True):
+            setattr(config, EXPERTS, kernels)
+
+
 HOLDING = frozenset({"Conv1D"})
-"""Other layers, of GPT-2's, that hold to it wherever the probe of an engine finds so."""
+"""Other layers, of GPT-2's, that hold to it as they are wherever the probe of an engine finds so."""
+EXPERTS = "_experts_implementation"
+
+
+class _Matrices(TorchFunctionMode):
+    """Products of rows with a matrix go through `invariant_linear`, and the odds of experts through even shares."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if kwargs:
+            return func(*args, **kwargs)
+        if func is F.linear and args[1].dim() == 2 and args[0].numel():
+            return _linear(*args)
+        if func in _PRODUCTS and args[0].dim() == args[1].dim() == 2 and args[0].numel():
+            return _linear(args[0], args[1].t())
+        if func in _CURVES:
+            return in_even_shares(func, *args)
+        return func(*args)
+
+
+_CURVES = (torch.sigmoid, torch.Tensor.sigmoid)
+_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.mm, torch.Tensor.mm)
+
+
+def _linear(rows: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None) -> torch.Tensor:
+    flat_ND = rows.reshape(-1, rows.shape[-1])
+    return invariant_linear(flat_ND, weight_VD, bias_V).view(*rows.shape[:-1], len(weight_VD))
 
 
 def other_layers(decoder: nn.Module) -> list[str]:

@@ -321,6 +321,20 @@ def test_a_model_whose_rows_depend_on_the_batch_says_so(engine: Engine, monkeypa
     assert not Engine("dummy:tiny-llama", kv_cache_gb=0.01).runner.batch_invariant
 
 
+@pytest.mark.parametrize("kind", ["gpt_oss", "granitemoe", "glm4_moe", "phimoe", "mixtral"])
+def test_experts_keep_their_bits_in_any_company(kind: str) -> None:
+    mixture = Engine(f"dummy:tiny-{kind}", kv_cache_gb=0.05)
+    assert mixture.runner.batch_invariant
+    source = random.Random(kind)
+    for count in (2, 5, 16):
+        prompts = [[source.randrange(256) for _ in range(source.choice([3, 10, 40, 90]))] for _ in range(count)]
+        mixture.cache.clear()
+        together = mixture.score(prompts, ["1", "2", "3"])
+        for prompt, score in zip(prompts, together, strict=True):
+            mixture.cache.clear()
+            assert mixture.score([prompt], ["1", "2", "3"])[0] == score
+
+
 @pytest.mark.parametrize("device", ["gpu", "meta", "cuda" if not torch.cuda.is_available() else "cuda:99x"])
 def test_devices_that_are_not_there_are_refused(device: str) -> None:
     with pytest.raises(AdjudgeError, match="device is"):
