@@ -20,6 +20,7 @@ from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, 
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.invariance import HOLDING, expert_configs, invariant_matrices, invariant_means, other_layers
+from adjudge.engine.model_config import end_ids, fix_rope, head_width, mixes_tokens
 from adjudge.engine.packed_attention import APART, ATTENTION, compile_between, running, set_apart
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
@@ -62,13 +63,13 @@ class Runner:
         self.decoder: nn.Module = model.get_decoder()
         self.config: Any = model.config.get_text_config()
         self.max_context = int(getattr(self.config, "max_position_embeddings", None) or 1 << 30)
-        self.end_ids = _end_ids(model)
+        self.end_ids = end_ids(model)
         self.torch_compile = torch_compile
         self._layers: dict[int, PagedKV] = {}
         self._tokens: int = model.get_input_embeddings().num_embeddings  # an adapter's layer over them does not say
         self._calls = 0
         self._kinds: set[AttentionKind] = set()
-        self.block_size = attention_block_size(self.device, self.dtype, _head_width(self.decoder, self.config))
+        self.block_size = attention_block_size(self.device, self.dtype, head_width(self.decoder, self.config))
         self.blocks = PROBE_BLOCKS
         self.weights = Weights(model, lent=lent)
         self._adapter: Adapter | None = None
@@ -84,7 +85,7 @@ class Runner:
         if torch_compile:
             compile_between(self.decoder)
         model.set_attn_implementation(APART if torch_compile else ATTENTION)
-        _fix_rope(model)
+        fix_rope(model)
         with torch.inference_mode(), self.on_device():
             self._head = self._read_head(self._check_layers())
             if self._head is not None:
@@ -340,7 +341,7 @@ class Runner:
         self._check_masks()
         layers = self.config.num_hidden_layers
         if self._calls != layers:
-            odd = sorted({type(module).__name__ for module in self.model.modules() if _mixes_tokens(module)})
+            odd = sorted({type(module).__name__ for module in self.model.modules() if mixes_tokens(module)})
             raise ModelUnsupported(
                 f"{self.name} has {layers} layers but {self._calls} went through the attention interface"
                 f" ({', '.join(odd) or 'the others'} mix tokens in their own way): {REMEDY}"
@@ -420,46 +421,3 @@ class Runner:
                 " would serve: set ADJUDGE_ATTENTION=triton, or leave it out"
             )
         return found
-
-
-def _head_width(decoder: nn.Module, config: Any) -> int:
-    """How wide a head of attention is, the widest where layers differ."""
-    try:
-        return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-    except RuntimeError:  # of a configuration that has one for each layer
-        widths = [getattr(module, "head_dim", None) for module in decoder.modules() if hasattr(module, "layer_idx")]
-        return max(width for width in widths if isinstance(width, int))
-
-
-def _mixes_tokens(module: nn.Module) -> bool:
-    name = type(module).__name__.lower()
-    return any(
-        word in name for word in ("conv", "mamba", "ssm", "recurrent", "rglru", "rwkv", "deltanet", "linearattention")
-    )
-
-
-def _fix_rope(model: Any) -> None:
-    """Fix rope factors that would follow the longest position of each batch to those of the configured context."""
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", 0)
-    for module in model.modules():
-        kind = getattr(module, "rope_type", None)
-        if isinstance(kind, str) and (kind == "longrope" or "dynamic" in kind):
-            frequencies, module.attention_scaling = ROPE_INIT_FUNCTIONS[kind](
-                module.config, model.device, seq_len=context
-            )
-            module.inv_freq.copy_(frequencies)
-            module.rope_type = "default"
-        elif isinstance(kind, dict) and any(k == "longrope" or "dynamic" in k for k in kind.values()):
-            raise ModelUnsupported(
-                f"{type(model).__name__} changes its rope factors by layer and by length: choose another model"
-            )
-
-
-def _end_ids(model: Any) -> frozenset[int]:
-    """The tokens that end a text, as the model's files name them."""
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    if ends is None:
-        ends = getattr(model.config.get_text_config(), "eos_token_id", None)
-    return frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))

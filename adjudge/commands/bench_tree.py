@@ -23,7 +23,7 @@ from adjudge.bench.tree_analyses import (
 from adjudge.bench.tree_figures import ABLATIONS, FLUCTUATION
 from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
-from adjudge.commands.output import check_writable
+from adjudge.commands.output import check_apart, check_writable
 from adjudge.commands.resumable import alone, keeping
 from adjudge.commands.rows import holds_run, rows_of
 from adjudge.commands.source import Source, check_fit
@@ -53,8 +53,7 @@ def bench_tree(
     if found is not None and options and not trials:
         raise AdjudgeError(f"--{next(iter(options))} is for weights that are to be written: add --trials")
     if output is not None:
-        if output.resolve() in {place.resolve() for place in (path, found) if place is not None}:
-            raise AdjudgeError(f"{output} is what is read: name another file")
+        check_apart(output, path, *([] if found is None else [found]))
         check_writable(output)
     if found is None:
         rows = rows_of(path)

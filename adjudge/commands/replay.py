@@ -16,7 +16,7 @@ from rich.text import Text
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import check_lines, check_writable, open_output_anew
+from adjudge.commands.output import check_apart, check_lines, check_writable, open_output_anew
 from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import holds_run
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
@@ -65,11 +65,9 @@ def replay_file(
         check_lines(output)
     given = None if rows is None else read_rows(rows)
     journal = _journal_of(source)
-    read_places = {path.resolve() for path in (source, journal, rows) if path is not None}
     for written in (output, report):
         if written is not None:
-            if written.resolve() in read_places:
-                raise AdjudgeError(f"{written} is what is read: name another file")
+            check_apart(written, source, journal, *([] if rows is None else [rows]))
             check_writable(written)
     with Journal(journal) as book, TemporaryDirectory() as folder:
         run = run_of(book, number)
