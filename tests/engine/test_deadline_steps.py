@@ -67,12 +67,18 @@ def test_however_many_texts_are_under_way_deadlines_of_others_leave_room_for_who
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.2)
     now = [0.0]
     monkeypatch.setattr(engine.scheduler, "clock", lambda: now[0])
-    monkeypatch.setattr(engine.scheduler, "_pace", TOKEN)
+    forward = engine.runner.forward
+
+    def slow(step: Step) -> torch.Tensor:
+        now[0] += TOKEN * step.size
+        return forward(step)
+
+    monkeypatch.setattr(engine.runner, "forward", slow)
     texts = engine.generate_call([[n, 5] * 5 for n in range(100)], Sampling(max_tokens=50, ignore_eos=True))
     engine.start(texts)
     for _ in range(3):
         engine.step()
-    engine.start(engine.score_call([[7] * 100], ["1", "2"]), priority=5, timeout=TOKEN)  # which cannot be kept
+    engine.start(engine.score_call([[7] * 100], ["1", "2"]), priority=5, timeout=TOKEN)  # which nobody can keep
     urgent = engine.score_call([[9] * 20], ["1", "2"])
     engine.start(urgent, priority=-10)
     engine.step()
