@@ -6,7 +6,7 @@ import logging
 import random
 import secrets
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import EllipsisType
@@ -370,10 +370,10 @@ class Engine(EngineFace):
                 while call.answers:
                     yield call.answers.popleft()
                 failure: Exception | None = None
-                with self._turn():
-                    if call.open and self.scheduler.aborted != aborted:
+                with self._turn(lambda: call.open and not call.answers) as mine:
+                    if mine and call.open and self.scheduler.aborted != aborted:
                         failure = EngineFailed("a step of another call on this engine failed and took this one with it")
-                    elif call.open:
+                    elif mine and call.open:
                         try:
                             self._step_or_abort()
                         except Exception as error:
@@ -387,11 +387,12 @@ class Engine(EngineFace):
                 self._left.append(call)  # without a turn: the garbage collector may end this in the midst of a step
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """A block that no other thread's comes between, once what nobody waits for is dropped."""
-        with self._turns:
-            self._drop_left()
-            yield
+    def _turn(self, wanted: Callable[[], object] = lambda: True) -> Iterator[bool]:
+        """A block that no other thread's comes between, once what nobody waits for is dropped; False without it."""
+        with self._turns.turn(wanted) as mine:
+            if mine:
+                self._drop_left()
+            yield mine
 
     def _drop_left(self) -> None:
         while self._left:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class Turns:
@@ -17,21 +18,20 @@ class Turns:
         self.queue: deque[object] = deque()
         self._changed = threading.Condition()
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def turn(self, wanted: Callable[[], object] = lambda: True) -> Iterator[bool]:
+        """A block that no other thread's comes between: True. False without waiting on, once it is not `wanted`."""
         mine = object()
-        with self._changed:
-            try:
+        try:
+            with self._changed:
                 self.queue.append(mine)
-                self._changed.wait_for(lambda: self.queue[0] is mine)
-            except BaseException:  # Ctrl-C: whoever comes later must not wait for this turn
+                self._changed.wait_for(lambda: self.queue[0] is mine or not wanted())
+                held = self.queue[0] is mine
+                if not held:
+                    self.queue.remove(mine)
+            yield held
+        finally:  # Ctrl-C while it waits, too: whoever comes later must not wait for this turn
+            with self._changed:
                 if mine in self.queue:
                     self.queue.remove(mine)
-                self._changed.notify_all()
-                raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._changed:
-            self.queue.popleft()
-            self._changed.notify_all()
+                    self._changed.notify_all()

@@ -23,10 +23,10 @@ def test_a_thread_that_takes_turn_after_turn_lets_the_others_in_between() -> Non
     waits = Thread(target=lambda: take("other"))
 
     def take(who: str) -> None:
-        with turns:
+        with turns.turn():
             order.append(who)
 
-    with turns:
+    with turns.turn():
         waits.start()
         while len(turns.queue) < 2:
             pass
@@ -42,15 +42,37 @@ def test_whoever_is_interrupted_while_waiting_holds_nobody_up(monkeypatch: pytes
     def interrupted(ready: object) -> None:
         raise KeyboardInterrupt
 
-    with turns:
+    with turns.turn():
         monkeypatch.setattr(turns._changed, "wait_for", interrupted)
-        with pytest.raises(KeyboardInterrupt), turns:
+        with pytest.raises(KeyboardInterrupt), turns.turn():
             pass
         monkeypatch.undo()
         assert len(turns.queue) == 1
-    with turns:
+    with turns.turn():
         assert len(turns.queue) == 1
     assert not turns.queue
+
+
+def test_who_has_what_it_waits_for_does_not_wait_for_its_turn() -> None:
+    turns, wanted, held = Turns(), [True, True], dict[int, bool]()
+
+    def ask(who: int) -> None:
+        with turns.turn(lambda: wanted[who]) as mine:
+            held[who] = mine
+
+    threads = [Thread(target=ask, args=[who]) for who in range(2)]
+    with turns.turn():
+        for thread in threads:
+            thread.start()
+        while len(turns.queue) < 3:
+            pass
+        wanted[1] = False
+        with turns._changed:
+            turns._changed.notify_all()
+        threads[1].join()
+        assert held == {1: False} and len(turns.queue) == 2
+    threads[0].join()
+    assert held == {1: False, 0: True} and not turns.queue
 
 
 def test_calls_of_several_threads_answer_as_each_alone() -> None:
