@@ -154,14 +154,16 @@ class Runner:
     def _make_invariant(self) -> None:
         """Where it is asked for, and always on CPU: dense layers whose rows do not depend on each other.
 
-        Raises AdjudgeError where it is asked for and there are matrices beside those of `nn.Linear`.
+        Raises AdjudgeError where it is asked for on a GPU and there are matrices beside those of `nn.Linear`.
         """
-        if not self._asked_invariant and self.device.type != "cpu":
+        on_cpu = self.device.type == "cpu"
+        if not self._asked_invariant and not on_cpu:
             return
         make_batch_invariant(self.decoder)
-        self._others = set(other_layers(self.decoder)) - HOLDING if self.device.type == "cpu" else set()
+        others = other_layers(self.decoder)
+        self._others = set(others) - HOLDING if on_cpu else set()
         self._experts = expert_configs(self.decoder)
-        if self._asked_invariant and (others := other_layers(self.decoder)):
+        if others and not on_cpu:
             raise AdjudgeError(
                 f"{self.name} has layers that adjudge does not know ({', '.join(others)}), whose numbers may depend on"
                 " the batch: leave batch_invariant out"

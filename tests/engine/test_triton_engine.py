@@ -155,8 +155,7 @@ def test_a_model_that_mixes_the_tokens_of_neighbours_is_not_opened(monkeypatch: 
 def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AdjudgeError, match="batch_invariant and torch_compile do not go together"):
         Engine("dummy:tiny-llama", batch_invariant=True, torch_compile=True)
-    with pytest.raises(AdjudgeError, match=r"layers that adjudge does not know \(Conv1D\)"):
-        Engine("dummy:tiny-gpt2", batch_invariant=True)
+    assert Engine("dummy:tiny-gpt2", batch_invariant=True).runner.batch_invariant  # on a CPU its layers hold
     with pytest.raises(AdjudgeError, match="the work of Triton kernels there"):
         invariant_means(torch.device("meta"))
     probe = runner.Runner._probe
