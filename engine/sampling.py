@@ -27,6 +27,8 @@ ROUNDING = 1e-12
 """What `top_p` and `min_p` leave to the order of a sum: at a boundary of equal tokens it would decide, on a GPU by the
 size of the batch."""
 LISTS = ("stop", "choices", "allowed_token_ids")
+PENALTIES = ("frequency_penalty", "presence_penalty")
+MOST_PENALTY, MOST_BIAS = 2.0, 100.0
 FORMS = ("json_schema", "choices", "regex")
 MAX_FORM_LENGTH = 1_000_000
 """Characters of a schema, of choices or of a regular expression."""
@@ -37,7 +39,9 @@ class Sampling(msgspec.Struct, frozen=True):
 
     `temperature` 0 takes the most probable token. `top_k` 0, `top_p` 1 and `min_p` 0 leave every token in; `min_p` is
     relative to the most probable one. `repetition_penalty` above 1 makes tokens of the prompt and the answer less
-    likely (Keskar et al. 2019). `stop` strings end the text before they appear in it. `seed` None draws fresh numbers.
+    likely (Keskar et al. 2019). `frequency_penalty` for each time that the answer has a token, and `presence_penalty`
+    once, are taken from its logit; `logit_bias` adds to those of tokens by their ids, before all penalties. `stop`
+    strings end the text before they appear in it. `seed` None draws fresh numbers.
     `n` answers are generated for a prompt. `allowed_token_ids` leaves no others. `logprobs` is how many alternatives to
     report at each place; `prompt_logprobs`, where it is not None, the same for the prompt's own tokens, which are read
     as well then, and computed for it though they stand in the cache. Log-probabilities are the model's own, before any
@@ -51,6 +55,9 @@ class Sampling(msgspec.Struct, frozen=True):
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: dict[int, float] | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
     n: int = 1
@@ -72,6 +79,10 @@ class Sampling(msgspec.Struct, frozen=True):
             ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
             ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
             ("repetition_penalty", 0.01 <= self.repetition_penalty <= 100, "between 0.01 and 100"),
+            *(
+                (name, abs(getattr(self, name)) <= MOST_PENALTY, f"between {-MOST_PENALTY:g} and {MOST_PENALTY:g}")
+                for name in PENALTIES
+            ),
             ("n", self.n >= 1, "at least 1"),
             ("logprobs", 0 <= self.logprobs <= MAX_ALTERNATIVES, f"between 0 and {MAX_ALTERNATIVES}"),
             (
@@ -111,7 +122,7 @@ class Sampling(msgspec.Struct, frozen=True):
         """What is of another kind would fail in a step, with the calls of others."""
         for kind, what, names in (
             (Integral, "a whole number", ("max_tokens", "top_k", "n", "logprobs")),
-            (Real, "a number", ("temperature", "top_p", "min_p", "repetition_penalty")),
+            (Real, "a number", ("temperature", "top_p", "min_p", "repetition_penalty", *PENALTIES)),
         ):
             for name in names:
                 value = getattr(self, name)
@@ -129,6 +140,12 @@ class Sampling(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, tuple) and all(map(good, value))):
                 raise PromptError(f"{name} is {shown(value)}: give a tuple of {what}")
+        biases = self.logit_bias
+        if biases is not None and not (isinstance(biases, dict) and all(map(_is_bias, biases.items()))):
+            raise PromptError(
+                f"logit_bias is {shown(biases)}: give a dict of token ids and numbers between {-MOST_BIAS:g} and"
+                f" {MOST_BIAS:g}"
+            )
         for name in ("json_schema", "regex"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise PromptError(f"{name} is {type(value).__name__}: give a string")
@@ -144,9 +161,15 @@ class Sampling(msgspec.Struct, frozen=True):
         sampling = sampling or Sampling(**options)
         if len(sampling.allowed_token_ids or ()) > vocabulary:
             raise PromptError(f"allowed_token_ids is longer than the vocabulary of {vocabulary}: give each token once")
-        if bad := [token for token in sampling.allowed_token_ids or () if not 0 <= token < vocabulary]:
-            raise PromptError(f"allowed_token_ids holds {bad[0]}, outside the vocabulary of {vocabulary}")
+        for name in ("allowed_token_ids", "logit_bias"):
+            if bad := [token for token in getattr(sampling, name) or () if not 0 <= token < vocabulary]:
+                raise PromptError(f"{name} holds {bad[0]}, outside the vocabulary of {vocabulary}")
         return sampling
+
+    @property
+    def heeds_before(self) -> bool:
+        """Whether the next token depends on those before it by more than the model's logits."""
+        return self.repetition_penalty != 1.0 or any(getattr(self, name) for name in PENALTIES)
 
 
 def _is_text(value: Any) -> bool:
@@ -157,26 +180,39 @@ def _is_whole(value: Any) -> bool:
     return is_number(value, Integral)
 
 
+def _is_bias(item: tuple[Any, Any]) -> bool:
+    token, bias = item
+    return _is_whole(token) and is_number(bias, Real) and abs(bias) <= MOST_BIAS
+
+
 class Wish(NamedTuple):
     """What the next token is chosen by, `draw` being a uniform number in [0, 1).
 
-    The tokens `before` it, each once or more and in any order, count where there is a repetition penalty. `allowed_V`
-    (bool, on CPU) leaves out tokens besides what `sampling` says.
+    The tokens `before` it, each once or more, count where there is a repetition penalty; the last `own` of them, which
+    are the answer's, for the other penalties. `allowed_V` (bool, on CPU) leaves out tokens besides what `sampling`
+    says.
     """
 
     sampling: Sampling
     before: Sequence[int] | torch.Tensor
     draw: float
     allowed_V: torch.Tensor | None = None
+    own: int = 0
 
     def left(self, logits_V: torch.Tensor) -> torch.Tensor:
-        """Logits after the repetition penalty, -inf for what may not come; may change `logits_V`, or be it."""
+        """Logits after bias and penalties, -inf for what may not come; may change `logits_V`, or be it."""
         sampling, device = self.sampling, logits_V.device
-        if sampling.repetition_penalty != 1.0 and len(self.before):
+        if sampling.logit_bias:
+            biased = torch.tensor(list(sampling.logit_bias), device=device)
+            logits_V[biased] += torch.tensor(list(sampling.logit_bias.values()), dtype=logits_V.dtype, device=device)
+        if sampling.heeds_before and len(self.before):
             seen = torch.as_tensor(self.before, device=device)
-            some = logits_V[seen]
-            penalty = sampling.repetition_penalty
+            some, penalty = logits_V[seen], sampling.repetition_penalty
             logits_V[seen] = torch.where(some > 0, some / penalty, some * penalty)
+            written = seen[len(seen) - self.own :]
+            logits_V[written] = logits_V[written] - sampling.presence_penalty
+            each = logits_V.new_full((1,), -sampling.frequency_penalty).expand(len(written))
+            logits_V.index_add_(0, written, each)
         if sampling.allowed_token_ids is not None:
             allowed = torch.tensor(sampling.allowed_token_ids, device=device)
             logits_V = torch.full_like(logits_V, -torch.inf).index_copy_(0, allowed, logits_V[allowed])

@@ -44,7 +44,7 @@ class Writer(Request):
     logprobs: list[TokenLogprob] = field(default_factory=list)
     text: str | None = None
     seen: torch.Tensor | None = None
-    """The tokens so far, where there is a repetition penalty: to look through all of them for each would take 3 ms."""
+    """The tokens so far, where there is a penalty: to look through all of them for each would take 3 ms."""
 
     @property
     def stem(self) -> int:
@@ -74,10 +74,11 @@ class Writer(Request):
         if allowed_V is not None and not allowed_V.any():
             self.finish("length")  # no token can bring the text to its form
             return None
-        if self.sampling.repetition_penalty != 1.0 and self.seen is None:
+        if self.sampling.heeds_before and self.seen is None:
             self.seen = torch.tensor(sorted(set(self.whole)))
         before = () if self.seen is None else self.seen
-        return Wish(self.sampling, before, uniform(self.seed, len(self.logprobs)), allowed_V)
+        own = len(self.logprobs)
+        return Wish(self.sampling, before, uniform(self.seed, own), allowed_V, own)
 
     def take(self, token: TokenLogprob) -> None:
         """Go on with the token chosen, and answer if it was the last."""

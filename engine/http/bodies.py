@@ -16,7 +16,7 @@ from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.limits import SLOWEST, Limits
 from adjudge.engine.tokenizer import well_formed
 
-_PLACE = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<where>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<problem>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 
 

@@ -11,9 +11,6 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.http.errors import HttpError
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
     "detokenize": (True,),
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
@@ -24,7 +21,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Fields of OpenAI's, vLLM's and SGLang's that change nothing at these values; they have no other here."""
 
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "stop", "seed", "n", "ignore_eos")
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "stop", "seed", "n", "ignore_eos", "logit_bias")
+PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
 FORMS = ("allowed_token_ids", "json_schema", "choices", "regex")
 
 
@@ -50,6 +48,9 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     stop: str | list[str] | None = None
     seed: int | None = None
     n: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
 
@@ -65,9 +66,6 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     priority: int | None = None
     return_token_ids: bool | None = None
 
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     detokenize: bool | None = None
     include_stop_str_in_output: bool | None = None
     length_penalty: float | None = None
@@ -93,7 +91,7 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def options(self) -> dict[str, Any]:
         """Those that were given, for `Sampling`; raises a 400 for what can only be left out."""
         refuse_all_but(self, NEUTRAL)
-        given = {name: value for name in (*SAMPLING, *FORMS) if (value := getattr(self, name)) is not None}
+        given = {name: value for name in (*SAMPLING, *PENALTIES, *FORMS) if (value := getattr(self, name)) is not None}
         return given | {"top_k": 0} if self.top_k == -1 else given  # vLLM's and SGLang's way to say all
 
 

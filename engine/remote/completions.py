@@ -27,7 +27,7 @@ from adjudge.engine.remote.protocols import (
     token_of,
 )
 from adjudge.engine.remote.transport import BadReply
-from adjudge.engine.sampling import Sampling
+from adjudge.engine.sampling import PENALTIES, Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import Tokens
 
@@ -103,7 +103,7 @@ class OpenAIProtocol(Protocol):
     """
 
     kind: ClassVar[str] = "openai"
-    fields = frozenset({"temperature", "top_p", "stop", "seed", "n"})
+    fields = frozenset({"temperature", "top_p", "stop", "seed", "n", *PENALTIES, "logit_bias"})
     score_path = "/v1/completions"
     text_path = "/v1/completions"
 
@@ -142,6 +142,9 @@ class OpenAIProtocol(Protocol):
             "top_p": sampling.top_p,
             "n": sampling.n,
         }
+        body |= {name: penalty for name in PENALTIES if (penalty := getattr(sampling, name))}
+        if sampling.logit_bias:
+            body["logit_bias"] = sampling.logit_bias
         if sampling.stop:
             body["stop"] = sampling.stop
         if seed is not None:

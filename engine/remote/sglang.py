@@ -113,11 +113,15 @@ class SglangProtocol(Protocol):
             "top_p": sampling.top_p,
             "min_p": sampling.min_p,
             "repetition_penalty": sampling.repetition_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+            "presence_penalty": sampling.presence_penalty,
             "stop": sampling.stop,
             "ignore_eos": sampling.ignore_eos,
             "n": sampling.n,
             "skip_special_tokens": False,
         }
+        if sampling.logit_bias:
+            params["logit_bias"] = sampling.logit_bias
         regex = sampling.regex
         if sampling.choices is not None:
             regex = "|".join(f"({re.escape(choice)})" for choice in sampling.choices)
@@ -150,8 +154,8 @@ class SglangProtocol(Protocol):
         asked = "logprobs" if sampling.logprobs else "prompt_logprobs" if sampling.prompt_logprobs is not None else None
         if asked is not None and not _unchanged(sampling):
             raise RemoteError(
-                f"{asked}: sglang servers report the model's own only at temperature 0 or 1 and without a penalty or "
-                "form; leave it out, or use `adjudge serve`"
+                f"{asked}: sglang servers report the model's own only at temperature 0 or 1 and without a penalty, "
+                "bias or form; leave it out, or use `adjudge serve`"
             )
 
     def _text(self, output: Output, tokens: Tokens, sampling: Sampling) -> Text:
@@ -197,7 +201,7 @@ def _by_token(listed: Listed) -> dict[int, float]:
 def _unchanged(sampling: Sampling) -> bool:
     """Whether what is sampled from is the model's own distribution, but for tokens left out."""
     form = sampling.json_schema is not None or sampling.regex is not None or sampling.choices is not None
-    return sampling.temperature in (0, 1) and sampling.repetition_penalty == 1 and not form
+    return sampling.temperature in (0, 1) and not (sampling.heeds_before or sampling.logit_bias or form)
 
 
 def _end(finish: Finish | None) -> FinishReason:

@@ -74,6 +74,27 @@ def test_repetition_penalty_is_that_of_the_paper() -> None:
     assert choose(torch.tensor([-1.0, -1.1]), Wish(Sampling(temperature=0.0, repetition_penalty=1.2), (0,), 0.5)) == 1
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_bias_then_penalties_for_what_was_seen_and_for_what_was_written(seed: int) -> None:
+    chance = Random(seed)
+    logits = [chance.gauss(0, 3) for _ in range(12)]
+    prompt, written = chance.choices(range(12), k=4), chance.choices(range(12), k=chance.randrange(8))
+    bias = {token: chance.uniform(-5, 5) for token in chance.sample(range(12), 3)}
+    repetition, frequency, presence = chance.uniform(0.5, 2), chance.uniform(-2, 2), chance.uniform(-2, 2)
+    expected = []
+    for token, value in enumerate(logits):
+        value += bias.get(token, 0.0)
+        if token in prompt + written:
+            value = value / repetition if value > 0 else value * repetition
+        expected.append(value - frequency * written.count(token) - presence * (token in written))
+    sampling = Sampling(
+        repetition_penalty=repetition, frequency_penalty=frequency, presence_penalty=presence, logit_bias=bias
+    )
+    wish = Wish(sampling, [*prompt, *written], 0.5, own=len(written))
+    left_V = wish.left(torch.tensor(logits, dtype=torch.float64))
+    assert left_V.tolist() == pytest.approx(expected, rel=1e-12)
+
+
 # ---- scores in texts
 
 
@@ -99,6 +120,8 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"top_k": 40, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 0.5},
     {"allowed_token_ids": (499, 3, 77)},
     {"temperature": 0.0, "repetition_penalty": 1.3, "allowed_token_ids": (5, 6)},
+    {"frequency_penalty": 0.7, "presence_penalty": -0.4, "repetition_penalty": 1.2},
+    {"temperature": 0.0, "presence_penalty": 1.5, "logit_bias": {3: 4.5, 499: -100.0, 7: 2}},
 )
 
 
@@ -128,4 +151,5 @@ def _wish(chance: Random, generator: torch.Generator) -> Wish:
     allowed[chance.randrange(500)] = True
     before = chance.choices(range(500), k=chance.choice([0, 3, 50]))
     draw = chance.choice([0.0, 1.0 - 1e-9, chance.random()])
-    return Wish(sampling, before, draw, allowed if chance.random() < 0.2 and not sampling.allowed_token_ids else None)
+    masked = allowed if chance.random() < 0.2 and not sampling.allowed_token_ids else None
+    return Wish(sampling, before, draw, masked, own=chance.randint(0, len(before)))

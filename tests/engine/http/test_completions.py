@@ -234,7 +234,10 @@ def test_engine_options_reach_the_engine(site: Served) -> None:
     assert text(top_k=1) == text(temperature=0) == text(min_p=1.0)
     schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"], "additionalProperties": False}
     assert json.loads(text(json_schema=schema, max_tokens=200)) == {"a": 1}
-    assert text(temperature=0, repetition_penalty=1.9) != text(temperature=0)
+    greedy = text(temperature=0)
+    assert text(temperature=0, repetition_penalty=1.9) != greedy == text(temperature=0, logit_bias={})
+    assert text(temperature=0, frequency_penalty=2, presence_penalty=1) != greedy
+    assert text(temperature=0, logit_bias={"66": 100}, ignore_eos=True) == "B" * 40
 
 
 def test_an_equal_prompt_comes_from_the_cache(site: Served) -> None:

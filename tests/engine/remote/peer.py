@@ -209,6 +209,7 @@ class Peer:
         forms = {"json": "json_schema", "choice": "choices", "regex": "regex"}
         fields = {forms[name]: value for name, value in body.get("structured_outputs", {}).items()}
         fields |= {name: value for name, value in body.items() if name in Sampling.__struct_fields__}
+        fields["logit_bias"] = {int(token): bias for token, bias in (fields.get("logit_bias") or {}).items()}
         fields["top_k"] = max(0, fields.get("top_k", 0))
         return self.engine.generate([tokens], **fields)
 

@@ -37,6 +37,7 @@ def test_prompts_are_read_as_the_engine_reads_them(
     "options",
     [
         {"temperature": 0.8, "top_k": 9, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.2, "seed": 7, "n": 3},
+        {"temperature": 0.0, "frequency_penalty": 1.5, "presence_penalty": -0.5, "logit_bias": {70: 6.0}},
         {"temperature": 1.0, "stop": ("a", "e"), "seed": 3, "max_tokens": 40},
         {"choices": ("yes", "no"), "seed": 1},
         {"regex": "[0-9]{2}", "seed": 2},
