@@ -40,6 +40,8 @@ Mode = Literal["score", "generate"]
 AGREEMENT = 1e-3
 """How far a variant's log-probabilities may be from one prompt at a time in float32."""
 PAIRS: dict[Mode, int] = {"score": 4, "generate": 1}
+TOKENS, REQUESTS = 16, 24
+"""Of a text, and at each rate, where nothing else is said."""
 SHARES = (0.3, 0.6, 0.9)
 """Of the requests a second that adjudge answers when all come at once: the rates of a load, where none are given."""
 
@@ -87,9 +89,9 @@ def bench_judge(
     load: bool = False,
     limit: int | None = None,
     repeats: int = 3,
-    max_tokens: int = 16,
+    max_tokens: int | None = None,
     rates: str | None = None,
-    requests: int = 24,
+    requests: int | None = None,
     also: str | None = None,
     kv_cache_gb: float | None = None,
     output: Path | None = None,
@@ -98,8 +100,11 @@ def bench_judge(
 ) -> None:
     """Measure every variant, and print and save the table; see the command's help for the options."""
     asked, switches = _rates(rates), _switches(also)
-    if asked and not load:
-        raise AdjudgeError("--rates are for a load: add --load, or leave them out")
+    if (asked or requests) and not load:
+        raise AdjudgeError(f"--{'rates' if asked else 'requests'} is for a load: add --load, or leave it out")
+    if max_tokens and mode != "generate":
+        raise AdjudgeError("--max-tokens is for texts: add --mode generate, or leave it out")
+    count = requests or REQUESTS
     if output is not None and output.suffix == ".png":
         raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
     rows = read_rows(path)
@@ -113,15 +118,15 @@ def bench_judge(
     for name in switches:
         switched = how | {SWITCHES[name]: True}
         engines[f"adjudge, {name}"] = Engine(model, **switched)
-    enough = requests if load else PAIRS[mode]  # pairs; each has several questions
-    questions = _questions(engine, rows[: limit or enough], mode, max_tokens)
+    enough = count if load else PAIRS[mode]  # pairs; each has several questions
+    questions = _questions(engine, rows[: limit or enough], mode, max_tokens or TOKENS)
     if load:
-        if requests > len(questions.prompts):
+        if count > len(questions.prompts):
             raise AdjudgeError(
-                f"{requests} requests need as many questions, and {questions.pairs} pairs of {path} have"
+                f"{count} requests need as many questions, and {questions.pairs} pairs of {path} have"
                 f" {len(questions.prompts)}: give more pairs, or --requests {len(questions.prompts)}"
             )
-        _under_load(engines, questions.first(requests), asked, output)
+        _under_load(engines, questions.first(count), asked, output)
     elif mode == "generate":
         _generate(engines, questions, repeats, output)
     else:

@@ -72,14 +72,16 @@ def bench_judge(
         int | None, typer.Option(help="Pairs to measure (default: 4; 1 to write; under load as needed).", min=1)
     ] = None,
     repeats: Annotated[int, typer.Option(help="Runs of each variant; the median counts.", min=1)] = 3,
-    max_tokens: Annotated[int, typer.Option(help="Tokens of each text to write.", min=1)] = 16,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of each text to write (--mode generate; default: 16).", min=1)
+    ] = None,
     rates: Annotated[
         str | None,
         typer.Option(
             help="Requests a second under load, after commas (default: 0.3, 0.6, 0.9 of what adjudge can do)."
         ),
     ] = None,
-    requests: Annotated[int, typer.Option(help="Requests at each rate.", min=1)] = 24,
+    requests: Annotated[int | None, typer.Option(help="Requests at each rate (--load; default: 24).", min=1)] = None,
     also: Annotated[
         str | None,
         typer.Option(help="Measure adjudge with these too, one at a time: batch-invariant, cuda-graphs, compiled."),

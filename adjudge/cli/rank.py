@@ -28,7 +28,10 @@ def rank(
         Literal["all", "circular", "uncertain"],
         typer.Option(help="Every pair; each with k others; or those pairs that tell most, round by round."),
     ] = "all",
-    k: Annotated[int, typer.Option(help="How many others each text meets (circular; uncertain: on average).")] = 4,
+    k: Annotated[
+        int | None,
+        typer.Option(help="How many others each text meets (circular; uncertain: on average; default: 4)."),
+    ] = None,
     budget: Annotated[
         int | None, typer.Option(help="Pairs a group (uncertain; default: what circular asks).", min=1)
     ] = None,
@@ -66,12 +69,15 @@ def rank(
     options = judge_options(locals())
     from adjudge.commands.contest import Contest, without_contest
     from adjudge.commands.rank import rank_file
+    from adjudge.engine.errors import AdjudgeError
 
+    if k is not None and pairing == "all":
+        raise AdjudgeError("--k is for pairings that leave pairs out: add --pairing circular, or leave it out")
     rank_file(
         groups,
         output or beside(groups, ".ranks.jsonl"),
         judge=judge,
-        contest=Contest(pairing, k, budget, ranking, seed),
+        contest=Contest(pairing, 4 if k is None else k, budget, ranking, seed),
         options=without_contest(options),
         source=source,
         earlier=earlier,

@@ -102,12 +102,12 @@ def test_switches_of_the_engine_are_variants_of_their_own(mode: Any, pairs: Path
         bench_judge(pairs, model=TINY, also="cuda-graphs", device="cpu")
 
 
-@pytest.mark.parametrize(("mode", "written"), [("score", 0), ("generate", 5 * 3)])
+@pytest.mark.parametrize(("mode", "options", "written"), [("score", {}, 0), ("generate", {"max_tokens": 3}, 5 * 3)])
 def test_every_request_of_a_load_is_answered_at_every_rate(
-    mode: str, written: int, pairs: Path, capsys: pytest.CaptureFixture[str]
+    mode: str, options: dict[str, int], written: int, pairs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = pairs.with_name("load.csv")
-    how = {"requests": 5, "max_tokens": 3, "rates": "50, 200", "output": output}
+    how = {"requests": 5, "rates": "50, 200", "output": output} | options
     bench_judge(pairs, model=TINY, mode=mode, load=True, **how)  # type: ignore[arg-type]
     with output.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -140,8 +140,13 @@ def test_mistakes_are_named_before_anything_is_measured(pairs: Path) -> None:
         bench_judge(pairs, model=TINY, load=True, rates="0")
     with pytest.raises(AdjudgeError, match=r"49 requests need as many questions, and 2 pairs of .* have 48: give more"):
         bench_judge(pairs, model=TINY, load=True, requests=49)
-    with pytest.raises(AdjudgeError, match="--rates are for a load"):
-        bench_judge(pairs, model=TINY, rates="1")
+    for option, given, place in (
+        ("rates", {"rates": "1"}, "a load: add --load"),
+        ("requests", {"requests": 5}, "a load: add --load"),
+        ("max-tokens", {"max_tokens": 5}, "texts: add --mode generate"),
+    ):
+        with pytest.raises(AdjudgeError, match=f"--{option} is for {place}, or leave it out"):
+            bench_judge(pairs, model=TINY, **given)  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match="is the table, and the plot stands beside it"):
         bench_judge(pairs, model=TINY, load=True, output=Path("x.png"))
 

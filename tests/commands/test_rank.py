@@ -103,6 +103,7 @@ def test_a_stopped_run_goes_on_from_its_journal_and_judges_no_pair_twice(
         (GROUPS[0], ("--pairing", "uncertain", "--budget", "3"), "line 1 of g.jsonl: budget is 3: 6 texts need"),
         (GROUPS[0], ("--budget", "9"), 'budget goes with pairing "uncertain"'),
         (GROUPS[0], ("--pairing", "circular", "--k", "1"), "k is 1"),
+        (GROUPS[0], ("--k", "3"), "--k is for pairings that leave pairs out"),
         (GROUPS[0], ("-o", "g.jsonl"), "both the groups and the output"),
     ],
 )
