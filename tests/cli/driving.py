@@ -1,0 +1,35 @@
+"""The command line driven as a user does, by a tiny model with random weights."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+TINY = ("--model", "dummy:tiny-llama")
+SHORT = ("--aspects", "coherence", "--orders", "ab", *TINY)
+PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
+
+
+def write_pairs(path: Path, count: int) -> Path:
+    rows = [{**PAIR, "story_a": f"Story {n}. " * 9, "id": f"p{n}", "genre": "tale"} for n in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence of a run that was refused as the user's mistake."""
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("adjudge: ")
+    return lines[0]
+
+
+def stored(journal: Path) -> dict[str, tuple[bytes, float]]:
+    with sqlite3.connect(journal) as db:
+        return {key: (verdict, written) for key, verdict, written in db.execute("SELECT * FROM verdicts")}

@@ -1,0 +1,82 @@
+"""The user's mistakes: one sentence each, exit code 2, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.driving import PAIR, TINY, Run, refused, write_pairs
+
+MISTAKES = {
+    "line 7 without story_b": ('{"prompt": "p", "story_a": "a"}', 'line 7 of pairs.jsonl: "story_b" is missing'),
+    "line 7 not JSON": ('{"prompt": "p", ', "line 7 of pairs.jsonl is not JSON"),
+    "expected of another kind": (json.dumps({**PAIR, "expected": "A"}), '"expected" is "A": write a, b or tie'),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_file_is_one_sentence_before_anything_is_written(
+    run: Run, tmp_path: Path, mistake: str
+) -> None:
+    line, message = MISTAKES[mistake]
+    write_pairs(tmp_path / "pairs.jsonl", 6).open("a").write(line + "\n")
+    assert message in refused(run("judge", "pairs.jsonl", "-o", "v.jsonl", *TINY))
+    assert not (tmp_path / "v.jsonl").exists()
+
+
+def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "A day. A night."}) + "\n")
+    for arguments, message in [
+        (("judge", "absent.jsonl"), "cannot read absent.jsonl"),
+        (("judge", "empty.jsonl"), "empty.jsonl is empty"),
+        (("judge", "pairs.jsonl", "--aspects", "humor"), 'unknown aspect "humor"'),
+        (("judge", "pairs.jsonl", "--model", "smollm"), "did you mean smollm2-135m"),
+        (("judge", "pairs.jsonl", "-o", "file/v.jsonl"), "cannot make the folder file"),
+        (("judge", "pairs.jsonl", "-o", tmp_path), "cannot write"),
+        (("judge", "pairs.jsonl", "--journal", "file/j"), "as a journal"),
+        (("judge", "pairs.jsonl", "--report", "file/r.html"), "cannot make the folder file"),
+        (("judge", "pairs.jsonl", "--journal", "."), ". is a folder, and no journal: name a file"),
+        (("judge", "texts.jsonl", "--judge", "ensemble", "--limit", "2"), "leave out --limit"),
+        (("bench", "tree", "."), ". is a folder: name a file"),
+        (("judge", "pairs.jsonl", "-o", "pairs.jsonl", "--overwrite"), "both the pairs and the output"),
+        (("judge", "pairs.jsonl", "--overwrite", "--journal", "pairs.jsonl"), "both the pairs and the journal"),
+        (("judge", "pairs.jsonl", "--device", "gpu"), 'device is "gpu"'),
+        (("score", "pairs.jsonl", "-o", "pairs.jsonl", "--labels", "1,2"), "is the input"),
+        (("score", "--prompt", "", "--labels", "1"), '--prompt: "prompt" is empty'),
+        (("score", "pairs.jsonl", "--labels", "1,2", "--prompt", "x"), "either a file of prompts or --prompt"),
+        (("score", "--prompt", "x"), '"labels" is missing'),
+        (("score", "pairs.jsonl", "--labels", "1,1", *TINY), '--labels: label "1" is given twice'),
+        (("score", "pairs.jsonl", "--labels", "1,2", "-o", "s.csv"), "s.csv would hold JSON"),
+        (("judge", "pairs.jsonl", "-o", "v.csv"), "call it v.jsonl"),
+        (("writing", "disturb", "texts.jsonl", "-o", "d.csv"), "call it d.jsonl"),
+        (("rank", "pairs.jsonl", "--resume", "--overwrite"), "leave one out"),
+        (("train", "house", "absent.toml", "--resume", "--overwrite"), "leave one out"),
+        (("bench", "probe", "--judge", "debate"), "not to write"),
+        (("bench", "judge"), "examples/pairs.jsonl is not in this folder"),
+        (("prompts", "show", "vibes"), "choose pairwise, pointwise, ensemble"),
+    ]:
+        assert message in refused(run(*arguments))
+
+
+def test_what_is_read_is_not_written_over_by_measurements(run: Run, tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "pairs.jsonl", 2).read_text()
+    for command in ("judge", "disturbances", "confidence"):
+        assert "is what is read" in refused(run("bench", command, "pairs.jsonl", "-o", "pairs.jsonl"))
+    assert "is what is read" in refused(run("bench", "confidence", "pairs.jsonl", "--keep", "pairs.jsonl"))
+    assert (tmp_path / "pairs.jsonl").read_text() == pairs
+    reward = ("--model", "dummy:tiny-llama-reward")
+    assert "is a reward model" in refused(run("bench", "judge", "pairs.jsonl", *reward))
+
+
+def test_a_full_standard_output_is_one_sentence(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "adjudge", "models"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and done.stderr == "adjudge: no space left on the standard output: make room\n"

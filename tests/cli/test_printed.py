@@ -1,0 +1,81 @@
+"""What the other commands print."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from tests.cli.driving import TINY, Run, write_pairs
+
+
+def test_models_and_every_help_page_print(run: Run) -> None:
+    assert "smollm2-135m" in run("models").stdout
+    for command in (
+        (),
+        ("judge",),
+        ("rank",),
+        ("replay",),
+        ("score",),
+        ("prompts", "show"),
+        ("models",),
+        ("bench",),
+        ("bench", "judge"),
+    ):
+        result = run(*command, "--help")
+        assert result.returncode == 0 and "Usage" in result.stdout
+
+
+def test_it_says_its_version_and_its_help_by_a_letter() -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["--version"]).stdout == f"adjudge {version('adjudge')}\n"
+    assert "LLM judges as rewards" in runner.invoke(app, ["-h"]).stdout
+    assert "--resume" in runner.invoke(app, ["judge", "-h"]).stdout
+
+
+def test_what_an_encoding_has_not_is_a_question_mark(tmp_path: Path) -> None:
+    """→ in prompts show."""
+    command = [sys.executable, "-m", "adjudge", "prompts", "show", "pairwise"]
+    found = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False)
+    assert found.returncode == 0 and found.stdout.decode("ascii")
+
+
+def test_score_reads_free_prompts_and_labels(run: Run, tmp_path: Path) -> None:
+    rows = '{"prompt": "Score: ", "n": 1}\n{"prompt": "Yes? ", "labels": ["Y", "N"], "best": "Y"}\n'
+    (tmp_path / "p.jsonl").write_text(rows)
+    result = run("score", "p.jsonl", "--labels", "1,2,10", *TINY)
+    assert result.returncode == 0, result.stderr
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert list(first["logprobs"]) == ["1", "2", "10"] and first["n"] == 1
+    assert 1 < first["expected"] < 10 and 0 < first["mass"] < 1 and first["best"] in first["logprobs"]
+    assert list(second["logprobs"]) == ["Y", "N"] and second["expected"] is None and second["input_best"] == "Y"
+    alone = run("score", "--prompt", "Score: ", "--labels", "1,2,10", *TINY)
+    assert json.loads(alone.stdout)["logprobs"] == first["logprobs"]
+    chat = run("score", "--prompt", "Score: ", "--labels", "1,2,10", "--chat", *TINY)
+    assert json.loads(chat.stdout)["logprobs"] != first["logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "warning"), [("Yes, No", "begin with a blank"), ("Yes", "one label alone"), ("Yes,No", "less than 0.01")]
+)
+def test_score_warns_once_of_labels_that_are_not_meant(run: Run, tmp_path: Path, labels: str, warning: str) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "Score: "}\n' * 2)
+    result = run("score", "p.jsonl", "--labels", labels, *TINY)
+    assert result.returncode == 0 and len(result.stdout.splitlines()) == 2
+    assert result.stderr.count(warning) == 1
+
+
+def test_bench_judge_prints_every_variant_with_the_same_scores(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    result = run("bench", "judge", "pairs.jsonl", "--limit", "1", "--repeats", "1", "-o", "b.csv", *TINY)
+    assert result.returncode == 0, result.stderr
+    assert "scores differ by more than 0.001: nowhere" in result.stdout
+    rows = (tmp_path / "b.csv").read_text().splitlines()
+    assert [row.split(",")[0].strip('"') for row in rows[1:]] == ["adjudge", *["transformers"] * 3]
