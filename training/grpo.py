@@ -21,6 +21,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.engine.sources import OpenModel, resolve
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
@@ -34,6 +35,7 @@ from adjudge.training.arguments import arguments
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding
+from adjudge.training.judges import open_judges
 from adjudge.training.metrics import weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
@@ -99,7 +101,13 @@ def train_grpo(
     _check_extras(recipe)
     models = (recipe.policy.model, *(recipe.reward.models if reward is None else ()))
     adapters = recipe.reward.adapters if reward is None else ()
+    sleep = isinstance(paid, Colocated) and paid.sleep
+
+    def judges() -> list[EngineFace]:
+        return [] if reward is not None else open_judges(recipe.reward, recipe.policy.model, sleep=sleep, resume=resume)
+
     with begin(state, recipe, record, models, adapters, resume=resume, overwrite=overwrite) as begun, calm():
+        held = [] if begun.gpu and not sleep else judges()
         if begun.resumed and recipe.reward.length_free is not None:
             remember(levelled, read_rewards(folder.rewards))
         guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
@@ -126,6 +134,7 @@ def train_grpo(
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *guarding, *callbacks],
         )
+        held = held or judges()  # awake on a GPU they take most of what is free: what the policy leaves them
         return trained(trainer, watch, begun, recipe, metric="reward")
 
 

@@ -11,12 +11,13 @@ from msgspec import Meta
 
 from adjudge.engine.aliases import HOUSE, SMOLLM2
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
-from adjudge.rewards.kinds import FILES, KINDS, of_pairs, usual
+from adjudge.rewards.kinds import FILES, KINDS, of_pairs, prepare, usual
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
@@ -156,6 +157,18 @@ class Judged(Part, frozen=True, kw_only=True):
         if from_data and not row.text("reference", "what responses are held against"):
             raise AdjudgeError(f'{row.place}: "reference" is blank: give a text to hold responses against')
         check_row(kind, row, self.options)
+
+    def opened(self, engine: Engine) -> EngineFace | None:
+        """The engine of its judge, open; None for the policy's own weights. `engine` is that of parts which name none.
+
+        Raises what opening it does, and what the judge refuses of it.
+        """
+        own = self.engine or engine
+        if own.of_policy:
+            return None
+        opened = own.spec().open()
+        prepare(self._kind(engine), self.options)(opened, None)
+        return opened
 
     def _kind(self, engine: Engine) -> str:
         """Which of KINDS reads the data."""
