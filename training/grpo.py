@@ -50,11 +50,13 @@ HELD_OUT_BATCH = 16
 def _record(recipe: GrpoRecipe, prompts: Prompts) -> dict[str, Any]:
     """What a resumed run must have in common with the one it continues, but for what `RunFolder.check` leaves free.
 
-    That is all that decides a number, be it a last bit, as settings of memory and batches may.
+    That is all that decides a number, be it a last bit, as settings of memory and batches may; how long a judge is
+    waited for, and what becomes of one that fails, are no part of it.
     """
     told: dict[str, Any] = msgspec.to_builtins(recipe)
     told["guards"].pop("stop_on")
-    told["reward"].pop("sleep")
+    for name in ("sleep", "deadline", "on_failure"):
+        told["reward"].pop(name)
     return {**told, "prompts": fingerprint(prompts), "files": _digests(told)}
 
 

@@ -280,17 +280,18 @@ class Saved(TrainerCallback):
         self.steps.append(state.global_step)
 
 
-def test_what_decides_a_reward_is_the_same_in_a_resumed_run_and_guards_may_change(tmp_path: Path) -> None:
+def test_what_decides_a_reward_is_the_same_in_a_resumed_run_and_guards_and_deadlines_may_change(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"criteria": [{"name": "a", "text": "?", "points": 10}]}')
     judge = {"kind": "judge", "judge": "rubric", "options": {"rubric": str(tmp_path / "r.json")}}
     prompts = Prompts((Row("row 1", {"prompt": "p"}),), ())
 
-    def told(**guards: Any) -> dict[str, Any]:
-        recipe = tiny_recipe(tmp_path, reward={"parts": {"judge": judge}}, guards=guards)
+    def told(reward: dict[str, Any] | None = None, **guards: Any) -> dict[str, Any]:
+        recipe = tiny_recipe(tmp_path, reward={"parts": {"judge": judge}, **(reward or {})}, guards=guards)
         return _record(recipe, prompts)
 
     before = told()
     assert told(stop_on=["length"]) == before != told(every=7)
+    assert told({"deadline": 60.0, "on_failure": "abstain", "sleep": False}) == before != told({"journal": True})
     (tmp_path / "r.json").write_text('{"criteria": [{"name": "b", "text": "?", "points": 10}]}')
     assert told() != before
 
