@@ -36,7 +36,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `model` "policy" is the policy's own first weights, where it trains an adapter: they are in memory once.
     `tokenizer` is a server's, where it is not found under the name of its model, `max_context` its context, where it
-    does not say, and `max_concurrency` how many requests to it are under way at most.
+    does not say, `max_concurrency` how many requests to it are under way at most, `timeout` how many seconds an attempt
+    may take and `retries` how often it is made again.
     """
 
     model: str | None = None
@@ -49,6 +50,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokenizer: str | None = None
     max_context: Annotated[int, Meta(ge=2)] | None = None
     max_concurrency: Annotated[int, Meta(ge=1)] | None = None
+    timeout: Annotated[float, Meta(gt=0)] | None = None
+    retries: Annotated[int, Meta(ge=0)] | None = None
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""
