@@ -27,6 +27,7 @@ from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.kinds import FILES
 from adjudge.rewards.lending import PolicyWeights
+from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.scoring import Scorer
@@ -94,7 +95,8 @@ def train_grpo(
         check_columns(prompts)
     _check_written((*prompts.train, *prompts.held_out))
     state = processes()
-    paid = _during_training(recipe, folder, state) if reward is None else reward
+    written = recipe.written()
+    paid = _during_training(recipe, folder, state, written) if reward is None else reward
     levelled = recipe.reward.levelled(paid)
     if reward is None:
         recipe.reward.check((*prompts.train, *prompts.held_out))
@@ -106,7 +108,7 @@ def train_grpo(
     sleep = isinstance(paid, Colocated) and paid.sleep
 
     def judges() -> list[EngineFace]:
-        return [] if reward is not None else open_judges(recipe.reward, recipe.policy.model, sleep=sleep, resume=resume)
+        return [] if reward is not None else open_judges(recipe.reward, written, sleep=sleep, resume=resume)
 
     with begin(state, recipe, record, models, adapters, resume=resume, overwrite=overwrite) as begun, calm():
         held = [] if begun.gpu and not sleep else judges()
@@ -220,10 +222,10 @@ def held_out_batch(prompts: int, group: int, processes: int) -> int:
     return fitting[-1] if fitting else group
 
 
-def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState) -> Reward:
+def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState, written: DynamicReference) -> Reward:
     """The recipe's own reward, with no model opened yet."""
     gpus = min(state.num_processes, torch.cuda.device_count()) if state.device.type == "cuda" else 0
-    reward = recipe.reward.open(recipe.policy.model, str(folder.journal), chat=recipe.data.chat)
+    reward = recipe.reward.open(written, str(folder.journal))
     sleep = recipe.reward.sleeps(gpus)
     return Colocated(reward, sleep=sleep) if sleep or recipe.reward.on_policy else reward
 

@@ -112,15 +112,14 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a part may use besides its own table: the judges' model, the base model, and where verdicts are kept.
+    """What a part may use besides its own table.
 
-    `chat` says whether prompts are turns or beginnings of texts.
+    The judges' model, the references that are `written`, and where verdicts are kept.
     """
 
     engine: Engine
-    base: EngineSpec
+    written: DynamicReference
     journal: str | None = None
-    chat: bool = True
 
     def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
         """A judge of a part, on the part's own model or the model of all."""
@@ -130,14 +129,14 @@ class Surroundings(msgspec.Struct, frozen=True):
         """What responses are held against: the data's column, or what the policy's first weights write once."""
         if kind is None:
             return None
-        return StaticReference() if kind == "static" else DynamicReference(self.base, chat=self.chat)
+        return StaticReference() if kind == "static" else self.written
 
 
 class Judged(Part, frozen=True, kw_only=True):
     """What parts with a judge have: its `options` are those of `adjudge judge`, by name; `engine` its own model.
 
     `reference` is what responses are held against: "static", the data's column of that name; "dynamic", a text that the
-    policy's first weights write once for each prompt.
+    policy's first weights write once for each prompt, as [generation] has the policy write.
     """
 
     options: dict[str, Any] = {}

@@ -14,6 +14,7 @@ from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
 from adjudge.rewards.lending import POLICY
+from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec
@@ -160,14 +161,14 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.sleep != "auto":
             return self.sleep
         shared = {"auto", "cuda", *(f"cuda:{number}" for number in range(gpus))} if gpus else set()
-        return bool(shared) and (self._writes or any(one.url is None and one.device in shared for one in self.engines))
+        return bool(shared) and (self.writes or any(one.url is None and one.device in shared for one in self.engines))
 
-    def open(self, base: str, journal: str, *, chat: bool = True) -> Reward:
-        """The reward, with no model opened yet; `base` is the policy's first model, `journal` a file for verdicts.
+    def open(self, written: DynamicReference, journal: str) -> Reward:
+        """The reward, with no model opened yet; `journal` is a file for verdicts.
 
-        `chat` is that of the recipe's data.
+        `written` is what the policy's first weights write, for parts with such references (`GrpoRecipe.written`).
         """
-        surroundings = Surroundings(self.engine, self._first(base), journal if self.journal else None, chat)
+        surroundings = Surroundings(self.engine, written, journal if self.journal else None)
         parts = {name: _opened("parts", name, part, surroundings) for name, part in self.parts.items()}
         gates = {name: _opened("gates", name, gate, surroundings) for name, gate in self.gates.items()}
         weights = {name: part.weight for name, part in self.parts.items()}
@@ -194,24 +195,24 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
 
-    def opened(self, base: str) -> list[EngineFace]:
-        """The engines of the judges and of who writes references, open; `base` is the policy's first model.
+    def opened(self, written: DynamicReference) -> list[EngineFace]:
+        """The engines of the judges and of who writes references (`written`), open.
 
         A reward finds them open for as long as they are held. The policy's own weights are not among them. Raises what
         opening them does, and what their judges refuse of them.
         """
         opened = [engine for part in self.judged if (engine := part.opened(self.engine)) is not None]
-        if self._writes and not (first := self._first(base)).of_policy:
-            opened.append(first.open())
+        if self.writes and not (written.spec is not None and written.spec.of_policy):
+            opened.append(written.engine)
         return opened
 
     @property
-    def _writes(self) -> bool:
+    def writes(self) -> bool:
         """Whether the policy's first weights write references."""
         return any(part.reference == "dynamic" for part in self.judged)
 
-    def _first(self, base: str) -> EngineSpec:
-        """The policy's first weights: one engine with a judge that is on them, where they agree."""
+    def first(self, base: str) -> EngineSpec:
+        """The policy's first weights, of the model `base`: one engine with a judge on them, where they agree."""
         like = next((engine for engine in self.engines if engine.of_policy), self.engine)
         name = POLICY if like.of_policy else base
         return EngineSpec(name, max_batch_tokens=like.max_batch_tokens, kv_cache_gb=like.kv_cache_gb)
