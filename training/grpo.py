@@ -39,6 +39,7 @@ from adjudge.training.guarding import Guarding
 from adjudge.training.judges import open_judges
 from adjudge.training.metrics import weighted_mean
 from adjudge.training.policy import lora_config, open_policy
+from adjudge.training.preparing import Preparing, coming
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
@@ -128,15 +129,21 @@ def train_grpo(
             paid.policy = _lent(recipe, policy)
         rounds = steps / recipe.optimiser.iterations
         watch = Watch(folder, rounds * recipe.optimiser.prompts_per_step / len(prompts.train))
+        order = _order(recipe, prompts, steps)
+        ahead = coming(recipe, order, prompts.held_out, begun) if reward is None and recipe.reward.writes else []
+        if ahead and state.is_main_process:
+            status(f"references of {len(ahead)} prompts are written first, but for those that are kept")
+        around = paid.awake if isinstance(paid, Colocated) else contextlib.nullcontext
+        preparing = Preparing(written, ahead, folder.journal if recipe.reward.journal else None, around)
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
             reward_funcs=[_reward_function(watched, recipe, folder)],
             args=_arguments(recipe, batch, steps, begun, len(prompts.held_out)),
-            train_dataset=_order(recipe, prompts, steps),
+            train_dataset=dataset(order, recipe.data),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
-            callbacks=[watch, *guarding, *callbacks],
+            callbacks=[preparing, watch, *guarding, *callbacks],
         )
         held = held or judges()  # awake on a GPU they take most of what is free: what the policy leaves them
         return trained(trainer, watch, begun, recipe, metric="reward")
@@ -243,10 +250,10 @@ def _reward_function(reward: Reward, recipe: GrpoRecipe, folder: RunFolder) -> A
     return Recorded(function, folder) if recipe.reward.journal else function
 
 
-def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> Any:
+def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> list[Row]:
     """The prompts of every step, written out for the whole run, so that a resumed run finds its place by counting."""
     rounds = -(-steps // recipe.optimiser.iterations)
-    return dataset(shuffled(prompts.train, rounds * recipe.optimiser.prompts_per_step, recipe.seed), recipe.data)
+    return shuffled(prompts.train, rounds * recipe.optimiser.prompts_per_step, recipe.seed)
 
 
 def _check_written(rows: Sequence[Row]) -> None:
