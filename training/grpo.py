@@ -258,7 +258,8 @@ def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> list[Row]:
 
 def _check_written(rows: Sequence[Row]) -> None:
     for row in rows:
-        if not row.columns["prompt"]:
+        prompt = row.columns["prompt"]
+        if not (prompt if isinstance(prompt, str) else prompt[-1]["content"]):
             raise AdjudgeError(f"{row.place}: the prompt is empty: write one, or leave the row out")
         for name, value in row.columns.items():
             if isinstance(value, int) and not -(2**63) <= value < 2**63:

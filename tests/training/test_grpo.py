@@ -212,6 +212,19 @@ def test_the_systems_turn_of_the_recipe_is_not_part_of_what_is_judged(tmp_path: 
     assert one.prompt in PROMPTS and one.conversation == (("system", "Use tags."), ("user", one.prompt))
 
 
+def test_the_text_of_a_conversation_is_what_is_judged(tmp_path: Path) -> None:
+    user, reply = {"role": "user", "content": "One?"}, {"role": "assistant", "content": "Two."}
+    rows = [{"prompt": [user]}, {"prompt": [user, reply, user]}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reward = Vowels()
+    data = {"train": "rows.jsonl", "prompts": [], "system": "Use tags."}
+    train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 1}), reward=reward)
+    assert {group.prompt for group in reward.groups} == {"One?", "user: One?\n\nassistant: Two.\n\nuser: One?"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": [{"role": "user", "content": ""}]}) + "\n")
+    with pytest.raises(AdjudgeError, match="line 1 of rows.jsonl: the prompt is empty"):
+        train_grpo(tiny_recipe(tmp_path, data=data), reward=reward, overwrite=True)
+
+
 def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         train_grpo(tiny_recipe(tmp_path), reward=Vowels(), callbacks=[KillAfter(3)])
