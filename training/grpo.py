@@ -37,13 +37,14 @@ from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding
 from adjudge.training.judges import open_judges
-from adjudge.training.metrics import weighted_mean
+from adjudge.training.metrics import read_metrics, weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.preparing import Preparing, coming
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.unrewarded import unrewarded
 
 HELD_OUT_BATCH = 16
 """Completions of held-out prompts that are written at once."""
@@ -88,7 +89,7 @@ def train_grpo(
     number of processes: order of prompts, optimiser, schedule and random states are restored, and what was logged
     after the checkpoint is logged anew; guards go on from what they knew. A run that a guard is to stop is logged and
     saved before GuardTripped is raised. Raises AdjudgeError for what can be mended, before the policy is loaded where
-    possible.
+    possible, and at the end of a run in which no completion got a reward.
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
@@ -146,7 +147,11 @@ def train_grpo(
             callbacks=[preparing, watch, *guarding, *callbacks],
         )
         held = held or judges()  # awake on a GPU they take most of what is free: what the policy leaves them
-        return trained(trainer, watch, begun, recipe, metric="reward")
+        run = trained(trainer, watch, begun, recipe, metric="reward")
+        lines = read_metrics(folder.metrics) if run.main and folder.metrics.exists() else []
+        if (told := unrewarded(lines, trainer.reward_func_names[0])) is not None:
+            status(told)
+        return run
 
 
 class _Trainer(GRPOTrainer):

@@ -110,12 +110,23 @@ def test_groups_that_abstain_teach_nothing_and_are_counted(tmp_path: Path) -> No
     rows = "".join(json.dumps({"prompt": prompt, "odd": True}) + "\n" for prompt in PROMPTS)
     tmp_path.joinpath("rows.jsonl").write_text(rows)
     recipe = tiny_recipe(tmp_path, data={"train": "rows.jsonl", "prompts": []}, optimiser={"steps": 2})
-    run = train_grpo(recipe, reward=Vowels())
-    lines = curve(run.folder)
+    for how in ({}, {"resume": True}):
+        with pytest.raises(AdjudgeError, match=r'no completion of the run was given a reward \("low_mass"\)'):
+            train_grpo(recipe, reward=Vowels(), **how)
+    folder = RunFolder(tmp_path / "out")
+    lines = curve(folder)
     assert [line["vowels/abstained/low_mass"] for line in lines] == [1.0, 1.0]
     assert all(line["reward"] is None and line["grad_norm"] == 0 for line in lines)
-    begun, trained = weights(run.folder.start), weights(run.folder.policy)
+    begun, trained = weights(folder.start), weights(folder.policy)
     assert all(torch.equal(begun[name], trained[name]) for name in begun)
+
+
+def test_how_many_completions_got_no_reward_is_told_at_the_end(tmp_path: Path) -> None:
+    rows = [{"prompt": prompt, "odd": place < 2} for place, prompt in enumerate(PROMPTS[:4])]
+    tmp_path.joinpath("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data, told = {"train": "rows.jsonl", "prompts": []}, list[str]()
+    train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 2}), reward=Vowels(), status=told.append)
+    assert told[-1].startswith('50% of the completions got no reward, most often as "low_mass" (vowels/abstained')
 
 
 def test_without_the_standard_deviation_the_advantage_is_the_difference_to_the_mean(tmp_path: Path) -> None:
