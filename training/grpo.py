@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import importlib.util
 import random
@@ -14,7 +13,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from accelerate import PartialState
 from accelerate.utils import set_seed
 from transformers import TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
@@ -22,12 +20,9 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.sources import OpenModel, resolve
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.kinds import FILES
-from adjudge.rewards.lending import PolicyWeights
-from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.scoring import Scorer
@@ -36,7 +31,7 @@ from adjudge.training.arguments import arguments
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding
-from adjudge.training.judges import open_judges
+from adjudge.training.judges import during_training, lent, open_judges
 from adjudge.training.metrics import read_metrics, weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.preparing import Preparing, coming
@@ -98,7 +93,7 @@ def train_grpo(
     _check_written((*prompts.train, *prompts.held_out))
     state = processes()
     written = recipe.written()
-    paid = _during_training(recipe, folder, state, written) if reward is None else reward
+    paid = during_training(recipe, folder, state, written) if reward is None else reward
     levelled = recipe.reward.levelled(paid)
     if reward is None:
         recipe.reward.check((*prompts.train, *prompts.held_out))
@@ -127,7 +122,7 @@ def train_grpo(
             for line in _plan(recipe, prompts, batch, steps, begun):
                 status(line)
         if isinstance(paid, Colocated) and recipe.reward.on_policy:
-            paid.policy = _lent(recipe, policy)
+            paid.policy = lent(recipe, policy)
         rounds = steps / recipe.optimiser.iterations
         watch = Watch(folder, rounds * recipe.optimiser.prompts_per_step / len(prompts.train))
         order = _order(recipe, prompts, steps)
@@ -232,21 +227,6 @@ def held_out_batch(prompts: int, group: int, processes: int) -> int:
         if size * processes % group == 0 and prompts * group % (size * processes) == 0
     ]
     return fitting[-1] if fitting else group
-
-
-def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState, written: DynamicReference) -> Reward:
-    """The recipe's own reward, with no model opened yet."""
-    gpus = min(state.num_processes, torch.cuda.device_count()) if state.device.type == "cuda" else 0
-    reward = recipe.reward.open(written, str(folder.journal))
-    sleep = recipe.reward.sleeps(gpus)
-    return Colocated(reward, sleep=sleep) if sleep or recipe.reward.on_policy else reward
-
-
-def _lent(recipe: GrpoRecipe, policy: OpenModel) -> PolicyWeights:
-    """The first weights of the policy; its tokenizer as it is now, for trainers change theirs."""
-    name = recipe.policy.model
-    tokenizer = copy.deepcopy(policy.tokenizer)
-    return PolicyWeights(policy.model, tokenizer, name=name, fingerprint=resolve(name).fingerprint)
 
 
 def _reward_function(reward: Reward, recipe: GrpoRecipe, folder: RunFolder) -> Any:

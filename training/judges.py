@@ -1,15 +1,33 @@
-"""The judges of a run, opened before an earlier run is forgotten or a policy loaded."""
+"""The judges of a run: the reward that asks them, and when their models are opened."""
 
 from __future__ import annotations
 
+import copy
 import logging
+
+import torch
+from accelerate import PartialState
 
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.face import EngineFace
+from adjudge.engine.sources import OpenModel, resolve
+from adjudge.rewards.colocated import Colocated
+from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.references import DynamicReference
+from adjudge.rewards.reward import Reward
+from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.reward_recipe import RewardRecipe
+from adjudge.training.run_folder import RunFolder
 
 log = logging.getLogger("adjudge")
+
+
+def during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState, written: DynamicReference) -> Reward:
+    """The recipe's own reward, with no model opened yet."""
+    gpus = min(state.num_processes, torch.cuda.device_count()) if state.device.type == "cuda" else 0
+    reward = recipe.reward.open(written, str(folder.journal))
+    sleep = recipe.reward.sleeps(gpus)
+    return Colocated(reward, sleep=sleep) if sleep or recipe.reward.on_policy else reward
 
 
 def open_judges(reward: RewardRecipe, written: DynamicReference, *, sleep: bool, resume: bool) -> list[EngineFace]:
@@ -29,3 +47,10 @@ def open_judges(reward: RewardRecipe, written: DynamicReference, *, sleep: bool,
         if hasattr(engine, "sleep"):
             engine.sleep()
     return opened
+
+
+def lent(recipe: GrpoRecipe, policy: OpenModel) -> PolicyWeights:
+    """The first weights of the policy; its tokenizer as it is now, for trainers change theirs."""
+    name = recipe.policy.model
+    tokenizer = copy.deepcopy(policy.tokenizer)
+    return PolicyWeights(policy.model, tokenizer, name=name, fingerprint=resolve(name).fingerprint)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("accelerate", reason="needs the extra train")
+
 from adjudge.engine.errors import RemoteError
 from adjudge.training.judges import open_judges
 from tests.training.runs import tiny_recipe
