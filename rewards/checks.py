@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import scored_where
+from adjudge.rewards.combining import OF_THE_TEXT, scored_where
 from adjudge.rewards.gated import SHUT, shut_out
 from adjudge.rewards.gates import TextReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.reward import Around, GroupReward, Reward
-from adjudge.rewards.words import is_alone
+from adjudge.rewards.words import count_words, is_alone
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -116,7 +116,8 @@ def _finder(phrase: str) -> Callable[[str], bool]:
 
 
 def _paid(group: GroupReward, texts: Sequence[str | None]) -> GroupReward:
-    """The same with 0 for a response that has no section; the reward may have gates of its own."""
+    """The same with 0 for a response that has no section, and its words; the reward may have gates of its own."""
     rewards = tuple(0.0 if text is None else value for text, value in zip(texts, group.rewards, strict=True))
     shut = tuple(1.0 if text is None else inner for text, inner in zip(texts, shut_out(group), strict=True))
-    return msgspec.structs.replace(group, rewards=rewards, measures={**group.measures, SHUT: shut})
+    words = tuple(None if text is None else float(count_words(text)) for text in texts)
+    return msgspec.structs.replace(group, rewards=rewards, measures={OF_THE_TEXT: words, **group.measures, SHUT: shut})
