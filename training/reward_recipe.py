@@ -208,7 +208,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _unguarded(self, below: Sequence[str]) -> str | None:
         """The first of these parts, which may pay less than 0 for a section, that no gate asks the section for."""
         asked = {tag for gate in self.gates.values() if isinstance(gate, FormatPart) for tag in gate.tags}
-        return next((name for name in below if self.parts[name].section not in (None, *asked)), None)
+        return next((name for name in below if self.parts[name].seen not in (None, *asked)), None)
 
     def placed(self, place: Place) -> RewardRecipe:
         """The same with its paths made absolute."""
