@@ -196,7 +196,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
                     ' of the kind "format" with that tag, and shut'
                 )
-            return Gated(whole, gates, shut=self.shut or 0.0, name="reward") if gates else whole
+            return Gated(whole, gates, shut=self.shut, name="reward") if gates else whole
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
 

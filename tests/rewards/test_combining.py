@@ -202,6 +202,9 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
         (lambda: Gated(logit.during_training(), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: Gated(StoryReward(STORY, form="parity"), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: Gated(tree(weights="generated"), {"c": number}), "can pay less than 0, what a shut gate pays"),
+        (lambda: Gated(constant(-2.0), {"c": number})(["p"], ["1"]), "paid -2, less than what a shut gate pays"),
+        (lambda: Product({"n": number, "b": constant(-2.0)})(["p"], ["1"]), 'the part "b" paid -2, which turns the'),
+        (lambda: WeightedSum({"n": number}, [1.0]), "weights are list: give a dict of them by part"),  # type: ignore[arg-type]
         (lambda: Product({"n": number, "logit": logit}), 'the part "logit" can pay less than 0, which turns the sign'),
         (lambda: Product({"fined": AccuracyReward(unreadable=-1.0)}), 'the part "fined" can pay less than 0'),
         (lambda: WeightedSum({}), "no parts are given"),
