@@ -21,11 +21,13 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.engine.sources import OpenModel, resolve
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.kinds import FILES
 from adjudge.rewards.lending import PolicyWeights
+from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.scoring import Scorer
@@ -34,6 +36,7 @@ from adjudge.training.arguments import arguments
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding
+from adjudge.training.judges import open_judges
 from adjudge.training.metrics import weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
@@ -48,11 +51,13 @@ HELD_OUT_BATCH = 16
 def _record(recipe: GrpoRecipe, prompts: Prompts) -> dict[str, Any]:
     """What a resumed run must have in common with the one it continues, but for what `RunFolder.check` leaves free.
 
-    That is all that decides a number, be it a last bit, as settings of memory and batches may.
+    That is all that decides a number, be it a last bit, as settings of memory and batches may; how long a judge is
+    waited for, and what becomes of one that fails, are no part of it.
     """
     told: dict[str, Any] = msgspec.to_builtins(recipe)
     told["guards"].pop("stop_on")
-    told["reward"].pop("sleep")
+    for name in ("sleep", "deadline", "on_failure"):
+        told["reward"].pop(name)
     return {**told, "prompts": fingerprint(prompts), "files": _digests(told)}
 
 
@@ -90,7 +95,8 @@ def train_grpo(
         check_columns(prompts)
     _check_written((*prompts.train, *prompts.held_out))
     state = processes()
-    paid = _during_training(recipe, folder, state) if reward is None else reward
+    written = recipe.written()
+    paid = _during_training(recipe, folder, state, written) if reward is None else reward
     levelled = recipe.reward.levelled(paid)
     if reward is None:
         recipe.reward.check((*prompts.train, *prompts.held_out))
@@ -99,7 +105,13 @@ def train_grpo(
     _check_extras(recipe)
     models = (recipe.policy.model, *(recipe.reward.models if reward is None else ()))
     adapters = recipe.reward.adapters if reward is None else ()
+    sleep = isinstance(paid, Colocated) and paid.sleep
+
+    def judges() -> list[EngineFace]:
+        return [] if reward is not None else open_judges(recipe.reward, written, sleep=sleep, resume=resume)
+
     with begin(state, recipe, record, models, adapters, resume=resume, overwrite=overwrite) as begun, calm():
+        held = [] if begun.gpu and not sleep else judges()
         if begun.resumed and recipe.reward.length_free is not None:
             remember(levelled, read_rewards(folder.rewards))
         guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
@@ -126,6 +138,7 @@ def train_grpo(
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
             callbacks=[watch, *guarding, *callbacks],
         )
+        held = held or judges()  # awake on a GPU they take most of what is free: what the policy leaves them
         return trained(trainer, watch, begun, recipe, metric="reward")
 
 
@@ -210,10 +223,10 @@ def held_out_batch(prompts: int, group: int, processes: int) -> int:
     return fitting[-1] if fitting else group
 
 
-def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState) -> Reward:
+def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState, written: DynamicReference) -> Reward:
     """The recipe's own reward, with no model opened yet."""
     gpus = min(state.num_processes, torch.cuda.device_count()) if state.device.type == "cuda" else 0
-    reward = recipe.reward.open(recipe.policy.model, str(folder.journal), chat=recipe.data.chat)
+    reward = recipe.reward.open(written, str(folder.journal))
     sleep = recipe.reward.sleeps(gpus)
     return Colocated(reward, sleep=sleep) if sleep or recipe.reward.on_policy else reward
 
