@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from adjudge.engine.checking import shown
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.rubric import Rubric
 
@@ -31,7 +33,8 @@ class Comparison(msgspec.Struct, frozen=True):
 class Pair(msgspec.Struct, frozen=True):
     """Two stories to compare, with the prompt both answer, or one prompt each.
 
-    `reviews` are earlier choices of the reader whose taste decides, for judges that ask for one's.
+    `reviews` are earlier choices of the reader whose taste decides, for judges that ask for one's. Raises AdjudgeError
+    for a text that is no string.
     """
 
     a: str
@@ -41,6 +44,10 @@ class Pair(msgspec.Struct, frozen=True):
     prompt_b: str | None = None
     id: str = ""
     reviews: tuple[Comparison, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_texts(f'pair "{self.id}"', a=self.a, b=self.b, prompt=self.prompt)
+        _check_texts(f'pair "{self.id}"', absent=True, prompt_a=self.prompt_a, prompt_b=self.prompt_b)
 
     @property
     def prompts(self) -> tuple[str, str]:
@@ -110,7 +117,7 @@ class Item(msgspec.Struct, frozen=True):
 
     `reference` is another answer to the prompt, `reviews` what the reader whose taste decides wrote before, and
     `rubric` what this very text is to be graded by, for judges that use them; so are the text's `genre`, in words of
-    any language, and `task`.
+    any language, and `task`. Raises AdjudgeError for a text that is no string.
     """
 
     prompt: str
@@ -121,6 +128,10 @@ class Item(msgspec.Struct, frozen=True):
     task: WritingTask | None = None
     reviews: tuple[Review, ...] = ()
     rubric: Rubric | None = None
+
+    def __post_init__(self) -> None:
+        _check_texts(f'item "{self.id}"', prompt=self.prompt, response=self.response)
+        _check_texts(f'item "{self.id}"', absent=True, reference=self.reference, genre=self.genre)
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -190,3 +201,10 @@ def weighted_mean(parts: Mapping[str, Part]) -> float:
     """The mean of the parts' scores by their weights, of those that count; none of them may have abstained."""
     counted = [part for part in parts.values() if part.weight]
     return sum(part.weight * (part.score or 0.0) for part in counted) / sum(part.weight for part in counted)
+
+
+def _check_texts(place: str, *, absent: bool = False, **texts: object) -> None:
+    """Raise AdjudgeError for what is no string: a judge would be shown something else than its author means."""
+    for name, value in texts.items():
+        if not (isinstance(value, str) or (absent and value is None)):
+            raise AdjudgeError(f"{place}: {name} is {shown(value)}, not a string: give its text")
