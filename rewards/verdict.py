@@ -22,12 +22,16 @@ class Review(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Which of two plots a reviewer once preferred, on one aspect."""
+    """Which of two plots a reviewer once preferred, on one aspect; raises AdjudgeError for a third."""
 
     a: str
     b: str
     preferred: Literal["a", "b"]
     aspect: str = ""
+
+    def __post_init__(self) -> None:
+        if self.preferred not in ("a", "b"):
+            raise AdjudgeError(f'preferred is {shown(self.preferred)}: say which plot it was, "a" or "b"')
 
 
 class Pair(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.verdict import Comparison, Item, Pair
 
 NO_TEXTS = (["A story."], ("A story.",), {"text": "A story."}, [{"role": "user"}], b"A story.", float("nan"), 3)
 
@@ -30,3 +30,9 @@ def test_what_may_be_left_out_is_a_text_where_it_is_given(value: Any) -> None:
     for name in ("prompt_a", "prompt_b"):
         with pytest.raises(AdjudgeError, match=f'pair "": {name} is '):
             Pair(**{"a": "a", "b": "b", "prompt": "p", name: value})
+
+
+@pytest.mark.parametrize("preferred", ["A", "first", "", None, 1])
+def test_a_choice_is_one_of_the_two_plots(preferred: Any) -> None:
+    with pytest.raises(AdjudgeError, match='say which plot it was, "a" or "b"'):
+        Comparison("One.", "Other.", preferred)
