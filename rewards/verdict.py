@@ -38,7 +38,7 @@ class Pair(msgspec.Struct, frozen=True):
     """Two stories to compare, with the prompt both answer, or one prompt each.
 
     `reviews` are earlier choices of the reader whose taste decides, for judges that ask for one's. Raises AdjudgeError
-    for a text that is no string.
+    for a text that is no string, and a prompt of one story alone.
     """
 
     a: str
@@ -50,8 +50,12 @@ class Pair(msgspec.Struct, frozen=True):
     reviews: tuple[Comparison, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_texts(f'pair "{self.id}"', a=self.a, b=self.b, prompt=self.prompt)
-        _check_texts(f'pair "{self.id}"', absent=True, prompt_a=self.prompt_a, prompt_b=self.prompt_b)
+        place = f'pair "{self.id}"'
+        check_texts(place, {"a": self.a, "b": self.b, "prompt": self.prompt})
+        check_texts(place, {"prompt_a": self.prompt_a, "prompt_b": self.prompt_b}, absent=True)
+        if not self.prompt and (self.prompt_a is None) != (self.prompt_b is None):
+            other = "prompt_a" if self.prompt_a is None else "prompt_b"
+            raise AdjudgeError(f"{place}: {other} is missing: give each story its prompt, or one for both")
 
     @property
     def prompts(self) -> tuple[str, str]:
@@ -134,8 +138,9 @@ class Item(msgspec.Struct, frozen=True):
     rubric: Rubric | None = None
 
     def __post_init__(self) -> None:
-        _check_texts(f'item "{self.id}"', prompt=self.prompt, response=self.response)
-        _check_texts(f'item "{self.id}"', absent=True, reference=self.reference, genre=self.genre)
+        place = f'item "{self.id}"'
+        check_texts(place, {"prompt": self.prompt, "response": self.response})
+        check_texts(place, {"reference": self.reference, "genre": self.genre}, absent=True)
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -207,7 +212,7 @@ def weighted_mean(parts: Mapping[str, Part]) -> float:
     return sum(part.weight * (part.score or 0.0) for part in counted) / sum(part.weight for part in counted)
 
 
-def _check_texts(place: str, *, absent: bool = False, **texts: object) -> None:
+def check_texts(place: str, texts: Mapping[str, object], *, absent: bool = False) -> None:
     """Raise AdjudgeError for what is no string: a judge would be shown something else than its author means."""
     for name, value in texts.items():
         if not (isinstance(value, str) or (absent and value is None)):

@@ -36,3 +36,10 @@ def test_what_may_be_left_out_is_a_text_where_it_is_given(value: Any) -> None:
 def test_a_choice_is_one_of_the_two_plots(preferred: Any) -> None:
     with pytest.raises(AdjudgeError, match='say which plot it was, "a" or "b"'):
         Comparison("One.", "Other.", preferred)
+
+
+def test_a_story_beside_one_with_a_prompt_of_its_own_needs_one_too() -> None:
+    for name, other in (("prompt_a", "prompt_b"), ("prompt_b", "prompt_a")):
+        with pytest.raises(AdjudgeError, match=f'pair "7": {other} is missing: give each story its prompt'):
+            Pair("a", "b", id="7", **{name: "p"})
+    assert Pair("a", "b", "both", prompt_a="p").prompts == ("p", "both")
