@@ -30,6 +30,7 @@ from adjudge.kernels.attention_library import (
 from adjudge.kernels.attention_torch import torch_attention
 from adjudge.kernels.dispatch import BackendUnavailable, triton_problem
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
+from adjudge.kernels.surroundings import undisturbed
 
 BLOCK_SIZE = 16
 FLASH_2_BLOCK_SIZE = 256
@@ -45,6 +46,7 @@ NAMES = (*LIBRARIES, *INVARIANT)
 Attention = Callable[..., torch.Tensor]
 
 
+@undisturbed
 def paged_attention(
     query_THD: torch.Tensor,
     cache: PagedKV,

@@ -35,6 +35,7 @@ from torch import Tensor
 from adjudge.kernels.dispatch import kernel_backend
 from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer, check_head, lay_out
 from adjudge.kernels.restricted_head_torch import Scores, no_scores, torch_set_scores, vocabulary_log_sum, with_full
+from adjudge.kernels.surroundings import undisturbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class RestrictedScores:
 
 
 @torch.no_grad()
+@undisturbed
 def restricted_logprobs(
     hidden_ND: Tensor,
     weight_VD: Tensor,

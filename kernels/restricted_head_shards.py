@@ -31,6 +31,7 @@ from adjudge.kernels.restricted_head_torch import (
     vocabulary_log_sum,
     with_full,
 )
+from adjudge.kernels.surroundings import undisturbed
 
 TILE = 128
 
@@ -46,6 +47,7 @@ class ShardScores:
 
 
 @torch.no_grad()
+@undisturbed
 def shard_scores(
     hidden_ND: Tensor,
     weight_VD: Tensor,
@@ -100,6 +102,7 @@ def shard_scores(
 
 
 @torch.no_grad()
+@undisturbed
 def combine_shards(
     shards: Sequence[ShardScores],
     *,

@@ -44,16 +44,15 @@ class EnsembleVerdict(msgspec.Struct, frozen=True):
 
 
 def ensemble(
-    judge: PairwiseJudge, items: Sequence[Item], partners: int = 4, seed: int = 0, window: int = 16
+    judge: PairwiseJudge, items: Iterable[Item], partners: int = 4, seed: int = 0, window: int = 16
 ) -> list[EnsembleVerdict]:
     """2N scores of every story and aspect, from `partners` = N others of `items`, each answering its own prompt.
 
     With N = 0 a story is shown beside itself, once, which gives the scores of its two places. The judge must show one
     order (`orders="ab"`): both are pairs of their own here. No pair is judged twice, whoever asks for it. Raises
-    AdjudgeError for a judge of both orders, ids that are not unique, and fewer than N + 1 items.
+    AdjudgeError for a judge of both orders or of another kind, ids that are not unique, and fewer than N + 1 items.
     """
-    if judge.orders != ("ab",):
-        raise AdjudgeError('the ensemble shows both orders itself: give it a judge with orders="ab"')
+    judge, items = checked_pairwise(judge), list(items)
     drawn = draw_partners([item.id for item in items], partners, seed)
     by_id = {item.id: item for item in items}
     shown = {
@@ -72,6 +71,18 @@ def ensemble(
         )
         for item in items
     ]
+
+
+def checked_pairwise(judge: PairwiseJudge) -> PairwiseJudge:
+    """The same; raises AdjudgeError for a judge of both orders, or one that shows no story beside another."""
+    if not isinstance(judge, PairwiseJudge):
+        raise AdjudgeError(
+            f"the ensemble needs stories shown side by side, not a {type(judge).__name__}: give it a PairwiseJudge with"
+            ' orders="ab"'
+        )
+    if judge.orders != ("ab",):
+        raise AdjudgeError('the ensemble shows both orders itself: give it a judge with orders="ab"')
+    return judge
 
 
 def draw_partners(ids: Sequence[str], count: int, seed: int = 0) -> dict[str, tuple[str, ...]]:

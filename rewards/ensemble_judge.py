@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import ClassVar
 
 import msgspec
 
-from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import UNKEPT, Reason
-from adjudge.rewards.ensemble import draw_partners, shown_beside
+from adjudge.rewards.ensemble import checked_pairwise, draw_partners, shown_beside
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judge import Judge
 from adjudge.rewards.pairwise import PairwiseJudge
@@ -23,8 +22,9 @@ class Accompanied(Item, frozen=True):
     partners: tuple[Item, ...] = ()
 
 
-def accompanied(items: Sequence[Item], partners: int = 4, seed: int = 0) -> list[Accompanied]:
+def accompanied(items: Iterable[Item], partners: int = 4, seed: int = 0) -> list[Accompanied]:
     """Every item with `partners` others of `items`; raises AdjudgeError as `draw_partners` does."""
+    items = list(items)
     drawn = draw_partners([item.id for item in items], partners, seed)
     by_id = {item.id: item for item in items}
     return [
@@ -38,16 +38,15 @@ class EnsembleJudge(Judge[Item, Verdict]):
 
     A text without partners, any `Item`, is shown beside itself. Pairs on which `judge` abstains are left out of a mean;
     an aspect of nothing else abstains. `judge` must show one order (`orders="ab"`), for both are pairs of their own
-    here, and its journal holds them, so that no pair is judged twice. Raises AdjudgeError for a judge of both orders.
+    here, and its journal holds them, so that no pair is judged twice. Raises AdjudgeError for a judge of both orders or
+    of another kind.
     """
 
     kind: ClassVar[str] = "ensemble"
     verdict_type = Verdict
 
     def __init__(self, judge: PairwiseJudge) -> None:
-        if judge.orders != ("ab",):
-            raise AdjudgeError('the ensemble shows both orders itself: give it a judge with orders="ab"')
-        super().__init__(judge.journal)
+        super().__init__(checked_pairwise(judge).journal)
         self.pairwise = judge
         self.engine = judge.engine
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import shown
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.rewards.verdict import check_texts
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -16,6 +19,7 @@ class Group(msgspec.Struct, frozen=True):
 
     `columns` is what else a data set says about the prompt, for judges that read it (`rubric`, `reviews`, ...).
     `conversation` are the turns that the prompt is the text of, each (role, text); () for a prompt that is a text.
+    Raises AdjudgeError for a prompt, a response or a reference that is no string, and responses that are no list.
     """
 
     prompt: str
@@ -24,6 +28,14 @@ class Group(msgspec.Struct, frozen=True):
     id: str = ""
     columns: Mapping[str, Any] = msgspec.field(default_factory=dict)
     conversation: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        place = f'group "{self.id}"'
+        if isinstance(self.responses, str) or not isinstance(self.responses, Sequence):
+            raise AdjudgeError(f"{place}: responses is {shown(self.responses)}: give a list of strings")
+        named = {f"response {number}": response for number, response in enumerate(self.responses, 1)}
+        check_texts(place, {"prompt": self.prompt, **named})
+        check_texts(place, {"reference": self.reference}, absent=True)
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import PromptError
 from adjudge.engine.prompt import Cut, Message, Segment, mark, place_marks
 
@@ -29,19 +30,26 @@ def flowing(data: Data) -> Data:
     return " ".join(data.split()) if isinstance(data, str) else [flowing(part) for part in data]
 
 
+def _text(value: Any) -> Any:
+    """What a prompt file prints; raises PromptError for a list, whose marks would not be found again."""
+    if isinstance(value, (list, tuple)):
+        raise PromptError("a list stands where the prompt file has one text: give a string")
+    return value
+
+
 class Template:
     """A prompt file with the blocks `system`, `user` and `answer`; its `hash` is the version that journals record."""
 
     def __init__(self, path: Path) -> None:
         self.source = path.read_text(encoding="utf-8")
         self.hash = hashlib.sha256(self.source.encode()).hexdigest()[:16]
-        environment = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
+        environment = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False, finalize=_text)
         self._template = environment.from_string(self.source)
 
     def render(self, *, data: Mapping[str, Data], cut: Cut = "middle", **trusted: Any) -> tuple[list[Message], str]:
         """The messages and the beginning of the answer; `data` become untrusted segments, `trusted` template text.
 
-        Raises PromptError for a variable that the file uses and nobody gave.
+        Raises PromptError for a variable that the file uses and nobody gave, and data of another form than it uses.
         """
         if any("\ue000" in text or "\ue001" in text for text in trusted.values() if isinstance(text, str)):
             raise PromptError(
@@ -50,8 +58,10 @@ class Template:
         segments: list[Segment] = []
 
         def marked(value: Data) -> str | list[Any]:
-            if not isinstance(value, str):
+            if isinstance(value, (list, tuple)):
                 return [marked(part) for part in value]
+            if not isinstance(value, str):
+                raise PromptError(f"{shown(value)} stands where a prompt has a text: give a string")
             segments.append(Segment(value, cut=cut))
             return mark(len(segments) - 1)
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from adjudge.engine.checking import shown
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.rubric import Rubric
 
@@ -20,18 +22,23 @@ class Review(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Which of two plots a reviewer once preferred, on one aspect."""
+    """Which of two plots a reviewer once preferred, on one aspect; raises AdjudgeError for a third."""
 
     a: str
     b: str
     preferred: Literal["a", "b"]
     aspect: str = ""
 
+    def __post_init__(self) -> None:
+        if self.preferred not in ("a", "b"):
+            raise AdjudgeError(f'preferred is {shown(self.preferred)}: say which plot it was, "a" or "b"')
+
 
 class Pair(msgspec.Struct, frozen=True):
     """Two stories to compare, with the prompt both answer, or one prompt each.
 
-    `reviews` are earlier choices of the reader whose taste decides, for judges that ask for one's.
+    `reviews` are earlier choices of the reader whose taste decides, for judges that ask for one's. Raises AdjudgeError
+    for a text that is no string, and a prompt of one story alone.
     """
 
     a: str
@@ -41,6 +48,14 @@ class Pair(msgspec.Struct, frozen=True):
     prompt_b: str | None = None
     id: str = ""
     reviews: tuple[Comparison, ...] = ()
+
+    def __post_init__(self) -> None:
+        place = f'pair "{self.id}"'
+        check_texts(place, {"a": self.a, "b": self.b, "prompt": self.prompt})
+        check_texts(place, {"prompt_a": self.prompt_a, "prompt_b": self.prompt_b}, absent=True)
+        if not self.prompt and (self.prompt_a is None) != (self.prompt_b is None):
+            other = "prompt_a" if self.prompt_a is None else "prompt_b"
+            raise AdjudgeError(f"{place}: {other} is missing: give each story its prompt, or one for both")
 
     @property
     def prompts(self) -> tuple[str, str]:
@@ -110,7 +125,7 @@ class Item(msgspec.Struct, frozen=True):
 
     `reference` is another answer to the prompt, `reviews` what the reader whose taste decides wrote before, and
     `rubric` what this very text is to be graded by, for judges that use them; so are the text's `genre`, in words of
-    any language, and `task`.
+    any language, and `task`. Raises AdjudgeError for a text that is no string.
     """
 
     prompt: str
@@ -121,6 +136,11 @@ class Item(msgspec.Struct, frozen=True):
     task: WritingTask | None = None
     reviews: tuple[Review, ...] = ()
     rubric: Rubric | None = None
+
+    def __post_init__(self) -> None:
+        place = f'item "{self.id}"'
+        check_texts(place, {"prompt": self.prompt, "response": self.response})
+        check_texts(place, {"reference": self.reference, "genre": self.genre}, absent=True)
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -190,3 +210,10 @@ def weighted_mean(parts: Mapping[str, Part]) -> float:
     """The mean of the parts' scores by their weights, of those that count; none of them may have abstained."""
     counted = [part for part in parts.values() if part.weight]
     return sum(part.weight * (part.score or 0.0) for part in counted) / sum(part.weight for part in counted)
+
+
+def check_texts(place: str, texts: Mapping[str, object], *, absent: bool = False) -> None:
+    """Raise AdjudgeError for what is no string: a judge would be shown something else than its author means."""
+    for name, value in texts.items():
+        if not (isinstance(value, str) or (absent and value is None)):
+            raise AdjudgeError(f"{place}: {name} is {shown(value)}, not a string: give its text")

@@ -187,7 +187,8 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
     how["per_device_eval_batch_size"] = held_out_batch(held_out, generation.group, begun.state.num_processes)
     return GRPOConfig(
         **how,
-        # What the policy is asked.
+        # What the policy is asked: the same as engines ask, where a template can have it think first.
+        chat_template_kwargs={"enable_thinking": False},
         shuffle_dataset=False,
         remove_unused_columns=False,
         # How it writes.

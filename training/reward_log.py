@@ -17,11 +17,12 @@ from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.grouping import text_of
-from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
+from adjudge.rewards.guards.length_free import LENGTH, WITH_TREND, LengthFree
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, engines_open
 from adjudge.rewards.trainers.processes import place_among_processes
 from adjudge.rewards.trainers.trl import NO_COLUMNS, TrlReward
+from adjudge.rewards.words import count_words
 from adjudge.training.lines import read_lines
 from adjudge.training.prompts import Prompts
 from adjudge.training.run_folder import RunFolder
@@ -220,8 +221,13 @@ def remember(reward: Reward, lines: Sequence[Rewarded]) -> None:
     trained = [one for one in lines if one.split == "train"]  # held-out prompts leave training alone
     while trained:
         group, trained = trained[: trained[0].group], trained[trained[0].group :]
-        texts = [text_of(one.completion, "a completion") for one in group]
-        reward.remember(texts, [one.parts.get(WITH_TREND, one.reward) for one in group])
+        reward.remember([_words(one) for one in group], [one.parts.get(WITH_TREND, one.reward) for one in group])
+
+
+def _words(line: Rewarded) -> float:
+    """How many words of a completion counted; the lines of earlier versions do not say."""
+    said = line.parts.get(LENGTH)
+    return float(count_words(text_of(line.completion, "a completion"))) if said is None else said
 
 
 def read_engines(path: Path) -> list[Opened]:

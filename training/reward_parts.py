@@ -84,11 +84,13 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """A part of the reward, and how much it counts (below 0: a penalty; 0: it is only watched).
 
-    With `section` it sees that section of a completion alone, <answer>…</answer> for "answer".
+    With `section` it sees that section of a completion alone, <answer>…</answer> for "answer"; with `after` what
+    follows one, </think> for "think".
     """
 
     weight: float = 1.0
     section: str | None = None
+    after: str | None = None
 
     @property
     def breakdown(self) -> tuple[str, ...] | None:
@@ -98,7 +100,12 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     def open(self, surroundings: Surroundings) -> Reward:
         """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
         reward = self._reward(surroundings)
-        return reward if self.section is None else SectionReward(reward, self.section)
+        return reward if self.seen is None else SectionReward(reward, self.section, after=self.after)
+
+    @property
+    def seen(self) -> str | None:
+        """The section without which a completion is worth 0, if there is one."""
+        return self.section or self.after
 
     def check(self, row: Row, engine: Engine) -> None:
         """Raise AdjudgeError naming the row's place and the column where the data lack what this part reads of them.

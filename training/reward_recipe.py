@@ -191,7 +191,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
                     ' of the kind "format" with that tag, and shut'
                 )
-            return Gated(whole, gates, shut=self.shut or 0.0, name="reward") if gates else whole
+            return Gated(whole, gates, shut=self.shut, name="reward") if gates else whole
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
 
@@ -225,7 +225,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _unguarded(self, below: Sequence[str]) -> str | None:
         """The first of these parts, which may pay less than 0 for a section, that no gate asks the section for."""
         asked = {tag for gate in self.gates.values() if isinstance(gate, FormatPart) for tag in gate.tags}
-        return next((name for name in below if self.parts[name].section not in (None, *asked)), None)
+        return next((name for name in below if self.parts[name].seen not in (None, *asked)), None)
 
     def placed(self, place: Place) -> RewardRecipe:
         """The same with its paths made absolute."""

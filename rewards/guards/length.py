@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.combining import OF_THE_TEXT
 from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
@@ -18,9 +19,18 @@ PER = 100
 """The slope is per so many words."""
 
 
-def length_points(responses: Sequence[str], rewards: Sequence[float | None]) -> Points:
+def length_points(words: Sequence[float], rewards: Sequence[float | None]) -> Points:
     """(words, reward) of a group's members that have a reward."""
-    return [(float(count_words(text)), value) for text, value in zip(responses, rewards, strict=True) if finite(value)]
+    return [(count, value) for count, value in zip(words, rewards, strict=True) if finite(value)]
+
+
+def judged_words(group: Group, reward: GroupReward) -> list[float]:
+    """How many words of each response were judged: those of a section, where the judge sees no more (`SectionReward`).
+
+    That is the measure "words"; all of a response's where the reward does not say.
+    """
+    said = reward.measures.get(OF_THE_TEXT) or (None,) * len(group.responses)
+    return [float(count_words(text)) if n is None else n for n, text in zip(said, group.responses, strict=True)]
 
 
 def judged_rewards(reward: GroupReward) -> Column:
@@ -60,7 +70,7 @@ class LengthGuard(Guard):
     def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
         """Take note of a step's groups and their rewards."""
         for group, reward in zip(groups, rewards, strict=True):
-            if len(points := length_points(group.responses, judged_rewards(reward))) > 1:
+            if len(points := length_points(judged_words(group, reward), judged_rewards(reward))) > 1:
                 self.groups.append(points)
 
     @property

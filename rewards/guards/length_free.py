@@ -12,13 +12,14 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer
-from adjudge.rewards.guards.length import PER, judged_rewards, length_points
+from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
 from adjudge.rewards.length_trend import Points, centred
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.words import count_words
 
 WITH_TREND = "with_length_trend"
 """The part that has the reward before its trend was taken out, where it was."""
+LENGTH = "length_words"
+"""The part that has the words that count."""
 
 
 class LengthState(msgspec.Struct, frozen=True):
@@ -60,7 +61,8 @@ class LengthFree(Layer):
     the `state` before it, which is a plain Struct: keep it with the checkpoint and set it again. Hence this is nowhere
     on by default. It takes out what length earns by merit, too: where longer answers are better, they lose that. The
     slope of a call is that of the calls before it, so the order of groups within a call decides no reward of that call.
-    Each reward's part `length_trend` is what was added to the part `with_length_trend`; `metrics` has the slope per 100
+    Each reward's part `length_trend` is what was added to the part `with_length_trend`, for the `length_words` that
+    were judged (of a section alone, where the judge sees no more); `metrics` has the slope per 100
     words as `length_free/slope` and how many groups it rests on as `length_free/groups`. Wrap the reward inside a
     `Guarded` to watch what is trained on, or the `Guarded` itself to watch the judge. While `learning` is False groups
     are levelled and not counted, as those of held-out prompts where a trainer's adapter can tell.
@@ -94,17 +96,17 @@ class LengthFree(Layer):
         """The rewards without their length trend."""
         slope = self.state.slope if self.state.groups >= self.warmup else 0.0
         for group, reward in zip(groups, rewards, strict=True) if self.learning else ():
-            self.remember(group.responses, judged_rewards(reward))
+            self.remember(judged_words(group, reward), judged_rewards(reward))
         return [_levelled(group, reward, slope) for group, reward in zip(groups, rewards, strict=True)]
 
-    def remember(self, responses: Sequence[str], rewards: Sequence[float | None]) -> None:
-        """Have the state count a past group: its responses, and their rewards with the trend in them."""
-        self.state = self.state.after(length_points(responses, rewards), self.decay)
+    def remember(self, words: Sequence[float], rewards: Sequence[float | None]) -> None:
+        """Have the state count a past group: its responses' words, and their rewards with the trend in them."""
+        self.state = self.state.after(length_points(words, rewards), self.decay)
 
 
 def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
     counted = judged_rewards(reward)
-    counts = [float(count_words(text)) for text in group.responses]
+    counts = judged_words(group, reward)
     known = [count for count, value in zip(counts, counted, strict=True) if value is not None]
     mean = math.fsum(known) / len(known) if known else 0.0
     added = tuple(
@@ -116,5 +118,5 @@ def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
             value if value is None or extra is None else value + extra
             for value, extra in zip(reward.rewards, added, strict=True)
         ),
-        parts={**reward.parts, WITH_TREND: counted, "length_trend": added},
+        parts={**reward.parts, WITH_TREND: counted, "length_trend": added, LENGTH: tuple(counts)},
     )

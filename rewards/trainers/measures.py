@@ -8,7 +8,7 @@ from typing import get_args
 
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.length import PER, judged_rewards, length_points
+from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
 from adjudge.rewards.length_trend import centred
 from adjudge.rewards.reward import GroupReward
 
@@ -21,9 +21,9 @@ def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict
     `abstained` is the share of completions without a reward to train on, `abstained/<reason>` the shares by reason,
     `abstained/too_few` of those whose reward was left out because nobody else in their group had one. `zero_variance`
     is the share of groups from which nothing is learned: their rewards are all equal, or there are none. `length_slope`
-    is by how much the reward rises with every hundred words, within groups, where no gate decided it. `mean/<part>` and
-    `mean/<measure>` are means of what the reward says of itself (label mass, position bias); a part that has a
-    measure's name is `mean/part/<part>`.
+    is by how much the reward rises with every hundred words judged, within groups, where no gate decided it.
+    `mean/<part>` and `mean/<measure>` are means of what the reward says of itself (label mass, position bias); a part
+    that has a measure's name is `mean/part/<part>`.
     """
     settled = [reward.settled for reward in rewards]
     why = [reason for reward in rewards for reason in reward.abstained]
@@ -36,15 +36,16 @@ def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict
     measures |= {f"abstained/{reason}": _share(given == reason for given in why) for reason in REASONS}
     measures["abstained/too_few"] = _share(dropped)
     measures["zero_variance"] = _share(len(set(group) - {None}) < 2 for group in settled)
-    slope = length_slope(groups, list(map(judged_rewards, rewards)))  # one reward in a group has no slope
+    words = [judged_words(group, reward) for group, reward in zip(groups, rewards, strict=True)]
+    slope = length_slope(words, list(map(judged_rewards, rewards)))  # one reward in a group has no slope
     if slope is not None:
         measures["length_slope"] = slope
     return measures | _means(rewards)
 
 
-def length_slope(groups: Sequence[Group], rewards: Sequence[Sequence[float | None]]) -> float | None:
+def length_slope(words: Sequence[Sequence[float]], rewards: Sequence[Sequence[float | None]]) -> float | None:
     """The least-squares slope of reward over hundreds of words that all groups share; None where lengths are equal."""
-    points = [length_points(group.responses, values) for group, values in zip(groups, rewards, strict=True)]
+    points = [length_points(counts, values) for counts, values in zip(words, rewards, strict=True)]
     x_N, y_N = centred(points).T
     spread = float(x_N @ x_N)
     return PER * float(x_N @ y_N) / spread if spread else None

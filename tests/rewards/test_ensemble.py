@@ -12,6 +12,7 @@ from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.ensemble import EnsembleAspect, draw_partners, ensemble, holistic, pooled
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.pointwise import PointwisePairJudge
 from adjudge.rewards.verdict import Item, Pair
 from tests.rewards.scripted import ScriptedEngine
 
@@ -75,6 +76,10 @@ def test_order_and_windows_change_no_scores(judge: PairwiseJudge) -> None:
     expected = ensemble(judge, ITEMS, partners=2)
     assert ensemble(judge, ITEMS[::-1], partners=2, window=3) == expected[::-1]
     assert ensemble(judge, ITEMS, partners=2, seed=1) != expected
+
+
+def test_items_that_can_be_read_only_once_are_all_judged(judge: PairwiseJudge) -> None:
+    assert ensemble(judge, iter(ITEMS), partners=2) == ensemble(judge, ITEMS, partners=2)
 
 
 def test_the_pooled_list_holds_every_score_that_there_is(tiny: Engine) -> None:
@@ -181,3 +186,8 @@ def test_the_holistic_score_is_the_plain_mean_of_the_aspects_and_none_with_one_m
     assert holistic([1.0, 2.0, 4.5]) == 2.5
     assert holistic([1.0, None]) is None
     assert holistic([]) is None
+
+
+def test_a_judge_that_shows_no_story_beside_another_is_refused(tiny: Engine) -> None:
+    with pytest.raises(AdjudgeError, match="not a PointwisePairJudge: give it a PairwiseJudge"):
+        ensemble(PointwisePairJudge(tiny), ITEMS)  # type: ignore[arg-type]

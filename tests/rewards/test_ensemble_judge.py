@@ -13,6 +13,7 @@ from adjudge.rewards.ensemble import ensemble
 from adjudge.rewards.ensemble_judge import EnsembleJudge, accompanied
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.pointwise import PointwisePairJudge
 from adjudge.rewards.specification import JudgeSpec
 from adjudge.rewards.verdict import Item
 from tests.rewards.scripted import ScriptedEngine
@@ -44,6 +45,10 @@ def test_a_verdict_is_the_mean_of_the_ensembles_scores_in_any_company(tiny: Engi
     assert alone.score is not None and alone.key != verdicts[0].key  # beside itself
 
 
+def test_items_that_can_be_read_only_once_have_their_partners() -> None:
+    assert accompanied(iter(ITEMS), partners=2) == accompanied(ITEMS, partners=2)
+
+
 def test_what_lies_in_the_moment_is_asked_again_and_what_cannot_be_read_is_left_out(
     tiny: Engine, tmp_path: Path
 ) -> None:
@@ -71,6 +76,8 @@ def test_what_lies_in_the_moment_is_asked_again_and_what_cannot_be_read_is_left_
 def test_an_ensemble_needs_one_order_and_the_texts_of_a_file(tiny: Engine) -> None:
     with pytest.raises(AdjudgeError, match='give it a judge with orders="ab"'):
         EnsembleJudge(PairwiseJudge(tiny, ASPECTS))
+    with pytest.raises(AdjudgeError, match="give it a PairwiseJudge"):
+        EnsembleJudge(PointwisePairJudge(tiny, ASPECTS))  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match="ensemble judges the texts of a file beside each other"):
         JudgeSpec("ensemble")
     with pytest.raises(AdjudgeError, match="5 partners for each of 5 stories: give from 0 to 4"):

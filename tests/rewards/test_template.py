@@ -76,3 +76,12 @@ def test_a_prompt_file_reaches_nothing_but_its_variables(tmp_path: Path) -> None
     path.write_text(FILE.replace("{{ aspect }}", "{{ aspect.__class__.__mro__ }}"))
     with pytest.raises(SecurityError):
         Template(path).render(data={"story": "x"}, aspect="style")
+
+
+def test_a_list_or_a_number_where_the_file_has_a_text_is_refused_and_never_printed(template: Template) -> None:
+    for story in (["x"], ("x",), []):
+        with pytest.raises(PromptError, match="a list stands where the prompt file has one text"):
+            template.render(data={"story": story}, aspect="style")
+    for value in ({"text": "x"}, None, 3):
+        with pytest.raises(PromptError, match="stands where a prompt has a text: give a string"):
+            template.render(data={"story": value}, aspect="style")  # type: ignore[dict-item]

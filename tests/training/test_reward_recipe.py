@@ -46,6 +46,13 @@ def test_a_gate_shuts_and_a_section_is_seen_alone() -> None:
     assert rewards(reward, good, other, "<answer>Yes.</answer>") == (1.0, 0.0, 0.0)
 
 
+def test_what_follows_a_thought_may_be_seen_alone() -> None:
+    reward = opened(parts={"ends": ENDS | {"after": "think"}})
+    assert rewards(reward, "<think>Hm</think>Yes.", "<think>Hm.</think>Yes", "Yes.") == (1.0, 0.0, 0.0)
+    with pytest.raises(AdjudgeError, match=r'^\[reward\.parts\.ends\] a reward sees the section "answer", or'):
+        opened(parts={"ends": ENDS | {"after": "think", "section": "answer"}})
+
+
 def test_a_format_may_be_begun_by_the_prompt() -> None:
     begun = {"kind": "format", "begun": True}
     assert rewards(opened(parts={"ends": {"weight": 0.0}, "form": begun}), "Hm.</think><answer>Yes</answer>") == (1.0,)

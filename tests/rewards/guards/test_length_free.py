@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
+from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made import Made, of_words
 
@@ -46,8 +48,15 @@ def test_a_known_slope_is_gone_after_the_warm_up_and_the_means_stay() -> None:
     free, guard = LengthFree(Made(by_length), warmup=8), LengthGuard()
     groups = [of_words(10 + n, 80 - n, 40, 3 * n + 1) for n in range(8)]
     assert free.score_groups(groups) == [
-        msgspec.structs.replace(row, parts={"with_length_trend": row.rewards, "length_trend": (0.0,) * 4})
-        for row in Made(by_length).score_groups(groups)
+        msgspec.structs.replace(
+            row,
+            parts={
+                "with_length_trend": row.rewards,
+                "length_trend": (0.0,) * 4,
+                "length_words": tuple(float(count_words(text)) for text in group.responses),
+            },
+        )
+        for group, row in zip(groups, Made(by_length).score_groups(groups), strict=True)
     ]
     rewards = free.score_groups(groups)
     assert free.state.slope == pytest.approx(0.01)
@@ -75,6 +84,20 @@ def test_what_a_gate_has_shut_out_is_paid_for_the_gate_and_not_for_its_length() 
     assert not guard.readings()["grip"] > 0.1  # nor is it held against length
     [row] = Gated(gated, {"always": lambda completions, **_: [1.0] * len(completions)}).score_groups(groups)
     assert row.measures["shut"] == (0.0, 1.0, 0.0, 1.0)
+
+
+def test_where_a_section_is_judged_its_own_words_count() -> None:
+    thoughts = [400, 30, 200, 90]
+    groups = [
+        Group("p", [f"<think>{'hm ' * n}</think><answer>{'w ' * (10 + n * step % 70)}</answer>" for n in thoughts])
+        for step in range(1, 9)
+    ]
+    free, guard = LengthFree(SectionReward(Made(by_length)), warmup=8), LengthGuard(enough=2)
+    guard.observe(groups, free.score_groups(groups))
+    assert free.state.slope == pytest.approx(0.01) and guard.readings()["slope"] == pytest.approx(1.0)
+    for row in free.score_groups(groups):
+        assert row.rewards == pytest.approx((sum(row.rewards) / 4,) * 4)  # type: ignore[arg-type]
+        assert measures_of(groups, [row] * 8)["mean/words"] < 90
 
 
 def test_nothing_is_taken_out_during_the_warm_up() -> None:

@@ -48,9 +48,8 @@ def test_what_a_gate_has_shut_out_says_nothing_of_length() -> None:
 
 
 def test_the_length_slope_is_that_within_groups() -> None:
-    words = [" ".join(["w"] * count) for count in (10, 20, 30)]
-    groups = [Group("a", words), Group("b", words[:2]), Group("c", words)]
+    words = [(10, 20, 30), (10, 20), (10, 20, 30)]
     # Two groups on lines of slope 0.1 a word, far apart, and a member without a reward: between groups nothing counts.
     rewards = [(1.0, 2.0, 3.0), (101.0, 102.0), (5.0, None, 7.0)]
-    assert length_slope(groups, rewards) == pytest.approx(10.0)
-    assert length_slope(groups[:1], [(1.0, None, None)]) is None
+    assert length_slope(words, rewards) == pytest.approx(10.0)
+    assert length_slope(words[:1], [(1.0, None, None)]) is None
