@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -36,10 +36,22 @@ _assumed = ContextVar("capability of tensors that are not on CUDA", default=90)
 
 def capability(device: torch.device) -> int:
     """The CUDA compute capability (80, 90, 100, …) that tiles are chosen for; elsewhere the one assumed."""
-    if device.type != "cuda":
-        return _assumed.get()
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
+    return _card(device)[0] if device.type == "cuda" else _assumed.get()
+
+
+SHARED_MEMORY = {75: 65_536, 80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have there; elsewhere than on CUDA by the capability assumed."""
+    return _card(device)[1] if device.type == "cuda" else SHARED_MEMORY[_assumed.get()]
+
+
+@cache
+def _card(device: torch.device) -> tuple[int, int]:
+    """Capability and shared memory of a CUDA device."""
+    properties: Any = torch.cuda.get_device_properties(device)
+    return 10 * properties.major + properties.minor, properties.shared_memory_per_block_optin
 
 
 @contextmanager
