@@ -38,7 +38,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adjudge.kernels.attention_plan import SPLIT_KEYS, attention_plan
-from adjudge.kernels.dispatch import capability, shared_memory
+from adjudge.kernels.dispatch import capability, launcher, shared_memory
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
 from adjudge.kernels.triton_math import tanh
 
@@ -84,6 +84,7 @@ class Tile:
         return query + block + weights + 512 + 16 * self.keys <= shared_memory(device)
 
 
+@launcher
 def triton_attention(
     query_THD: Tensor,
     cache: PagedKV,

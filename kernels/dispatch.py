@@ -1,16 +1,18 @@
 """Which implementation of a kernel runs: Triton on CUDA, torch elsewhere, or the one `ADJUDGE_KERNELS` names."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, wraps
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import torch
 
 Backend = Literal["torch", "triton"]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class BackendUnavailable(RuntimeError):
@@ -62,6 +64,24 @@ def assuming(capability: int) -> Iterator[None]:
         yield
     finally:
         _assumed.reset(token)
+
+
+def launching_on(device: torch.device) -> AbstractContextManager[Any]:
+    """A block in which Triton launches there: on CUDA it takes the current device, wherever its tensors are."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def launcher(
+    function: Callable[Concatenate[torch.Tensor, Arguments], Result],
+) -> Callable[Concatenate[torch.Tensor, Arguments], Result]:
+    """The function, which launches Triton kernels where its first argument is."""
+
+    @wraps(function)
+    def run(tensor: torch.Tensor, /, *args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with launching_on(tensor.device):
+            return function(tensor, *args, **named)
+
+    return run
 
 
 def triton_problem(device: torch.device) -> str | None:
