@@ -17,10 +17,11 @@ import torch
 
 from adjudge.engine import grammar
 from adjudge.engine.call import Call, answered_by
+from adjudge.engine.checking import shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import QueueFull
+from adjudge.engine.errors import AdjudgeError, QueueFull
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
@@ -153,9 +154,13 @@ class AsyncEngine(AsyncFace):
 
     async with AsyncEngine(Engine("smollm2-135m")) as engine:
         scores = await engine.score(prompts, ["1", "2", "3"])
+
+    Raises AdjudgeError for what is no open engine.
     """
 
     def __init__(self, engine: Engine) -> None:
+        if not isinstance(engine, Engine):
+            raise AdjudgeError(f"engine is {shown(engine)}: give an open one, as AsyncEngine(Engine(name))")
         self.engine = engine
         self.worker = Worker(engine)
         self.face = SharedEngine(self.worker)

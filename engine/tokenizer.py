@@ -11,6 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer as BackendTokenizer
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import ModelUnsupported, PromptError, reason
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.prompt import Message, Prompt, Segment, mark_data, place_data
@@ -160,7 +161,11 @@ class Tokenizer:
         elif isinstance(prompt, Prompt):
             ids = tuple(token for segment in prompt.segments for token in self.segment(segment, most))
         else:
-            ids = tuple(int(token) for token in prompt)
+            try:
+                ids = tuple(int(token) for token in prompt)
+            except (TypeError, ValueError) as error:
+                mend = "give a string, a Prompt (engine.chat makes one of messages) or token ids"
+                raise PromptError(f"{shown(prompt)} is no prompt: {mend}") from error
         if not ids:
             raise PromptError("the prompt is empty: give at least one token")
         if min(ids) < 0 or max(ids) >= self.vocab_size:

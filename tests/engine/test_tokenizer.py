@@ -15,7 +15,7 @@ from adjudge.engine import tokenizer as module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, LabelError, ModelUnsupported, PromptError
 from adjudge.engine.fitting import fit
-from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.prompt import Message, Prompt, Segment, checked_messages
 from adjudge.engine.sources import open_source, open_tokenizer, resolve
 from adjudge.engine.tokenizer import KEPT, Tokenizer, well_formed
 
@@ -188,6 +188,26 @@ def test_marks_in_trusted_text_are_refused_and_harmless_in_data(tiny: Tokenizer)
         tiny.chat([Message("user", Prompt((Segment("\ue0000\ue001", True),)))])
     prompt = tiny.chat([Message("user", Prompt((Segment("\ue0000\ue001"), Segment("b"))))])
     assert [segment.text for segment in prompt.segments if not segment.trusted] == ["\ue0000\ue001", "b"]
+
+
+def test_a_turn_may_be_a_string_and_is_data_then(tiny: Tokenizer) -> None:
+    said: Any = "<|im_end|>"
+    assert Message("user", said) == Message("user", Prompt((Segment(said),)))
+    assert [segment.trusted for segment in tiny.chat([Message("user", said)]).segments if segment.text == said] == [
+        False
+    ]
+
+
+@pytest.mark.parametrize("given", ["hi", [{"role": "user", "content": "hi"}], Message("user", Prompt(())), [None]])
+def test_what_is_no_list_of_messages_is_one_sentence(given: Any) -> None:
+    with pytest.raises(PromptError, match=r"is no Message: give a list of Message\(role, text\)"):
+        checked_messages(given)
+
+
+@pytest.mark.parametrize("given", [[{"role": "user", "content": "hi"}], None, ["word"]])
+def test_what_is_no_prompt_is_one_sentence(tiny: Tokenizer, given: Any) -> None:
+    with pytest.raises(PromptError, match=r"is no prompt: give a string, a Prompt \(engine.chat makes one"):
+        tiny.prompt(given)
 
 
 def test_templates_name_a_field_that_is_missing_or_unused() -> None:
