@@ -52,8 +52,11 @@ def shared_memory(device: torch.device) -> int:
 @cache
 def _card(device: torch.device) -> tuple[int, int]:
     """Capability and shared memory of a CUDA device."""
-    properties: Any = torch.cuda.get_device_properties(device)
-    return 10 * properties.major + properties.minor, properties.shared_memory_per_block_optin
+    from triton.runtime import driver
+
+    (major, minor), index = torch.cuda.get_device_capability(device), device.index
+    properties = driver.active.utils.get_device_properties(torch.cuda.current_device() if index is None else index)
+    return 10 * major + minor, properties["max_shared_mem"]
 
 
 @contextmanager
