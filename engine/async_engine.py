@@ -17,10 +17,11 @@ import torch
 
 from adjudge.engine import grammar
 from adjudge.engine.call import Call, answered_by
+from adjudge.engine.checking import shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import QueueFull
+from adjudge.engine.errors import AdjudgeError, QueueFull
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
@@ -109,7 +110,7 @@ class AsyncFace(ABC):
         timeout: float | None = None,
     ) -> list[Score]:
         """`EngineFace.score` without blocking the event loop."""
-        return await _in_order(await self.open_score(prompts, labels, priority=priority, timeout=timeout))
+        return await in_order(await self.open_score(prompts, labels, priority=priority, timeout=timeout))
 
     async def generate(
         self,
@@ -123,13 +124,13 @@ class AsyncFace(ABC):
     ) -> list[Completion]:
         """`EngineFace.generate` without blocking the event loop."""
         how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout, **options}
-        return await _in_order(await self.open_generate(prompts, sampling, **how))
+        return await in_order(await self.open_generate(prompts, sampling, **how))
 
     async def embed(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> list[Embedding]:
         """`EngineFace.embed` without blocking the event loop."""
-        return await _in_order(await self.open_embed(prompts, priority=priority, timeout=timeout))
+        return await in_order(await self.open_embed(prompts, priority=priority, timeout=timeout))
 
     async def reward(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
@@ -153,9 +154,13 @@ class AsyncEngine(AsyncFace):
 
     async with AsyncEngine(Engine("smollm2-135m")) as engine:
         scores = await engine.score(prompts, ["1", "2", "3"])
+
+    Raises AdjudgeError for what is no open engine.
     """
 
     def __init__(self, engine: Engine) -> None:
+        if not isinstance(engine, Engine):
+            raise AdjudgeError(f"engine is {shown(engine)}: give an open one, as AsyncEngine(Engine(name))")
         self.engine = engine
         self.worker = Worker(engine)
         self.face = SharedEngine(self.worker)
@@ -306,7 +311,8 @@ async def prepared(
         ) from error
 
 
-async def _in_order(answers: Answers) -> list[Any]:
+async def in_order(answers: Answers) -> list[Any]:
+    """All answers of a call, in the order of its prompts."""
     try:
         found = [answer async for answer in answers if not isinstance(answer, Piece)]
     finally:

@@ -206,7 +206,6 @@ class Engine(EngineFace):
                 least[tokens] = max(least.get(tokens, 0), len(label_set.reads))
         self.scheduler.check_room(sum(least.values()))
 
-    @undisturbed
     def generate_call(
         self,
         prompts: Sequence[AnyPrompt],

@@ -18,7 +18,7 @@ from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
 from adjudge.engine.fitting import fit
 from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, check_values, compile_labels
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.prompt import Message, Prompt
+from adjudge.engine.prompt import Message, Prompt, checked_messages
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
@@ -234,11 +234,11 @@ class EngineFace(ABC):
 
     def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """The model's chat template around messages, ending at the answer slot after `answer`; see `Tokenizer.chat`."""
-        return self.tokenizer.chat(messages, answer)
+        return self.tokenizer.chat(checked_messages(messages), answer)
 
     def transcript(self, messages: Sequence[Message]) -> Prompt:
         """The model's chat template around messages that are all written; see `Tokenizer.transcript`."""
-        return self.tokenizer.transcript(messages)
+        return self.tokenizer.transcript(checked_messages(messages))
 
     def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
         """The prompts, shortened alike to what fits less `reserve` for the labels, and whether any was: see `fit`."""
@@ -323,12 +323,14 @@ class EngineFace(ABC):
 
 def sets_of(prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Sequence[AnyLabels]:
     """A label set for each prompt, of one for all or one for each; raises LabelError where these are others."""
-    if isinstance(labels, (Labels, LabelSet, str)) or all(isinstance(label, str) for label in labels):
-        return [cast(AnyLabels, labels)] * len(prompts)
-    sets: Sequence[AnyLabels] = labels
-    if len(sets) != len(prompts):
-        raise LabelError(f"{len(sets)} label sets for {len(prompts)} prompts: give one set, or one for each prompt")
-    return sets
+    given: Any = labels
+    if isinstance(given, Iterator):  # which is read only once
+        given = list(given)
+    if isinstance(given, (Labels, LabelSet, str)) or all(isinstance(label, str) for label in given):
+        return [given] * len(prompts)
+    if len(given) != len(prompts):
+        raise LabelError(f"{len(given)} label sets for {len(prompts)} prompts: give one set, or one for each prompt")
+    return cast(Sequence[AnyLabels], given)
 
 
 def _place(answer: tuple[int, Any]) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import LabelError
@@ -41,12 +42,18 @@ class Labels(msgspec.Struct, frozen=True):
     terminator: str | None = None
     variants: bool = True
 
+    def __post_init__(self) -> None:
+        for name in ("labels", "values"):
+            if isinstance(value := getattr(self, name), list | np.ndarray):  # where a user does not look at types
+                msgspec.structs.force_setattr(self, name, tuple(value))
+
     @staticmethod
     def of(labels: Labels | Sequence[str]) -> Labels:
-        """Labels from a plain sequence of strings."""
+        """Labels from a plain sequence of strings; raises LabelError for what would lose something on the way."""
         if isinstance(labels, Labels):
-            given: Sequence[str] = labels.labels  # a list, where a user does not look at types
-            return labels if isinstance(given, tuple) else msgspec.structs.replace(labels, labels=tuple(given))
+            return labels
+        if isinstance(labels, Mapping):
+            raise LabelError("labels are a mapping: give Labels(tuple(labels), values=tuple(labels.values()))")
         if isinstance(labels, str):
             raise LabelError(f'labels must be a list of strings, not the one string "{labels}"')
         return Labels(tuple(labels))

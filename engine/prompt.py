@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -81,10 +81,23 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn of a conversation."""
+    """One turn of a conversation; a string is taken for a content of one untrusted segment."""
 
     role: Literal["system", "user", "assistant"]
     content: Prompt
+
+    def __post_init__(self) -> None:
+        content: Any = self.content
+        if isinstance(content, str):
+            msgspec.structs.force_setattr(self, "content", Prompt((Segment(content),)))
+
+
+def checked_messages(messages: Sequence[Message]) -> Sequence[Message]:
+    """The same; raises PromptError for what is no list of them."""
+    given = messages if isinstance(messages, Sequence) else [[messages]]
+    if wrong := [one for one in given if not isinstance(one, Message)]:
+        raise PromptError(f"{shown(wrong[0])} is no Message: give a list of Message(role, text)")
+    return messages
 
 
 def mark_data(prompts: Sequence[Prompt]) -> tuple[list[str], list[Segment]]:

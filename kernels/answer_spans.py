@@ -25,7 +25,6 @@ from adjudge.kernels.answer_form import FILLER, AnswerForm, SpanReason
 from adjudge.kernels.answer_spans_python import python_spans
 from adjudge.kernels.byte_table import ByteTable
 from adjudge.kernels.ragged import RaggedError, check_offsets, whole_numbers
-from adjudge.kernels.surroundings import undisturbed
 
 Spans = Callable[
     [NDArray[np.int64], NDArray[np.int64], ByteTable, AnswerForm], tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -58,7 +57,6 @@ class AnswerSpans:
         return self.reason == SpanReason.OK
 
 
-@undisturbed
 def answer_spans(
     token_ids: Tensor,
     offsets: Tensor,

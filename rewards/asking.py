@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from adjudge.engine.answers import AnswerFormat
+from adjudge.engine.checking import shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -193,6 +194,13 @@ def seed_of(seed: int, prompt: Prompt, sample: int, attempt: int) -> int:
     return int(content_key(seed=seed, prompt=prompt, sample=sample, attempt=attempt)[:16], 16)
 
 
+def checked_sampling(sampling: Sampling | None) -> Sampling | None:
+    """The same; raises AdjudgeError for what is none."""
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise AdjudgeError(f"sampling is {shown(sampling)}: give it as Sampling(max_tokens=…, temperature=…)")
+    return sampling
+
+
 def open_asking(
     engine: EngineFace,
     mode: Mode,
@@ -205,6 +213,7 @@ def open_asking(
     min_mass: float,
 ) -> Asking:
     """How a judge of that mode asks; raises AdjudgeError for an unknown one, and for a sampling that is not used."""
+    checked_sampling(sampling)
     if mode == "reasoned":
         return Reasoned(engine, sampling or SAMPLING, form=form, attempts=attempts, n=n, seed=seed, min_mass=min_mass)
     if mode != "direct":

@@ -68,7 +68,7 @@ def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, 
     unless it is, or nearly is, a name. Raises AdjudgeError for a name nobody knows, a weight that is no number, an
     empty list, and a name given twice.
     """
-    known = {aspect.name: aspect for aspects in (*reversed(SETS.values()), preferred) for aspect in aspects}
+    known = {aspect.name.lower(): aspect for aspects in (*reversed(SETS.values()), preferred) for aspect in aspects}
     chosen: list[Aspect] = []
     for part in _pieces(text, (*known, *SETS)):
         written, equals, definition = (piece.strip() for piece in part.partition("="))

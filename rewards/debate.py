@@ -12,7 +12,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.score import PASSING
-from adjudge.rewards.asking import SAMPLING, Answer, Question
+from adjudge.rewards.asking import SAMPLING, Answer, Question, checked_sampling
 from adjudge.rewards.judge import How, PromptedJudge, part_of
 from adjudge.rewards.principle import GOOD
 from adjudge.rewards.retrieval import EngineEmbedder, Index, Retrieved
@@ -66,7 +66,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         override: float = 0.75,
         **how: Unpack[How],
     ) -> None:
-        sampling = how.get("sampling") or SAMPLING
+        sampling = checked_sampling(how.get("sampling")) or SAMPLING
         if how.get("mode", "direct") == "direct":
             how["sampling"] = None  # nobody but the arguing agents writes
         super().__init__(engine, **how)

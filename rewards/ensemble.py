@@ -14,7 +14,7 @@ import numpy.typing as npt
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair
+from adjudge.rewards.verdict import AspectVerdict, Item, Pair, each_of
 
 
 class EnsembleAspect(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ def ensemble(
     order (`orders="ab"`): both are pairs of their own here. No pair is judged twice, whoever asks for it. Raises
     AdjudgeError for a judge of both orders or of another kind, ids that are not unique, and fewer than N + 1 items.
     """
-    judge, items = checked_pairwise(judge), list(items)
+    judge, items = checked_pairwise(judge), list(each_of(items, Item))
     drawn = draw_partners([item.id for item in items], partners, seed)
     by_id = {item.id: item for item in items}
     shown = {

@@ -65,7 +65,7 @@ class Journal:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._writing = Lock()  # threads share the connection, and so a transaction
-        self._forgetting = False
+        self._forgetting = self._closed = False
         try:
             if self.path.is_file() and not os.access(self.path.parent, os.W_OK):  # SQLite writes beside it even to read
                 self._open(f"{self.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
@@ -172,7 +172,7 @@ class Journal:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """A block in which what is damaged is an AdjudgeError that names the file."""
-        self._begin_anew()
+        self._begin()
         try:
             yield
         except sqlite3.OperationalError:  # of the moment: it is locked, or the disk is full
@@ -183,7 +183,7 @@ class Journal:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All that is written meanwhile, or nothing of it."""
-        self._begin_anew()
+        self._begin()
         with self._writing:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -207,7 +207,9 @@ class Journal:
         """Forget all that once something is looked for or written: of a run that is refused before, nothing is lost."""
         self._forgetting = True
 
-    def _begin_anew(self) -> None:
+    def _begin(self) -> None:
+        if self._closed:
+            raise AdjudgeError(f"{self.path} was closed: open the journal again, or judge before its block ends")
         if self._forgetting:
             self._forgetting = False
             self.clear()
@@ -217,6 +219,7 @@ class Journal:
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
+        self._closed = True
         self._db.close()
 
     def __enter__(self) -> Journal:

@@ -12,6 +12,7 @@ import msgspec
 
 from adjudge.engine.aliases import is_flowing
 from adjudge.engine.answers import AnswerFormat
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt, checked_cut
@@ -23,7 +24,7 @@ from adjudge.rewards.asking import ANSWER, Answer, Mode, Question, open_asking
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.kept_answers import KeptAnswers
 from adjudge.rewards.template import Data, Layout
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention
+from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
@@ -39,12 +40,15 @@ class Concluded(NamedTuple, Generic[Ruling]):
 class Judge(ABC, Generic[Subject, Ruling]):
     """Subjects in, verdicts out, in order; with a `journal`, what it holds is not judged again.
 
-    A judge says what decides a verdict (`key`) and how subjects become verdicts (`_judge`).
+    A judge says what decides a verdict (`key`) and how subjects become verdicts (`_judge`). Raises AdjudgeError for
+    subjects of another kind, and for a journal that is none.
     """
 
     verdict_type: type[Ruling]
 
     def __init__(self, journal: Journal | None = None) -> None:
+        if journal is not None and not isinstance(journal, Journal):
+            raise AdjudgeError(f"journal is {shown(journal)}: open it, as Journal(path)")
         self.journal = journal
 
     def judge(self, subjects: Iterable[Subject]) -> list[Ruling]:
@@ -55,7 +59,8 @@ class Judge(ABC, Generic[Subject, Ruling]):
         """Verdicts in order as they come, each journaled first; `window` subjects are in the engine at a time."""
         if window < 1:
             raise AdjudgeError(f"window is {window}: give at least 1 subject")
-        remaining = map(clean, subjects)
+        kind: Any = Pair if issubclass(self.verdict_type, PairVerdict) else Item
+        remaining = map(clean, each_of(subjects, kind))
         while chunk := list(islice(remaining, window)):
             keys = [self.key(subject) for subject in chunk]
             known = self._remembered(keys)
@@ -146,7 +151,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
         if not 0 <= min_mass <= 1:
             raise AdjudgeError(f"min_mass is {min_mass}: give a probability from 0 to 1")
         super().__init__(journal)
-        self.engine = engine
+        self.engine = checked_engine(engine)
         self.asking = open_asking(
             engine,
             mode,
@@ -265,6 +270,15 @@ class ItemJudge(AskingJudge[Item, Verdict]):
             key=key,
             analysis={name: answer.analyses for name, answer in answers.items() if answer.analyses} or None,
         )
+
+
+def checked_engine(engine: EngineFace) -> EngineFace:
+    """The same; raises AdjudgeError for what is no open engine."""
+    if not isinstance(engine, EngineFace):
+        raise AdjudgeError(
+            f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
+        )
+    return engine
 
 
 def lasts(ruling: Verdict | PairVerdict) -> bool:

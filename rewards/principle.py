@@ -63,13 +63,14 @@ def default_principles(language: str = "en") -> tuple[str, ...]:
     return read_principles(path)
 
 
-def read_principles(path: Path) -> tuple[str, ...]:
+def read_principles(path: str | Path) -> tuple[str, ...]:
     """The principles of a file: TOML with a list `principles`, JSON with a list of strings, or one on each line.
 
     On plain lines, a number or bullet before a principle is not part of it; empty lines mean nothing. Raises
     AdjudgeError for a file that cannot be read, one of another shape, an empty list, and a principle that is no text,
     is blank or comes twice.
     """
+    path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
         suffix = path.suffix.lower()

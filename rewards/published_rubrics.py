@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rubric import Criterion, Rubric, read_rubric
 
@@ -59,6 +60,8 @@ RUBRICS: dict[str, Rubric] = {"six": SIX, "igniting": IGNITING, "writing": WRITI
 
 def open_rubric(name: str | Path) -> Rubric:
     """A published rubric by its name, else that of a file; raises AdjudgeError as `read_rubric` does."""
+    if not isinstance(name, str | Path):
+        raise AdjudgeError(f"rubric is {shown(name)}: give a Rubric, the name of a published one, or a file")
     if not (path := Path(name)).suffix and str(name) not in RUBRICS:
         raise AdjudgeError(f'no rubric is called "{name}": choose {", ".join(RUBRICS)}, or name a .toml or .json file')
     return RUBRICS.get(str(name)) or read_rubric(path)

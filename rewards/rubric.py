@@ -7,11 +7,13 @@ import re
 import tomllib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError, reason
 
 MAX_SCORES = 101
@@ -50,7 +52,7 @@ class Criterion(msgspec.Struct, frozen=True):
 
     It can be given the scores that its `levels` name, or without levels 0, 1, … `points`, or without both those of the
     rubric's scale. `weight` is how it counts (see `Rubric`). `veto` is the score it must reach, or nothing else counts:
-    below it the whole text is worth 0.
+    below it the whole text is worth 0. Raises AdjudgeError for a text that is no string, and a number that is none.
     """
 
     name: str
@@ -59,6 +61,15 @@ class Criterion(msgspec.Struct, frozen=True):
     levels: tuple[Level, ...] = ()
     weight: float | None = None
     veto: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("name", "text"):
+            if not isinstance(value := getattr(self, name), str):
+                raise AdjudgeError(f"{name} of a criterion is {shown(value)}: give a string")
+        for name in ("points", "weight", "veto"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+                raise AdjudgeError(f'{name} of the criterion "{self.name}" is {shown(value)}: give a number')
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -90,6 +101,8 @@ class Rubric(msgspec.Struct, frozen=True):
         if self.scale is not None:
             _check_scale(*self.scale)
         for number, criterion in enumerate(self.criteria, 1):
+            if not isinstance(criterion, Criterion):
+                raise AdjudgeError(f"{_called(number)} is {shown(criterion)}: give Criterion(…) objects")
             try:
                 _check_criterion(criterion, self.values(criterion))
                 if any(criterion.name == earlier.name for earlier in self.criteria[: number - 1]):
@@ -105,8 +118,15 @@ class Rubric(msgspec.Struct, frozen=True):
         return criterion.values or (() if self.scale is None else _whole(*self.scale))
 
 
-def read_rubric(path: Path) -> Rubric:
+def check_rubric(rubric: Rubric | None, place: str) -> None:
+    """Raise AdjudgeError for what is given as a rubric and is none."""
+    if rubric is not None and not isinstance(rubric, Rubric):
+        raise AdjudgeError(f"{place} is {shown(rubric)}: give a Rubric, as read_rubric reads one from a file")
+
+
+def read_rubric(path: str | Path) -> Rubric:
     """The rubric of a `.toml` or `.json` file; raises AdjudgeError naming the file, the criterion and the mend."""
+    path = Path(path)
     decode = DECODERS.get(path.suffix.lower())
     if decode is None:
         raise AdjudgeError(f"{path} is neither .toml nor .json: name a rubric file of either kind")

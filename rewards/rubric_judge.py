@@ -12,7 +12,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.judge import How, ItemJudge
-from adjudge.rewards.rubric import Criterion, Rubric, is_whole
+from adjudge.rewards.rubric import Criterion, Rubric, check_rubric, is_whole
 from adjudge.rewards.rubric_scoring import (
     SAME,
     Form,
@@ -55,6 +55,7 @@ class RubricJudge(ItemJudge):
         form: Form = "fixed",
         **how: Unpack[How],
     ) -> None:
+        check_rubric(rubric, "rubric")
         super().__init__(engine, **how)
         self.rubric, self.scheme, self.form = rubric, scheme, form
         if rubric is not None:

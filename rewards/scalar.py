@@ -8,9 +8,9 @@ from itertools import tee
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Message, Prompt, Segment, checked_cut
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judge import Judge, clean
+from adjudge.rewards.judge import Judge, checked_engine, clean
 from adjudge.rewards.preference import sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
+from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, each_of
 
 PART = "reward"
 """The one part of a verdict."""
@@ -32,7 +32,7 @@ class ScalarJudge(Judge[Item, Verdict]):
 
     def __init__(self, engine: EngineFace, *, cut: Cut = "middle", journal: Journal | None = None) -> None:
         super().__init__(journal)
-        self.engine = engine
+        self.engine = checked_engine(engine)
         self.cut = checked_cut(cut)
         engine.require_rewards()
         self.prompt(Item(prompt="", response=""))  # a template that does not serve is refused here, not in a run
@@ -69,7 +69,7 @@ class ScalarJudge(Judge[Item, Verdict]):
         A response is judged without its rival, so there is no position bias to report. The journal holds responses, not
         pairs: one that was compared before is not judged again.
         """
-        pairs, again = tee(pairs)
+        pairs, again = tee(each_of(pairs, Pair))
         verdicts = self.judge_iter((item for pair in pairs for item in _items(pair)), 2 * window)
         for pair in again:
             yield _compared(pair, next(verdicts), next(verdicts))

@@ -13,7 +13,7 @@ from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.pairing import Kind, Members, Pairing, seeded_order
 from adjudge.rewards.ranking import PRIOR_SD, BradleyTerry, borda, bradley_terry
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.verdict import Pair, PairVerdict, each_of
 
 Ranking = Literal["bradley_terry", "borda"]
 
@@ -63,7 +63,7 @@ class Tournament:
 
     def rank_iter(self, groups: Iterable[Group]) -> Iterator[GroupVerdict]:
         """Verdicts in order as they come. The next round of all groups is one call of the judge."""
-        waiting = deque(_Contest(group, number, self) for number, group in enumerate(groups, 1))
+        waiting = deque(_Contest(group, number, self) for number, group in enumerate(each_of(groups, Group), 1))
         yield from _ended(waiting)
         while waiting:
             asked = [(contest, members) for contest in waiting for members in contest.next_pairs()]

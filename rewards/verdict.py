@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.rubric import Rubric
+from adjudge.rewards.rubric import Rubric, check_rubric
+
+Given = TypeVar("Given")
 
 
 class Review(msgspec.Struct, frozen=True):
@@ -53,6 +55,7 @@ class Pair(msgspec.Struct, frozen=True):
         place = f'pair "{self.id}"'
         check_texts(place, {"a": self.a, "b": self.b, "prompt": self.prompt})
         check_texts(place, {"prompt_a": self.prompt_a, "prompt_b": self.prompt_b}, absent=True)
+        _check_reviews(place, self.reviews, Comparison)
         if not self.prompt and (self.prompt_a is None) != (self.prompt_b is None):
             other = "prompt_a" if self.prompt_a is None else "prompt_b"
             raise AdjudgeError(f"{place}: {other} is missing: give each story its prompt, or one for both")
@@ -141,6 +144,8 @@ class Item(msgspec.Struct, frozen=True):
         place = f'item "{self.id}"'
         check_texts(place, {"prompt": self.prompt, "response": self.response})
         check_texts(place, {"reference": self.reference, "genre": self.genre}, absent=True)
+        _check_reviews(place, self.reviews, Review)
+        check_rubric(self.rubric, f"{place}: rubric")
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -217,3 +222,23 @@ def check_texts(place: str, texts: Mapping[str, object], *, absent: bool = False
     for name, value in texts.items():
         if not (isinstance(value, str) or (absent and value is None)):
             raise AdjudgeError(f"{place}: {name} is {shown(value)}, not a string: give its text")
+
+
+def each_of(given: Iterable[Given], kind: type[Given]) -> Iterator[Given]:
+    """What is given, one by one; raises AdjudgeError for what is no list, or holds anything but that kind."""
+    name = kind.__name__
+    try:
+        each = iter(given)
+    except TypeError as error:
+        raise AdjudgeError(f"{shown(given)} is no list of {name}s: put it in brackets") from error
+    for one in each:
+        if not isinstance(one, kind):
+            raise AdjudgeError(f"{shown(one)} is no {name}: give {name}(…) objects, in a list")
+        yield one
+
+
+def _check_reviews(place: str, reviews: Sequence[object], kind: type) -> None:
+    """Raise AdjudgeError for an earlier review of another kind than the judges of such a subject read."""
+    for review in reviews:
+        if not isinstance(review, kind):
+            raise AdjudgeError(f"{place}: {shown(review)} is among its reviews: give {kind.__name__}(…) objects")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from adjudge.commands.output import is_stream
 from adjudge.engine.errors import AdjudgeError
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -20,6 +21,8 @@ def beside(path: Path, ending: str) -> Path:
     """The usual output for a file, of its name with another ending; raises AdjudgeError for what is no file's name."""
     if not path.name:
         raise AdjudgeError(f'"{path}" names no file: give one, or name the output with -o')
+    if is_stream(path):
+        raise AdjudgeError(f"an output cannot stand beside {path}, which is no file: name it with -o")
     return path.with_suffix(ending)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from adjudge.bench.run_cost import RunCost
-from adjudge.commands.output import check_lines, open_output
+from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import intentions, show_results
 from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, rows_of
@@ -82,8 +82,9 @@ def judge_file(
         title=title,
         report=report,
         labels=judged.labels,
+        to_stderr=is_stream(output),  # which may be where the verdicts are
     )
-    print(f"verdicts: {output}")
+    print(f"verdicts: {output}", file=sys.stderr if is_stream(output) else sys.stdout)
     if judged.verdicts and all(verdict.abstained == "timeout" for verdict in judged.verdicts):
         raise AdjudgeError("nothing was answered: once the server answers, run this again with --resume")
 

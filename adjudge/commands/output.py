@@ -14,6 +14,13 @@ Write = Callable[[bytes], None]
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
 
+def is_stream(path: Path) -> bool:
+    """Whether it is a pipe or a device, or a standard stream by its path, and so no place for files beside it."""
+    folder = path.parent.resolve()
+    device = folder == Path("/dev") or folder.is_relative_to("/proc")  # they may be redirected to files
+    return device or (path.exists() and not path.is_file() and not path.is_dir())
+
+
 def check_writable(path: Path) -> None:
     """Make the folder of a file, and raise AdjudgeError where it cannot be written; what it holds stays."""
     make_folder_of(path)

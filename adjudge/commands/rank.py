@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import Contest
-from adjudge.commands.output import check_lines, open_output
+from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, rows_of
@@ -89,9 +90,16 @@ def rank_file(
                 write(group_line(verdict, row))
                 verdicts.append(verdict)
             seconds = time.perf_counter() - started
-    title = f"Rankings of {path.name}"
-    show_rankings(name, groups, verdicts, RunCost.of(engine, seconds, watched.remembered), title=title, report=report)
-    print(f"rankings: {output}")
+    show_rankings(
+        name,
+        groups,
+        verdicts,
+        RunCost.of(engine, seconds, watched.remembered),
+        title=f"Rankings of {path.name}",
+        report=report,
+        to_stderr=is_stream(output),  # which may be where the rankings are
+    )
+    print(f"rankings: {output}", file=sys.stderr if is_stream(output) else sys.stdout)
 
 
 class _Watched:

@@ -21,6 +21,7 @@ from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import holds_run
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.aspects import aspects_of
 from adjudge.rewards.group import GroupVerdict
 from adjudge.rewards.journal import Journal, content_key, is_journal
 from adjudge.rewards.judge import AskingJudge, clean
@@ -165,8 +166,12 @@ def _engine(run: Run) -> AbsentEngine:
 
 
 def _rescoring(book: Journal, run: Run, options: Options, changes: Options) -> Rescoring[Any, Any]:
-    """The run's judge as it was, and as it is to be."""
-    earlier, judge = (prepare(run.judge, how)(_engine(run), book) for how in (options, {**options, **changes}))
+    """The run's judge as it was, and as it is to be; the changes may name the run's own aspects."""
+    earlier = prepare(run.judge, options)(_engine(run), book)
+    if "aspects" in changes:
+        own = [msgspec.structs.replace(one, weight=1.0) for one in getattr(earlier, "aspects", ())]
+        changes = {**changes, "aspects": aspects_of(changes["aspects"], own)}
+    judge = prepare(run.judge, {**options, **changes})(_engine(run), book)
     if not isinstance(earlier, AskingJudge) or not isinstance(judge, AskingJudge):
         raise AdjudgeError(f"the answers that {run.judge} rests on cannot be scored anew: judge again")
     return Rescoring(earlier, judge, book)

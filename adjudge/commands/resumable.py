@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from adjudge.commands.output import check_writable
+from adjudge.commands.output import check_writable, is_stream
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.errors import AdjudgeError
@@ -81,7 +81,9 @@ def _is_empty(journal: Path) -> bool:
 
 
 def journal_beside(output: Path) -> Path:
-    """Where the journal of an output is, unless somebody names another."""
+    """Where the journal of an output is, unless somebody names another; raises AdjudgeError beside what is no file."""
+    if is_stream(output):
+        raise AdjudgeError(f"a journal cannot stand beside {output}, which is no file: name it with --journal")
     return output.parent / f"{output.name}.journal"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -177,6 +179,9 @@ def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     """
     for number, row in enumerate(rows, 1):
         given = row.columns["scores"]
+        if isinstance(given, str):  # a cell of a table
+            with suppress(ValueError, RecursionError):
+                given = json.loads(given)
         if given == {}:
             raise AdjudgeError(f'{row.place}: "scores" is an empty object: every row needs its score')
         by_aspect = cast("Mapping[str, Any]", given if isinstance(given, dict) else {OVERALL: given})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -141,3 +143,17 @@ def test_hostile_stories_are_scored_or_abstained(process: Run, tmp_path: Path) -
     assert all((verdict["preference"] is None) == (verdict["abstained"] is not None) for verdict in verdicts)
     assert [verdict["truncated"] for verdict in verdicts] == [False, False, False, False, True, False]
     assert "\x1b[2J" not in result.stdout
+
+
+def test_a_pipe_in_and_a_pipe_out_leave_no_files_where_streams_are(tmp_path: Path) -> None:
+    text = write_pairs(tmp_path / "pairs.jsonl", 2).read_text()
+
+    def piped(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "adjudge", "judge", "/dev/stdin", *arguments, *SHORT]
+        return subprocess.run(command, cwd=tmp_path, input=text, capture_output=True, text=True)
+
+    assert "beside /dev/stdin, which is no file: name it with -o" in refused(piped())
+    assert "beside /dev/stdout, which is no file: name it with --journal" in refused(piped("-o", "/dev/stdout"))
+    done = piped("-o", "/dev/stdout", "--journal", "j")
+    assert done.returncode == 0 and [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["p0", "p1"]
+    assert "2 pairs" in done.stderr and "verdicts: /dev/stdout" in done.stderr

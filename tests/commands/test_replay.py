@@ -111,6 +111,15 @@ def test_new_weights_and_one_order_give_what_a_new_run_gives(run: Run) -> None:
     assert "--scheme does not go with this run, of pairwise" in mistake(run("replay", "v.jsonl", "--scheme", "free"))
 
 
+def test_a_runs_own_aspects_go_by_their_names(run: Run) -> None:
+    own = "coherence,Wit*7=Is it funny, or at least light?"
+    done(run("judge", "pairs.jsonl", "--aspects", own, "-o", "v.jsonl", *TINY))
+    rescored = done(run("replay", "v.jsonl", "--aspects", "coherence*3,wit")).stdout_bytes
+    how = ("--aspects", "coherence*3,Wit=Is it funny, or at least light?")
+    done(run("judge", "pairs.jsonl", "-o", "fresh.jsonl", *how, *TINY))
+    assert rescored == Path("fresh.jsonl").read_bytes() != Path("v.jsonl").read_bytes()
+
+
 def test_a_rubric_with_new_weights_counts_old_grades_anew_and_the_old_file_need_not_be_there(run: Run) -> None:
     grade = ("--judge", "rubric", "--scheme", "free")
     for name, weight in (("old", 1), ("new", 5)):

@@ -372,3 +372,11 @@ def test_a_shared_engine_says_so_in_a_process_that_was_forked(monkeypatch: pytes
 def test_what_stands_before_an_engine_makes_no_tables_of_its_own() -> None:
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
     assert SharedEngine(Worker(engine))._byte_table() is engine._byte_table()
+
+
+@pytest.mark.parametrize("engine", ["house", None])
+def test_the_name_of_an_engine_is_no_engine(engine: Any) -> None:
+    before = threading.active_count()
+    with pytest.raises(AdjudgeError, match=r"engine is .*: give an open one, as AsyncEngine\(Engine\(name\)\)"):
+        AsyncEngine(engine)
+    assert threading.active_count() == before

@@ -9,6 +9,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import LabelError
+from adjudge.engine.face import sets_of
 from adjudge.engine.labels import Labels, LabelSet, compile_labels
 from adjudge.engine.score import Score
 from adjudge.engine.sources import open_tokenizer, resolve
@@ -96,6 +97,18 @@ def test_two_labels_that_a_terminator_makes_alike_are_ambiguous(real: Tokenizer)
 
 def test_labels_in_a_list_are_labels() -> None:
     assert Labels.of(Labels(["a", "b"])) == Labels(("a", "b"))  # type: ignore[arg-type]
+    valued = Labels(["bad", "good"], values=[0, 1])  # type: ignore[arg-type]
+    assert valued == Labels(("bad", "good"), values=(0, 1)) and hash(valued) == hash(Labels.of(valued))
+
+
+def test_labels_that_can_be_read_only_once_are_read() -> None:
+    assert sets_of(["x", "y"], map(str, (1, 2))) == [["1", "2"]] * 2  # type: ignore[arg-type]
+    assert sets_of(["x", "y"], iter([["1"], ["2"]])) == [["1"], ["2"]]  # type: ignore[arg-type]
+
+
+def test_labels_lose_no_values_in_silence() -> None:
+    with pytest.raises(LabelError, match=r"labels are a mapping: give Labels\(tuple\(labels\), values="):
+        Labels.of({"good": 1, "bad": 0})  # type: ignore[arg-type]
 
 
 def test_values_are_the_labels_numbers_or_given() -> None:

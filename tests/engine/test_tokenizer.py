@@ -15,7 +15,7 @@ from adjudge.engine import tokenizer as module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, LabelError, ModelUnsupported, PromptError
 from adjudge.engine.fitting import fit
-from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.prompt import Message, Prompt, Segment, checked_messages
 from adjudge.engine.sources import open_source, open_tokenizer, resolve
 from adjudge.engine.tokenizer import KEPT, Tokenizer, well_formed
 
@@ -190,6 +190,26 @@ def test_marks_in_trusted_text_are_refused_and_harmless_in_data(tiny: Tokenizer)
     assert [segment.text for segment in prompt.segments if not segment.trusted] == ["\ue0000\ue001", "b"]
 
 
+def test_a_turn_may_be_a_string_and_is_data_then(tiny: Tokenizer) -> None:
+    said: Any = "<|im_end|>"
+    assert Message("user", said) == Message("user", Prompt((Segment(said),)))
+    assert [segment.trusted for segment in tiny.chat([Message("user", said)]).segments if segment.text == said] == [
+        False
+    ]
+
+
+@pytest.mark.parametrize("given", ["hi", [{"role": "user", "content": "hi"}], Message("user", Prompt(())), [None]])
+def test_what_is_no_list_of_messages_is_one_sentence(given: Any) -> None:
+    with pytest.raises(PromptError, match=r"is no Message: give a list of Message\(role, text\)"):
+        checked_messages(given)
+
+
+@pytest.mark.parametrize("given", [[{"role": "user", "content": "hi"}], None, ["word"]])
+def test_what_is_no_prompt_is_one_sentence(tiny: Tokenizer, given: Any) -> None:
+    with pytest.raises(PromptError, match=r"is no prompt: give a string, a Prompt \(engine.chat makes one"):
+        tiny.prompt(given)
+
+
 def test_templates_name_a_field_that_is_missing_or_unused() -> None:
     prompt = Prompt.template("{{x}} {a}!", a="1")
     assert "".join(segment.text for segment in prompt.segments) == "{x} 1!"
@@ -347,3 +367,25 @@ def test_a_character_that_a_vocabulary_does_not_know_leaves_the_words_around_it_
     tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", eos_token="[END]"))
     assert tokenizer.encode("the fox ж", False) == (2, 3, 0)
     assert tokenizer.is_special(0) and 1 not in tokenizer.encode("the [END]", False)
+
+
+class Walked(str):
+    """A text that counts the characters looked at to find something in it."""
+
+    walked = 0
+
+    def find(self, sub: str, start: int = 0, *rest: Any) -> int:  # type: ignore[override]
+        place = super().find(sub, start, *rest)
+        self.walked += (len(self) if place < 0 else place) - start
+        return place
+
+
+def test_of_many_messages_none_is_looked_for_among_those_before_it() -> None:
+    texts = [f"no {number}." for number in range(500)]
+    rendered = Walked("\n".join(texts))
+    assert not module._dropped(texts, rendered) and 0 < rendered.walked <= len(rendered)
+
+
+def test_a_message_is_dropped_only_where_none_of_its_lines_has_come_through_anywhere() -> None:
+    assert not module._dropped(["first\nhead", " ", "second"], "second, then: head")
+    assert module._dropped(["first", "third", "second"], "first second")

@@ -39,6 +39,14 @@ def test_what_was_put_is_found_and_the_first_one_stays(tmp_path: Path) -> None:
         assert len(journal) == 1
 
 
+def test_a_journal_that_was_closed_is_not_called_damaged(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.put("a", b"1")
+    for use in (lambda: journal.get(["a"]), lambda: journal.put("b", b"2")):
+        with pytest.raises(AdjudgeError, match="j was closed: open the journal again"):
+            use()
+
+
 def test_threads_that_share_a_journal_write_at_once(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal, ThreadPoolExecutor(4) as threads:
         names = [f"{number % 50}" for number in range(200)]

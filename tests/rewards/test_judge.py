@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,13 @@ from adjudge.engine.aliases import HOUSE
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.aspects import HANNA
+from adjudge.rewards.debate import DebateJudge
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.verdict import Item
-from tests.rewards.judged import WrittenJudge
+from adjudge.rewards.rubric_judge import RubricJudge
+from adjudge.rewards.scalar import ScalarJudge
+from adjudge.rewards.verdict import Item, Pair
+from tests.rewards.judged import WrittenJudge, WrittenPairJudge
 
 ITEM = Item(prompt="Write.", response="A story.", id="mine")
 
@@ -61,3 +65,39 @@ def test_what_house_read_with_its_lines_is_not_taken_for_what_it_reads_now(monke
     now = judge.key(Item("p", "r"))
     monkeypatch.setattr("adjudge.rewards.judge.is_flowing", lambda weights: False)
     assert judge.key(Item("p", "r")) != now
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (ITEM, r"Item\(prompt='Write.', .* is no list of Items: put it in brackets"),
+        (None, "None is no list of Items"),
+        ("abc", "'a' is no Item"),
+        ([{"prompt": "Write.", "response": "A story."}], r"\{'prompt': .* is no Item: give Item\(…\) objects"),
+        ([ITEM, Pair("a", "b")], "Pair.* is no Item"),
+    ],
+)
+def test_what_is_no_list_of_the_judges_subjects_is_one_sentence(given: Any, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        WrittenJudge(lambda text: 1.0).judge(given)
+
+
+def test_a_judge_of_pairs_takes_pairs_alone() -> None:
+    with pytest.raises(AdjudgeError, match="is no Pair: give Pair"):
+        WrittenPairJudge(lambda a, b: {}).judge([ITEM])  # type: ignore[list-item]
+
+
+def test_a_judge_is_built_of_open_things_and_not_of_their_names() -> None:
+    engine = AbsentEngine(Card(fingerprint="weights"))
+    rubric: Any = "rubric.toml"
+    sampling: Any = {"max_tokens": 3}
+    for build, message in [
+        (lambda: PointwiseJudge("house"), "engine is 'house': give an open one"),
+        (lambda: ScalarJudge("house"), "engine is 'house': give an open one"),
+        (lambda: PointwiseJudge(engine, journal="x.journal"), "journal is 'x.journal': open it, as Journal"),
+        (lambda: RubricJudge(engine, rubric), "rubric is 'rubric.toml': give a Rubric"),
+        (lambda: PointwiseJudge(engine, mode="reasoned", sampling=sampling), "sampling is .*: give it as Sampling"),
+        (lambda: DebateJudge(engine, sampling=sampling), "sampling is .*: give it as Sampling"),
+    ]:
+        with pytest.raises(AdjudgeError, match=message):
+            build()

@@ -199,6 +199,11 @@ def test_principles_are_read_from_toml_json_and_plain_lines(tmp_path: Path, name
     assert read_principles(path) == TWO
 
 
+def test_a_file_of_principles_may_be_named_by_a_string(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("Be brief.")
+    assert read_principles(str(tmp_path / "p.txt")) == ("Be brief.",)
+
+
 def test_numbers_within_a_principle_stay(tmp_path: Path) -> None:
     path = tmp_path / "p.txt"
     lines = (

@@ -204,3 +204,22 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content:
     assert message in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(AdjudgeError, match="cannot read .*absent.toml .No such file"):
         read_rubric(tmp_path / "absent.toml")
+
+
+def test_a_rubric_in_code_holds_criteria_and_these_hold_texts_and_numbers() -> None:
+    wrong: Any = "3"
+    for build, message in [
+        (lambda: Criterion("wit", "x", wrong), "points of the criterion \"wit\" is '3': give a number"),
+        (lambda: Criterion("wit", "x", weight=True), "weight of the criterion .* give a number"),
+        (lambda: Criterion("wit", None), "text of a criterion is None: give a string"),  # type: ignore[arg-type]
+        (lambda: Rubric((wrong,)), r"criterion 1 is '3': give Criterion\(…\) objects"),
+        (lambda: open_rubric({"criteria": []}), "rubric is .*: give a Rubric, the name"),  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(AdjudgeError, match=message):
+            build()
+
+
+def test_a_file_may_be_named_by_a_string(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text('{"criteria": [{"name": "wit", "text": "Is it funny?", "points": 3}]}')
+    assert read_rubric(str(path)) == read_rubric(path) == Rubric((Criterion("wit", "Is it funny?", 3.0),))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.verdict import Comparison, Item, Pair
+from adjudge.rewards.group import Group
+from adjudge.rewards.verdict import Comparison, Item, Pair, each_of
 
 NO_TEXTS = (["A story."], ("A story.",), {"text": "A story."}, [{"role": "user"}], b"A story.", float("nan"), 3)
 
@@ -43,3 +44,25 @@ def test_a_story_beside_one_with_a_prompt_of_its_own_needs_one_too() -> None:
         with pytest.raises(AdjudgeError, match=f'pair "7": {other} is missing: give each story its prompt'):
             Pair("a", "b", id="7", **{name: "p"})
     assert Pair("a", "b", "both", prompt_a="p").prompts == ("p", "both")
+
+
+def test_reviews_and_a_rubric_are_objects_of_their_own_kinds() -> None:
+    review: Any = {"plot": "x", "review": "y", "score": 3}
+    for build, message in [
+        (
+            lambda: Item("p", "r", "7", reviews=(review,)),
+            r'item "7": .* is among its reviews: give Review\(…\) objects',
+        ),
+        (lambda: Pair("a", "b", "p", id="7", reviews=(review,)), r'pair "7": .* give Comparison\(…\) objects'),
+        (lambda: Item("p", "r", "7", rubric=review), r'item "7": rubric is .*: give a Rubric'),
+    ]:
+        with pytest.raises(AdjudgeError, match=message):
+            build()
+
+
+def test_a_list_holds_one_kind_of_thing() -> None:
+    groups: Any = Group("p", ("a",))
+    for given, message in ((groups, "is no list of Groups"), ([Item("p", "r")], "is no Group")):
+        with pytest.raises(AdjudgeError, match=message):
+            list(each_of(given, Group))
+    assert list(each_of(iter([groups]), Group)) == [groups]

@@ -220,6 +220,12 @@ def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Pat
     assert pairs.rows[0].preferred == 0.5
 
 
+def test_scores_by_aspect_may_stand_in_a_cell_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "o.csv").write_text('prompt,response,scores\nP,R,"{""wit"": 3, ""end"": [2, 4]}"\nP,R,3\nP,R,[1]\n')
+    rows = load([tmp_path / "o.csv"]).rows
+    assert [row.scores for row in rows] == [{"wit": (3,), "end": (2, 4)}, {"overall": (3,)}, {"overall": (1,)}]
+
+
 def test_parquet_is_read_as_the_same_rows(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
