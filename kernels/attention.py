@@ -7,9 +7,9 @@
 | `triton` | our kernel, on CUDA (attention_triton) | yes |
 | `torch` | everywhere (attention_torch: tiles for CPUs) | yes |
 
-The first that can serve the device, dtype, widths, block size, window, soft cap and sinks of a call serves it, never
-depending on how many rows there are; on a CPU that is `torch`. `ADJUDGE_ATTENTION` names one, and BackendUnavailable
-says why it cannot.
+The first that can serve the device, dtype, widths, query heads on a KV head, block size, window, soft cap and sinks of
+a call serves it, never depending on how many rows there are; on a CPU that is `torch`, as on a GPU where no tile of our
+kernel fits. `ADJUDGE_ATTENTION` names one, and BackendUnavailable says why it cannot.
 """
 
 from __future__ import annotations

@@ -73,8 +73,7 @@ def check_head(hidden_ND: Tensor, head: Head) -> None:
     """Refuse tensors whose shapes, dtypes or devices do not fit each other, and numbers outside their range."""
     weight_VD = head.weight_VD
     for name, tensor in (("hidden_ND", hidden_ND), ("weight_VD", weight_VD)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} is a {type(tensor).__name__}: pass a tensor")
+        _check_type(name, tensor)
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise TypeError(f"{name} has dtype {tensor.dtype}: pass float32, bfloat16 or float16")
         if tensor.dim() != 2:
@@ -89,6 +88,7 @@ def check_head(hidden_ND: Tensor, head: Head) -> None:
         )
     for name, vector, length in (("norm_weight", head.norm_weight_D, width), ("bias", head.bias_V, vocabulary)):
         if vector is not None:
+            _check_type(name, vector)
             if not vector.is_floating_point():
                 raise TypeError(f"{name} has dtype {vector.dtype}: pass a floating dtype")
             if vector.shape != (length,):
@@ -180,6 +180,9 @@ def lay_out(
         conditions.require("targets", targets, within, "a label of its row's set")
     [label_count] = conditions.judge(label_offsets[-1])
     if values is not None:
+        _check_type("label_values", values, "a tensor of numbers")
+        if values.is_complex():
+            raise TypeError(f"label_values has dtype {values.dtype}: pass real numbers")
         _check_device("label_values", values, hidden_ND, or_host=True)
         if values.shape != (label_count,):
             raise LabelSetError(f"label_values has shape {tuple(values.shape)}: pass one a label, ({label_count},)")
@@ -237,14 +240,18 @@ def _number_groups(conditions: Conditions, groups: Tensor, offsets: Tensor) -> T
 
 def _indices(name: str, tensor: Tensor, hidden_ND: Tensor) -> Tensor:
     """The tensor as int64 [*], refused unless it holds integers, has one dimension and lies near hidden_ND."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"{name} is a {type(tensor).__name__}: pass a tensor of integers")
+    _check_type(name, tensor, "a tensor of integers")
     if tensor.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"{name} has dtype {tensor.dtype}: pass int64 or int32")
     if tensor.dim() != 1:
         raise LabelSetError(f"{name} has shape {tuple(tensor.shape)}: pass one dimension")
     _check_device(name, tensor, hidden_ND, or_host=True)
     return tensor.long().contiguous()
+
+
+def _check_type(name: str, value: object, what: str = "a tensor") -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}: pass {what}")
 
 
 def _check_device(name: str, tensor: Tensor, hidden_ND: Tensor, *, or_host: bool = False) -> None:
