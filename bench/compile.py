@@ -25,7 +25,7 @@ from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
 from adjudge.training.terminal import open_console, plain_table
 
-CAPABILITIES = (80, 90, 100)
+CAPABILITIES = (80, 86, 90, 100, 120)
 HEADS = ((3584, 152_064), (576, 49_152))
 LABELS = (5, 64)
 # dtype, width, query heads, KV heads, block size, and of a window, a softcap and sinks those there are
@@ -40,6 +40,8 @@ ATTENTION: tuple[tuple[torch.dtype, int, int, int, int, dict[str, Any]], ...] = 
     (torch.float16, 256, 16, 8, 32, {"sliding_window": 4096, "softcap": 50.0}),
     (torch.float32, 128, 32, 4, 16, {}),
 )
+WIDE: tuple[tuple[torch.dtype, int, int, int, int, dict[str, Any]], ...] = ((torch.bfloat16, 512, 8, 1, 16, {}),)
+"""Heads of which registers do not hold all: some are spilled."""
 
 
 Launches = Iterator[tuple[str, Callable[[], object], tuple[ModuleType, ...]]]
@@ -53,10 +55,10 @@ class Compiled:
     code: MachineCode
 
 
-def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES) -> Iterator[Compiled]:
+def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES, wide: bool = True) -> Iterator[Compiled]:
     """Compile every kernel as it is launched for the sizes that matter; equal launches once."""
     seen: set[str] = set()
-    for what, run, modules in (*_head_launches(), *_attention_launches(), *_layer_launches()):
+    for what, run, modules in (*_head_launches(), *_attention_launches(wide), *_layer_launches()):
         for capability in capabilities:
             for launch in record(run, capability, *modules):
                 kind = f"{launch.kernel.__name__} {capability} {sorted(launch.specialisation().items())}"
@@ -86,7 +88,7 @@ def report(compiled: list[Compiled]) -> Table:
 def bench_compile() -> None:
     """Compile everything, with a progress bar, and print the table."""
     compiled = list(track(compile_kernels(), "compiling", transient=True, console=Console(stderr=True)))
-    open_console(140).print(report(compiled))
+    open_console(180).print(report(compiled))
 
 
 def _head_launches() -> Launches:
@@ -128,14 +130,14 @@ def head_launch(
     return lambda: restricted_head_triton.triton_scores(hidden_ND, rows, n, head, labels, normalizer)
 
 
-def _attention_launches() -> Launches:
-    for dtype, width, heads, kv_heads, block_size, how in ATTENTION:
+def _attention_launches(wide: bool) -> Launches:
+    for dtype, width, heads, kv_heads, block_size, how in (*ATTENTION, *(WIDE if wide else ())):
         what = f"{str(dtype).removeprefix('torch.')}, D {width}, {heads} heads on {kv_heads}, blocks of {block_size}"
-        run = _attention_launch(dtype, width, heads, kv_heads, block_size, how)
+        run = attention_launch(dtype, width, heads, kv_heads, block_size, how)
         yield ", ".join([what, *how]).replace("sliding_", ""), run, (attention_triton, kv_write_triton)
 
 
-def _attention_launch(
+def attention_launch(
     dtype: torch.dtype,
     width: int,
     heads: int,

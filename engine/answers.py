@@ -15,6 +15,7 @@ from adjudge.engine.radix import Tokens
 from adjudge.kernels.answer_form import FILLER
 from adjudge.kernels.answer_spans import answer_spans
 from adjudge.kernels.byte_table import ByteTable
+from adjudge.kernels.surroundings import undisturbed
 
 
 class AnswerFormat(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ class AnswerFormat(msgspec.Struct, frozen=True):
             raise PromptError("an answer at the end of a text needs a closing: without one its end cannot be told")
 
 
+@undisturbed
 def find_answers(
     completions: Sequence[Completion], labels: Sequence[str], forms: Sequence[AnswerFormat], table: ByteTable
 ) -> list[tuple[Tokens, str] | None]:

@@ -110,7 +110,7 @@ class AsyncFace(ABC):
         timeout: float | None = None,
     ) -> list[Score]:
         """`EngineFace.score` without blocking the event loop."""
-        return await _in_order(await self.open_score(prompts, labels, priority=priority, timeout=timeout))
+        return await in_order(await self.open_score(prompts, labels, priority=priority, timeout=timeout))
 
     async def generate(
         self,
@@ -124,13 +124,13 @@ class AsyncFace(ABC):
     ) -> list[Completion]:
         """`EngineFace.generate` without blocking the event loop."""
         how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout, **options}
-        return await _in_order(await self.open_generate(prompts, sampling, **how))
+        return await in_order(await self.open_generate(prompts, sampling, **how))
 
     async def embed(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> list[Embedding]:
         """`EngineFace.embed` without blocking the event loop."""
-        return await _in_order(await self.open_embed(prompts, priority=priority, timeout=timeout))
+        return await in_order(await self.open_embed(prompts, priority=priority, timeout=timeout))
 
     async def reward(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
@@ -311,7 +311,8 @@ async def prepared(
         ) from error
 
 
-async def _in_order(answers: Answers) -> list[Any]:
+async def in_order(answers: Answers) -> list[Any]:
+    """All answers of a call, in the order of its prompts."""
     try:
         found = [answer async for answer in answers if not isinstance(answer, Piece)]
     finally:

@@ -43,6 +43,7 @@ from adjudge.engine.step import Request
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.turns import Turns
 from adjudge.engine.writing import Writer, writers
+from adjudge.kernels.surroundings import undisturbed
 
 GPU_BATCH_TOKENS = 8192
 CPU_BATCH_TOKENS = 2048
@@ -74,6 +75,7 @@ class Engine(EngineFace):
     whether a probe at load confirmed it for this model).
     """
 
+    @undisturbed
     def __init__(
         self,
         model: str | Lent = "smollm2-135m",
@@ -278,6 +280,7 @@ class Engine(EngineFace):
         self.stats.prompts += call.prompts
         self.stats.prompt_tokens += call.prompt_tokens
 
+    @undisturbed
     def step(self) -> None:
         """One step of continuous batching: what comes next of all calls under way is computed and answered."""
         self._drop_left()
@@ -295,6 +298,7 @@ class Engine(EngineFace):
         """Drop a call between two steps; the answers it still waits for never come."""
         self.scheduler.cancel(call.requests)
 
+    @undisturbed
     def update_weights(
         self,
         weights: Mapping[str, torch.Tensor] | str | Path | None = None,

@@ -28,6 +28,7 @@ from adjudge.engine.weights import Weights
 from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
+from adjudge.kernels.dispatch import launching_on
 from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, to_device, write_kv
 
@@ -171,7 +172,7 @@ class Runner:
 
     def on_device(self) -> AbstractContextManager[Any]:
         """A block in which Triton launches where the model is."""
-        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        return launching_on(self.device)
 
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""

@@ -22,18 +22,22 @@ LEAST = 64
 """Tokens that a step may compute however near a deadline is, besides one for each text: others would stand still."""
 PATIENCE = 64
 """How many may be admitted before one that came earlier."""
+SHARE = 8
+"""A long call has one of so many tokens at the least, however many calls come after it."""
 
 
 class Scheduler:
-    """By priority, then first come, first served, under a token budget; long prompts are computed in chunks.
+    """By priority, then by turns of calls, under a token budget; long prompts are computed in chunks.
 
-    A request is admitted when its whole path fits in the KV pool. Where something must be evicted for the first in the
-    queue, one of the next few may go before it that finds more of its prefix here, so that a prefix is used before it
-    is evicted; the first waits for `PATIENCE` such at most. One that goes on and finds no block for its next
-    token sends those that rank last back to the queue, to be computed again later, so the first always ends. Requests
-    that share a prefix should follow each other (`trie.order`): the first computes it, in this step or an earlier one,
-    the rest read it. Near a deadline steps are smaller, so that none is under way when it passes (`took`). `clock`
-    gives seconds.
+    What is added at once is a call, and has a turn for every `max_batch_tokens` of its prompts. A call that comes later
+    begins at the turn that others have come to, so a short one does not wait for the whole of a long one; within a turn
+    who came first is served first. A request is admitted when its whole path fits in the KV pool. Where something must
+    be evicted for the first in the queue, one of the next few may go before it that finds more of its prefix here, so
+    that a prefix is used before it is evicted; the first waits for `PATIENCE` such at most. One that goes on and finds
+    no block for its next token sends those that rank last back to the queue, to be computed again later, so the first
+    always ends. Requests that share a prefix should follow each other (`trie.order`): the first computes it, in this
+    step or an earlier one, the rest read it. Near a deadline steps are smaller, so that none is under way when it
+    passes (`took`). `clock` gives seconds.
     """
 
     def __init__(
@@ -49,8 +53,9 @@ class Scheduler:
         self.clock = clock
         self.running: list[Request] = []
         self.preempted = self.aborted = 0
-        self._waiting: list[tuple[int, int, Request]] = []  # a heap by rank
+        self._waiting: list[tuple[int, int, int, Request]] = []  # a heap by rank
         self._arrivals = itertools.count()
+        self._served = 0.0  # how many tokens of each call have had their turn
         self._hurried = False  # whether some request has a deadline
         self._budget = max_batch_tokens
         self._pace = 0.0  # seconds a token, 0 before that is known
@@ -75,8 +80,10 @@ class Scheduler:
             raise QueueFull(
                 f"{waiting} requests wait and {len(requests)} more would make it over {self.max_queue}: try again later"
             )
+        begun = self._served
         for request in requests:
-            request.arrival = next(self._arrivals)
+            request.turn, request.arrival = int(begun // self.max_batch_tokens), next(self._arrivals)
+            begun += len(request.tokens)
             self._hurried |= request.deadline < math.inf
             self._wait(request)
 
@@ -204,7 +211,7 @@ class Scheduler:
         some = [first]
         while self._waiting and len(some) < LOOK_AHEAD and self._waiting[0][0] == first.priority:
             some.append(heapq.heappop(self._waiting)[-1])
-        best = max(some, key=lambda request: (self.cache.match(request.tokens), -request.arrival))
+        best = max(some, key=lambda request: self.cache.match(request.tokens))  # the first of those
         for request in some:
             if request is not best:
                 self._wait(request)
@@ -218,6 +225,7 @@ class Scheduler:
             return False
         first.overtaken += request is not first
         self.running.append(request)
+        self._served = max(self._served + len(request.tokens) / SHARE, request.turn * self.max_batch_tokens)
         self._advance(request, step)
         return True
 
@@ -249,5 +257,5 @@ def _is_begun(request: Request) -> bool:
     return request.own is None and request.end.missing > 0
 
 
-def _rank(request: Request) -> tuple[int, int]:
-    return request.priority, request.arrival
+def _rank(request: Request) -> tuple[int, int, int]:
+    return request.priority, request.turn, request.arrival

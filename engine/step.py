@@ -19,7 +19,8 @@ class Request:
     While it is admitted, `leaf` is where its tokens end in the cache, and `own` the node of those it has added since.
     When it was first admitted, `missed` of its tokens were not in the cache; `overtaken` counts those that came later
     and were taken before it. A request that is not `done` once answered goes on, with `next_token` added. Lower
-    `priority` comes first, and what is not answered by its `deadline` (seconds of the scheduler's clock) is given up.
+    `priority` comes first, then a lower `turn`, and what is not answered by its `deadline` (seconds of the scheduler's
+    clock) is given up.
     """
 
     tokens: Tokens
@@ -33,6 +34,7 @@ class Request:
     next_token: int = -1
     priority: int = 0
     deadline: float = math.inf
+    turn: int = 0
     arrival: int = -1
 
     @property

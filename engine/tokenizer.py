@@ -15,6 +15,7 @@ from adjudge.engine.checking import shown
 from adjudge.engine.errors import ModelUnsupported, PromptError, reason
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.prompt import Message, Prompt, Segment, mark_data, place_data
+from adjudge.engine.wanted import check_wanted
 
 Tokens = tuple[int, ...]
 
@@ -124,6 +125,7 @@ class Tokenizer:
 
     def _encode(self, text: str, trusted: bool) -> Tokens:
         """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""
+        check_wanted()
         text = well_formed(text)
         if trusted:
             return _ids(self._trusted, text)
@@ -156,6 +158,7 @@ class Tokenizer:
         Of a prompt that has more than `most` there may be fewer than all, but more than so many: what is too long is
         not read to its end. Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
         """
+        check_wanted()
         if isinstance(prompt, str):
             ids = self._bos + self.encode(prompt, False, most)
         elif isinstance(prompt, Prompt):
@@ -182,6 +185,7 @@ class Tokenizer:
         after its own leading tokens; one that refuses a system message, or drops it, gets it at the head of the first
         user message.
         """
+        check_wanted()
         texts, data = mark_data([message.content for message in messages])
         roles = [message.role for message in messages]
         return place_data(self._render(roles, texts) + answer, data)
@@ -281,8 +285,15 @@ def _turns(roles: Sequence[str], contents: Sequence[Any]) -> list[dict[str, Any]
 
 def _dropped(texts: Sequence[str], rendered: str) -> bool:
     """Whether nothing of one of the texts has come through a template; some change what stands at its ends."""
-    lines = ([line.strip() for line in text.splitlines() if line.strip()] for text in texts)
-    return any(some and not any(line in rendered for line in some) for some in lines)
+    at = 0  # one stands behind the other, as a rule: to look from the first sign for each would take long
+    for text in texts:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        places = (rendered.find(line, start) for start in (at, 0) for line in lines)
+        place = next((place for place in places if place >= 0), None)
+        if lines and place is None:
+            return True
+        at = max(at, place or 0)
+    return False
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from adjudge.kernels.ragged import RaggedError, check_offsets, whole_numbers
+from adjudge.kernels.surroundings import undisturbed
 
 Scale = Literal["none", "group_std"]
 
@@ -35,6 +36,7 @@ class GroupAdvantages:
 
 
 @torch.no_grad()
+@undisturbed
 def group_advantages(
     rewards: Tensor | Sequence[float | None],
     *,

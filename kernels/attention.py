@@ -30,11 +30,12 @@ from adjudge.kernels.attention_library import (
 from adjudge.kernels.attention_torch import torch_attention
 from adjudge.kernels.dispatch import BackendUnavailable, triton_problem
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
+from adjudge.kernels.surroundings import undisturbed
 
 BLOCK_SIZE = 16
 FLASH_2_BLOCK_SIZE = 256
 TRITON_WIDTH = 512
-"""The widest heads whose tiles fit into the shared memory of an H100."""
+"""The widest heads that our kernel has tiles for."""
 LIBRARIES: dict[str, tuple[LibraryAttention, ...]] = {
     "flash": (FlashAttention3(), FlashAttention2()),
     "varlen": (TorchVarlen(),),
@@ -45,6 +46,7 @@ NAMES = (*LIBRARIES, *INVARIANT)
 Attention = Callable[..., torch.Tensor]
 
 
+@undisturbed
 def paged_attention(
     query_THD: torch.Tensor,
     cache: PagedKV,
@@ -83,7 +85,7 @@ def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
                 return name, library
             problems.append(problem)
     if forced == "triton" or (not forced and kind.device.type == "cuda"):
-        if (problem := triton_problem(kind.device) or _too_wide(kind)) is None:
+        if (problem := triton_problem(kind.device) or _no_tile(kind)) is None:
             from adjudge.kernels.attention_triton import triton_attention
 
             return "triton", triton_attention
@@ -93,9 +95,13 @@ def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
     raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}" but it cannot serve here: {"; ".join(problems)}')
 
 
-def _too_wide(kind: AttentionKind) -> str | None:
+def _no_tile(kind: AttentionKind) -> str | None:
+    from adjudge.kernels.attention_triton import Tile
+
     widest = max(kind.width, kind.value_width)
-    return f"our kernel has no tile for heads of {widest}" if widest > TRITON_WIDTH else None
+    if widest <= TRITON_WIDTH and Tile.of(widest, kind.group, kind.dtype, kind.device):
+        return None
+    return f"our kernel has no tile for heads of {widest}, {kind.group} on a KV head, that fits on {kind.device}"
 
 
 def attention_block_size(device: torch.device, dtype: torch.dtype, width: int) -> int:

@@ -40,6 +40,8 @@ class AttentionKind:
     sliding_window: int | None = None
     softcap: float | None = None
     sinks: bool = False
+    group: int = 1
+    """Query heads on a KV head."""
 
     @staticmethod
     def of(
@@ -53,7 +55,7 @@ class AttentionKind:
     ) -> AttentionKind:
         """The kind of a call of `paged_attention`."""
         width, value_width, block_size = query_THD.shape[-1], cache.value.shape[-1], cache.value.shape[1]
-        how = sliding_window, softcap, sinks is not None
+        how = sliding_window, softcap, sinks is not None, query_THD.shape[1] // cache.key.shape[2]
         return AttentionKind(query_THD.device, query_THD.dtype, width, value_width, block_size, *how)
 
 

@@ -38,6 +38,7 @@ import triton.language as tl
 from torch import Tensor
 
 from adjudge.kernels.attention_plan import SPLIT_KEYS, attention_plan
+from adjudge.kernels.dispatch import capability, launcher, shared_memory
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
 from adjudge.kernels.triton_math import tanh
 
@@ -56,8 +57,12 @@ class Tile:
     stages: int
 
     @staticmethod
-    def of(width: int, group: int, dtype: torch.dtype) -> "Tile":
-        """The tile for heads of `width`, `group` of them on a KV head; it must not depend on the batch."""
+    def of(width: int, group: int, dtype: torch.dtype, device: torch.device) -> "Tile | None":
+        """The tile for heads of `width`, `group` of them on a KV head; it must not depend on the batch.
+
+        None where no tile fits into the device's shared memory.
+        """
+        width = max(16, triton.next_power_of_2(width))
         if dtype == torch.float32:  # no matrix units: both operands of a product stand in registers
             rows, keys, warps = 32 if width <= 128 else 16, 32 if width <= 64 else 16, 4 if width <= 64 else 8
         else:
@@ -65,9 +70,21 @@ class Tile:
         # Three stages: a block is looked up in the first, fetched in the second and used in the third.
         if (heads := triton.next_power_of_2(group)) > rows:  # more of them than registers of four warps hold
             rows, warps = heads, 8
-        return Tile(rows, keys, warps, 3)
+        tiles = (Tile(rows, fewer, warps, 3) for fewer in (keys, keys // 2, keys // 4) if fewer >= 16)
+        return next((tile for tile in tiles if tile.fits(width, dtype, device)), None)
+
+    def fits(self, width: int, dtype: torch.dtype, device: torch.device) -> bool:
+        """Whether a program with heads of `width` fits, by what Triton 3.7 was seen to put into shared memory."""
+        query, block = (count * width * dtype.itemsize for count in (self.rows, 2 * self.keys))
+        weights = self.rows * self.keys * dtype.itemsize
+        if dtype != torch.float32 and (target := capability(device)) < 80:
+            query, weights = 2 * query, 0
+        elif dtype != torch.float32 and target // 10 in (9, 10, 11):  # two blocks on their way, weights in registers
+            block, weights = 2 * block, 0
+        return query + block + weights + 512 + 16 * self.keys <= shared_memory(device)
 
 
+@launcher
 def triton_attention(
     query_THD: Tensor,
     cache: PagedKV,
@@ -88,7 +105,8 @@ def triton_attention(
     block_size, kv_heads, value_width = cache.value.shape[1:]
     group = heads // kv_heads
     widths = [max(16, triton.next_power_of_2(wide)) for wide in (width, value_width)]
-    tile = Tile.of(max(widths), group, query_THD.dtype)
+    tile = Tile.of(max(widths), group, query_THD.dtype, query_THD.device)
+    assert tile is not None  # else another back end serves
     unit = min(16, width & -width)
     row_stride, head_stride, stride = query_THD.stride()
     if stride != 1 or row_stride % unit or head_stride % unit:

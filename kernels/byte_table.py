@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adjudge.kernels.surroundings import undisturbed
+
 
 @dataclass(frozen=True, slots=True)
 class ByteTable:
@@ -22,6 +24,7 @@ class ByteTable:
         return len(self.starts) - 1
 
     @classmethod
+    @undisturbed
     def of(cls, pieces: Sequence[bytes]) -> ByteTable:
         """A table of the strings in their order: of a vocabulary, `pieces[i]` is what token id i stands for."""
         for place, piece in enumerate(pieces):

@@ -1,16 +1,18 @@
 """Which implementation of a kernel runs: Triton on CUDA, torch elsewhere, or the one `ADJUDGE_KERNELS` names."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, wraps
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import torch
 
 Backend = Literal["torch", "triton"]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class BackendUnavailable(RuntimeError):
@@ -36,10 +38,25 @@ _assumed = ContextVar("capability of tensors that are not on CUDA", default=90)
 
 def capability(device: torch.device) -> int:
     """The CUDA compute capability (80, 90, 100, …) that tiles are chosen for; elsewhere the one assumed."""
-    if device.type != "cuda":
-        return _assumed.get()
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
+    return _card(device)[0] if device.type == "cuda" else _assumed.get()
+
+
+SHARED_MEMORY = {75: 65_536, 80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have there; elsewhere than on CUDA by the capability assumed."""
+    return _card(device)[1] if device.type == "cuda" else SHARED_MEMORY[_assumed.get()]
+
+
+@cache
+def _card(device: torch.device) -> tuple[int, int]:
+    """Capability and shared memory of a CUDA device."""
+    from triton.runtime import driver
+
+    (major, minor), index = torch.cuda.get_device_capability(device), device.index
+    properties = driver.active.utils.get_device_properties(torch.cuda.current_device() if index is None else index)
+    return 10 * major + minor, properties["max_shared_mem"]
 
 
 @contextmanager
@@ -50,6 +67,24 @@ def assuming(capability: int) -> Iterator[None]:
         yield
     finally:
         _assumed.reset(token)
+
+
+def launching_on(device: torch.device) -> AbstractContextManager[Any]:
+    """A block in which Triton launches there: on CUDA it takes the current device, wherever its tensors are."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def launcher(
+    function: Callable[Concatenate[torch.Tensor, Arguments], Result],
+) -> Callable[Concatenate[torch.Tensor, Arguments], Result]:
+    """The function, which launches Triton kernels where its first argument is."""
+
+    @wraps(function)
+    def run(tensor: torch.Tensor, /, *args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with launching_on(tensor.device):
+            return function(tensor, *args, **named)
+
+    return run
 
 
 def triton_problem(device: torch.device) -> str | None:

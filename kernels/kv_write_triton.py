@@ -16,12 +16,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from adjudge.kernels.dispatch import launcher
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
 
 ELEMENTS = 2048
 """How many numbers a program holds at a time, about."""
 
 
+@launcher
 def triton_write_kv(key_THD: Tensor, value_THD: Tensor, cache: PagedKV, batch: PagedBatch) -> None:
     """`write_kv` on CUDA; nothing here waits for the device."""
     writes = batch.write_rows.shape[0]

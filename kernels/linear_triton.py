@@ -18,12 +18,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from adjudge.kernels.dispatch import launcher
 from adjudge.kernels.triton_math import add_products, interpreted
 
 TILE = 64
 """Rows, outputs and widths of a program."""
 
 
+@launcher
 def triton_linear(input_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None = None) -> Tensor:
     """`input @ weight.T + bias`, [N, V] in the input's dtype, added up in float32."""
     rows, width = input_ND.shape

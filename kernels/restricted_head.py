@@ -33,8 +33,9 @@ import torch
 from torch import Tensor
 
 from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer, check_head, lay_out
+from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer, check_head, check_normalizer, lay_out
 from adjudge.kernels.restricted_head_torch import Scores, no_scores, torch_set_scores, vocabulary_log_sum, with_full
+from adjudge.kernels.surroundings import undisturbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class RestrictedScores:
 
 
 @torch.no_grad()
+@undisturbed
 def restricted_logprobs(
     hidden_ND: Tensor,
     weight_VD: Tensor,
@@ -90,8 +92,7 @@ def restricted_logprobs(
     A row's result never depends on the other rows. No gradients.
     Raises LabelSetError (a ValueError) about labels, ValueError about other values and shapes, TypeError about dtypes.
     """
-    if normalizer not in ("set", "full", "both"):
-        raise ValueError(f'normalizer is {normalizer!r}: use "set", "full" or "both"')
+    check_normalizer(normalizer)
     head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
     rows, labels = lay_out(

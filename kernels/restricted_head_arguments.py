@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -61,6 +61,12 @@ class Labels:
         if self.shared:
             return per_row[:, None]
         return per_row.repeat_interleave(self.label_offsets.diff(), output_size=self.label_count)  # known: no wait
+
+
+def check_normalizer(normalizer: str) -> None:
+    """Raise ValueError for one that is none."""
+    if normalizer not in get_args(Normalizer):
+        raise ValueError(f'normalizer is {normalizer!r}: use "set", "full" or "both"')
 
 
 def check_head(hidden_ND: Tensor, head: Head) -> None:

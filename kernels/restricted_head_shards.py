@@ -19,6 +19,7 @@ from adjudge.kernels.restricted_head_arguments import (
     LabelSetError,
     Normalizer,
     check_head,
+    check_normalizer,
     lay_out,
 )
 from adjudge.kernels.restricted_head_torch import (
@@ -31,6 +32,7 @@ from adjudge.kernels.restricted_head_torch import (
     vocabulary_log_sum,
     with_full,
 )
+from adjudge.kernels.surroundings import undisturbed
 
 TILE = 128
 
@@ -46,6 +48,7 @@ class ShardScores:
 
 
 @torch.no_grad()
+@undisturbed
 def shard_scores(
     hidden_ND: Tensor,
     weight_VD: Tensor,
@@ -100,6 +103,7 @@ def shard_scores(
 
 
 @torch.no_grad()
+@undisturbed
 def combine_shards(
     shards: Sequence[ShardScores],
     *,
@@ -112,8 +116,9 @@ def combine_shards(
     """Put the parts of all ranks, in rank order, together: a pure function, so every rank gets the same bits.
 
     The other arguments are those of `restricted_logprobs`. Raises LabelSetError where a label's token is on no shard or
-    on several, or the parts differ in shape.
+    on several, or the parts differ in shape, and what `restricted_logprobs` does.
     """
+    check_normalizer(normalizer)
     if len({part.token_logits.shape for part in shards}) != 1:
         raise LabelSetError("the shards differ in shape: pass one part from each rank, all of the same call")
     owners = torch.stack([part.owned for part in shards]).sum(0)
@@ -122,7 +127,10 @@ def combine_shards(
     n = len(finite)
     tokens = torch.arange(len(owners))  # a token stands for itself: the logits are read already
     conditions = Conditions()
-    conditions.require("label_ids", tokens, owners == 1, "on exactly one shard")
+    conditions.add(
+        owners == 1,
+        lambda place: f"label_ids[{place}] is on {int(owners[place])} shards: pass each rank's part of the head once",
+    )
     conditions.judge()
     _, labels = lay_out(logits, n, len(tokens), None, tokens, label_offsets, label_groups, label_values, targets)
 

@@ -17,7 +17,7 @@ import torch
 import triton
 from torch import Tensor
 
-from adjudge.kernels.dispatch import capability
+from adjudge.kernels.dispatch import capability, launcher
 from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
 from adjudge.kernels.restricted_head_torch import Scores
 from adjudge.kernels.restricted_head_triton_full import final_row_kernel, full_scores_kernel, vocabulary_kernel
@@ -33,6 +33,7 @@ ROWS_AT_ONCE = 8192
 """Rows whose sums over the vocabulary's chunks are in memory at once (20 MB for V = 152064); a multiple of any tile."""
 
 
+@launcher
 def triton_scores(
     hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels, normalizer: Normalizer
 ) -> Scores:
@@ -51,6 +52,7 @@ def triton_scores(
     return scores
 
 
+@launcher
 def triton_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
     """Log-sum-exp over the vocabulary [N]: the one part that the ranks of a cut vocabulary have to exchange."""
     hidden_ND = hidden_ND.contiguous()

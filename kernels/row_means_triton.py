@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from adjudge.kernels.dispatch import kernel_backend
+from adjudge.kernels.dispatch import kernel_backend, launcher
 
 BLOCK = 1024
 
@@ -30,6 +30,7 @@ class RowMeans(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+@launcher
 def row_means(input: Tensor, keepdim: bool = False) -> Tensor:
     """`input.mean(-1, keepdim)` of [..., D], added up in float32."""
     rows = input.reshape(-1, input.shape[-1])

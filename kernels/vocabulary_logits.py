@@ -9,9 +9,11 @@ from torch.nn import functional as F
 from adjudge.kernels.linear import invariant_linear
 from adjudge.kernels.restricted_head_arguments import Head, check_head
 from adjudge.kernels.restricted_head_torch import final_rows
+from adjudge.kernels.surroundings import undisturbed
 
 
 @torch.no_grad()
+@undisturbed
 def vocabulary_logits(
     hidden_ND: Tensor,
     weight_VD: Tensor,

@@ -72,20 +72,28 @@ class CheckReward(TextReward):
 class SectionReward(Around):
     """A reward that sees one section of a response, <tag>…</tag>: QuRL's answer, without the thinking before it.
 
+    With `after` it sees what follows a section: after="think" what comes after </think>, where a policy's own template
+    has it think. "answer" is the tag where neither is given; raises AdjudgeError where both are.
+
     A response without that section, or with a blank one, is worth 0: it has not failed to be judged, and nothing is
     asked about it (the measure "shut" is 1 there, and 0 elsewhere). Of several sections the first is taken; `Gated` by
     a `FormatReward` shuts them out, and pays what it is told to where 0 is too much for no section (a tournament).
     """
 
-    def __init__(self, reward: Reward, tag: str = "answer") -> None:
-        super().__init__(inside(reward, f"what sees the section {tag}"))
-        self.tag = tag
+    def __init__(self, reward: Reward, tag: str | None = None, *, after: str | None = None) -> None:
+        if tag is not None and after is not None:
+            raise AdjudgeError(f'a reward sees the section "{tag}", or what comes after "{after}": give one of them')
+        self.tag, self.after = tag or "answer", after
+        super().__init__(inside(reward, f"what sees the section {self.tag}"))
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
-        found = [[section_of(response, self.tag) or None for response in group.responses] for group in groups]
+        found = [[self._section(response) or None for response in group.responses] for group in groups]
         scored = scored_where(self.name, self.reward, groups, found)
         return [_paid(group, texts) for group, texts in zip(scored, found, strict=True)]
+
+    def _section(self, response: str) -> str:
+        return section_of(response, self.tag) if self.after is None else section_after(response, self.after)
 
 
 def section_of(text: str, tag: str) -> str:
@@ -93,6 +101,11 @@ def section_of(text: str, tag: str) -> str:
     _, opened, rest = text.partition(f"<{tag}>")
     inside, closed, _ = rest.partition(f"</{tag}>")
     return inside.strip() if opened and closed else ""
+
+
+def section_after(text: str, tag: str) -> str:
+    """What follows the first </tag>, without blanks around it; "" where there is none: a thought without an end."""
+    return text.partition(f"</{tag}>")[2].strip()
 
 
 def count_sentences(text: str) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from threading import Lock
 from typing import Any
 
@@ -46,6 +46,12 @@ class Colocated(Around):
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
+        with self.awake():
+            return self.reward.score_groups(groups)
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Within the block (of this thread or task) it is as in a call: engines awake, the policy's weights lent."""
         with _CHANGING:
             _UNDER_WAY.append(self)
         try:
@@ -54,7 +60,7 @@ class Colocated(Around):
                     if hasattr(engine, "wake"):
                         engine.wake()
             with nullcontext() if self.policy is None else self.policy.lent():
-                return self.reward.score_groups(groups)
+                yield
         finally:
             with _CHANGING:
                 _UNDER_WAY.remove(self)

@@ -36,6 +36,9 @@ TAKEN = (
 )
 """Names that trainers' logs and the journal of a run have for something else: how a text was judged."""
 
+TURNED = "which turns the sign of a product: leave it out, or make it a sum"
+"""What a part below 0 does there, and the mend."""
+
 _log = logging.getLogger("adjudge")
 
 
@@ -104,6 +107,8 @@ class WeightedSum(Combined):
         self, parts: Mapping[str, Reward | Function], weights: Mapping[str, float] | None = None, name: str = "sum"
     ) -> None:
         super().__init__(parts, name)
+        if not isinstance(weights, Mapping | None):
+            raise AdjudgeError(f"weights are {type(weights).__name__}: give a dict of them by part, or None for 1 each")
         for part, weight in (weights or {}).items():
             if part not in self.parts:
                 raise AdjudgeError(f'there is a weight for "{part}", but no such part: choose {", ".join(self.parts)}')
@@ -132,19 +137,18 @@ class WeightedSum(Combined):
 class Product(Combined):
     """Π rₖ over `parts`: all must be good. A part that abstains makes the reward abstain, even beside a 0.
 
-    Raises AdjudgeError for a part that may pay less than 0 (a tournament, a reward model): that turns the sign, and the
-    better another part is, the less is paid.
+    Raises AdjudgeError for a part that may pay less than 0 (a tournament, a reward model), and where a function does:
+    that turns the sign, and the better another part is, the less is paid.
     """
 
     def __init__(self, parts: Mapping[str, Reward | Function], name: str = "product") -> None:
         super().__init__(parts, name)
         if part := next((part for part, reward in self.parts.items() if reward.below_zero), None):
-            raise AdjudgeError(
-                f'the part "{part}" can pay less than 0, which turns the sign of a product: leave it out, or make it a'
-                " sum"
-            )
+            raise AdjudgeError(f'the part "{part}" can pay less than 0, {TURNED}')
 
     def _combined(self, values: Mapping[str, float]) -> float:
+        if part := next((part for part, value in values.items() if value < 0), None):
+            raise AdjudgeError(f'the part "{part}" paid {values[part]:g}, {TURNED}')
         return math.prod(values.values())
 
 

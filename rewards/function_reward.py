@@ -18,14 +18,15 @@ class FunctionReward(Reward):
     """A function of one's own as a reward: `function(prompts=…, completions=…, **columns)`, a number or None for each.
 
     It is called once for all groups, with lists of texts, and gets of `prompts`, `completions` and the columns what it
-    takes; `reference` and `id` are among the columns where a group has one. None
+    takes; `reference` and `id` are among the columns where a group has one. With `messages` prompts and completions
+    are lists of messages instead, as TRL has those of conversations: its own functions of rewards read them so. None
     abstains ("unsupported"), NaN and infinity do ("non_finite"). Raises AdjudgeError naming the function when it
     returns another number of values than there are completions, or something that is no number. It pickles if the
     function does.
     """
 
-    def __init__(self, function: Function, name: str | None = None) -> None:
-        self.function = function
+    def __init__(self, function: Function, name: str | None = None, *, messages: bool = False) -> None:
+        self.function, self.messages = function, messages
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
@@ -41,7 +42,8 @@ class FunctionReward(Reward):
             columns["reference"] = [group.reference for group, _ in rows]
         if any(group.id for group, _ in rows):
             columns["id"] = [group.id for group, _ in rows]
-        columns["prompts"], columns["completions"] = [group.prompt for group, _ in rows], [text for _, text in rows]
+        columns["prompts"] = [_turns(group) if self.messages else group.prompt for group, _ in rows]
+        columns["completions"] = [[_message("assistant", text)] if self.messages else text for _, text in rows]
         values = self.function(**self._taken(columns))
         rewards = iter(self._checked(values, len(rows)))
         return [together([next(rewards) for _ in group.responses]) for group in groups]
@@ -78,3 +80,12 @@ class FunctionReward(Reward):
             raise AdjudgeError(
                 f"{self.name} returned {type(value).__name__} for completion {place}: return a number, or None"
             ) from None
+
+
+def _turns(group: Group) -> list[dict[str, str]]:
+    """The prompt's messages."""
+    return [_message(role, text) for role, text in group.conversation or (("user", group.prompt),)]
+
+
+def _message(role: str, text: str) -> dict[str, str]:
+    return {"role": role, "content": text}

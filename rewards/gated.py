@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SHUT = "shut"
 """The measure of whether a gate decided the reward."""
+PAID = "what a shut gate pays: give shut, below that"
+"""Of a reward that is, or may be, less than that."""
 
 
 class Gated(Reward):
@@ -30,8 +32,8 @@ class Gated(Reward):
     (a tournament, a reward model, a penalty), give it. What a gate shuts out is not judged: it costs nothing, takes no
     part in a tournament, and its reward is known whatever the judge would say. A gate that abstains makes the reward
     abstain, unless another one is shut. The parts are "reward", and the gates by their names; the measure "shut" is 1
-    for what a gate shuts out and 0 for the rest. Raises AdjudgeError as `Combined` does, and for a `shut` that is not
-    finite.
+    for what a gate shuts out and 0 for the rest. Raises AdjudgeError as `Combined` does, for a `shut` that is not
+    finite, and where no `shut` is given and a function pays less than 0.
     """
 
     def __init__(
@@ -50,10 +52,8 @@ class Gated(Reward):
             raise AdjudgeError('a gate is called "reward", as what it guards: give it another name')
         self.reward = reward_of(reward, "reward")
         if shut is None and self.reward.below_zero:
-            raise AdjudgeError(
-                f'"{self.reward.name}" can pay less than 0, what a shut gate pays: give shut, below that'
-            )
-        self.least, self.shut = least, shut or 0.0
+            raise AdjudgeError(f'"{self.reward.name}" can pay less than 0, {PAID}')
+        self.least, self.shut, self._chosen = least, shut or 0.0, shut is not None
         self.name = name or self.reward.name
 
     @property
@@ -97,6 +97,9 @@ class Gated(Reward):
     def _group(
         self, gates: Mapping[str, GroupReward], states: Sequence[ResponseReward | None], asked: GroupReward
     ) -> GroupReward:
+        paid = [value for value in asked.rewards if value is not None]
+        if not self._chosen and any(value < 0 for value in paid):
+            raise AdjudgeError(f'"{self.reward.name}" paid {min(paid):g}, less than {PAID}')
         scored = {"reward": asked, **gates}
         responses = [
             ResponseReward(asked.rewards[place], asked.abstained[place]) if state is None else state

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -117,6 +118,9 @@ OPTIONS = (
 
 OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 """An option as the command line has it, in the errors of judges."""
+
+MOST_TEXT = 1 << 17
+"""Characters of aspects as one text, each comma of which may part two."""
 
 LOOKING = ("pairwise", "pointwise")
 """The judges that look at the server's aspects where a request names none."""
@@ -238,14 +242,19 @@ class _JudgeThreads:
             with told(None):
                 judge = open_judge(engine, None)
             with told(field):
-                service.check_count(len(subjects) * _questions(judge, subjects), field)
+                sizes = [_size(judge, subject) for subject in subjects]
+                service.check_count(sum(sizes), field)  # before the words of so many questions are made
+                service.check_count(_questions(judge, subjects, sizes), field)
                 return list(judge.judge(subjects))
 
-        work = asyncio.get_running_loop().run_in_executor(self._pool, judged)
+        work = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, judged)
         return await service.unless_gone(request, work)
 
     def aspects(self, given: str | Sequence[Aspect] | None, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
         """What a request looks at; raises a 400 for aspects that cannot be."""
+        if isinstance(given, str) and len(given) > MOST_TEXT:
+            said = f"aspects have {len(given)} characters: at most {MOST_TEXT}, or give them as a list of aspects"
+            raise HttpError(400, said, param="aspects")
         try:
             return self._aspects if given is None else aspects_of(given, preferred)
         except AdjudgeError as error:
@@ -265,7 +274,9 @@ async def judge(
     if not (count := len(data.pairs or data.items or ())):
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
     service.check_count(count, field)
-    rows, open_judge, subjects = await asyncio.to_thread(_asked, data, service.engine.face.name, threads)
+    timeout, name = service.timeout(data.timeout), service.engine.face.name
+    asked = asyncio.to_thread(_asked, data, name, threads)
+    rows, open_judge, subjects = await service.unless_gone(request, asked, timeout)
     verdicts = await threads.verdicts(service, request, data, open_judge, subjects, field)
     records = [verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)]
     return JudgeResponse(records, service.model)
@@ -304,15 +315,19 @@ def told(param: str | None) -> Iterator[None]:
         raise HttpError(400, words, param=option if option in OPTIONS else param) from error
 
 
-def _questions(judge: Any, subjects: Sequence[Any]) -> int:
-    """How many questions a judge asks about a subject, about: as many as about the one with the longest rubric."""
+def _size(judge: Any, subject: Any) -> int:
+    """How many questions a judge asks about a subject at least: of each aspect in each order, or each criterion."""
+    aspects, orders = (len(getattr(judge, name, ())) for name in ("aspects", "orders"))
+    return max(1, aspects * max(1, orders), len(getattr(getattr(subject, "rubric", None), "criteria", ())))
+
+
+def _questions(judge: Any, subjects: Sequence[Any], sizes: Sequence[int]) -> int:
+    """How many questions a judge asks about all subjects: of one size as many each as about one of them."""
     if not isinstance(judge, AskingJudge):
-        return 1
-    return len(judge.ask(max(subjects, key=_criteria))[0])
-
-
-def _criteria(subject: Any) -> int:
-    return len(getattr(getattr(subject, "rubric", None), "criteria", ()))
+        return len(subjects)
+    firsts = dict(zip(reversed(sizes), reversed(subjects), strict=True))
+    each = {size: len(judge.ask(subject)[0]) for size, subject in firsts.items()}
+    return sum(each[size] for size in sizes)
 
 
 @post("/v1/rewards", status_code=200, tags=["judges"])
@@ -328,13 +343,14 @@ async def rewards(
     if fill is not None and not math.isfinite(fill):
         raise HttpError(400, f"fill is {fill}: give a finite number", param="fill")
     service.check_model(data.model)
-    pairs = await asyncio.to_thread(data.read, ends or ())
+    timeout = service.timeout(data.timeout)
+    asked = asyncio.to_thread(lambda: (data.read(ends or ()), threads.aspects(data.aspects)))
+    pairs, aspects = await service.unless_gone(request, asked, timeout)
     field = "groups" if data.groups is not None else "query"
     if not pairs:
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
     options = {} if data.orders is None else {"orders": data.orders}
-    name = of_pairs(usual(service.engine.face.name, options))
-    compare = prepare(name, {"aspects": threads.aspects(data.aspects), **options})
+    compare = prepare(of_pairs(usual(service.engine.face.name, options)), {"aspects": aspects, **options})
     verdicts = await threads.verdicts(service, request, data, compare, pairs, field)
     values: list[float | None] = [None] * len(verdicts)
     abstained: list[Reason | TooFew | None] = [verdict.abstained for verdict in verdicts]

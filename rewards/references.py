@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, cast, get_args
 
 import msgspec
@@ -17,7 +17,7 @@ from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import place_of
+from adjudge.rewards.grouping import Text, place_of, text_of, turns_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.specification import EngineSpec, awake
 
@@ -76,7 +76,7 @@ class StaticReference(Reference):
 
 
 class DynamicReference(Reference):
-    """What the base model writes to the prompt, once: kept in memory, and in the journal where there is one.
+    """What the base model writes to the prompt, once: kept in memory (`known`), and in the journal where there is one.
 
     It is asked what the policy is asked: the turns of the group's conversation, or where the group has none the prompt
     as a user's turn; with `chat` False as the beginning of a text, which is never shortened. `engine` is the base
@@ -99,7 +99,7 @@ class DynamicReference(Reference):
         self.spec = engine if isinstance(engine, EngineSpec) else None
         self.sampling, self.seed, self.attempts, self.chat = sampling, seed, attempts, chat
         self._opened = None if isinstance(engine, EngineSpec) else engine
-        self._known: dict[str, Referenced] = {}
+        self.known: dict[str, Referenced] = {}
         if self._opened is not None:
             room_for(sampling, self._opened, attempts=attempts)
 
@@ -120,16 +120,33 @@ class DynamicReference(Reference):
 
     def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
         """The reference of each group, in order; those not known yet are written together."""
+        return self._of(groups, journal, lambda: None)
+
+    def prepare(
+        self, prompts: Sequence[Text], journal: Journal | None = None, *, each: Callable[[], object] = lambda: None
+    ) -> None:
+        """Write what is not known yet of these prompts, texts or conversations as a trainer's data set has them.
+
+        Called before training it leaves nothing to be written in a step, in which a short deadline would pass
+        meanwhile. `each` is called whenever a text is there.
+        """
+        groups = [
+            Group(text_of(prompt, place), ("",), conversation=turns_of(prompt, place))
+            for place, prompt in ((f"prompts[{number}]", prompt) for number, prompt in enumerate(prompts))
+        ]
+        self._of(groups, journal, each)
+
+    def _of(self, groups: Sequence[Group], journal: Journal | None, each: Callable[[], object]) -> list[Referenced]:
         keys = [self.key(group) for group in groups]
         unknown = {
             key: group
             for key, group in zip(keys, groups, strict=True)
-            if key not in self._known and group.responses  # nobody needs the reference of a group that is empty
+            if key not in self.known and group.responses  # nobody needs the reference of a group that is empty
         }
         if journal is not None:
             self._remember(journal, unknown)
-        reasons = self._write({key: group for key, group in unknown.items() if key not in self._known}, journal)
-        return [self._known.get(key) or Referenced(None, reasons.get(key)) for key in keys]
+        reasons = self._write({key: group for key, group in unknown.items() if key not in self.known}, journal, each)
+        return [self.known.get(key) or Referenced(None, reasons.get(key)) for key in keys]
 
     def key(self, group: Group) -> str:
         """The journal's key: everything that decides the text."""
@@ -154,25 +171,28 @@ class DynamicReference(Reference):
         """Take what the journal has: texts, and why others could not be written."""
         for key, raw in journal.get(keys).items():
             found = msgspec.json.decode(raw, type=str | Referenced)
-            self._known[key] = Referenced(found) if isinstance(found, str) else found
+            self.known[key] = Referenced(found) if isinstance(found, str) else found
 
     def _keep(self, key: str, found: Referenced, journal: Journal | None) -> None:
-        self._known[key] = found
+        self.known[key] = found
         if journal is not None:
             journal.put(key, msgspec.json.encode(found if found.text is None else found.text))
             self._remember(journal, [key])  # another process may have been first
 
     @unhurried()
-    def _write(self, groups: dict[str, Group], journal: Journal | None) -> dict[str, Reason]:
+    def _write(
+        self, groups: dict[str, Group], journal: Journal | None, each: Callable[[], object]
+    ) -> dict[str, Reason]:
         """Have texts written, by their keys; the reasons of those that could not be.
 
-        However long that takes: a trainer's deadline does not wait for it, and the next step finds them written.
+        However long that takes: a trainer's deadline does not wait for it, and who asks for these prompts again finds
+        them written.
         """
         reserve = room_for(self.sampling, self.engine, attempts=self.attempts)
         reasons: dict[str, Reason] = {key: "unsupported" for key, group in groups.items() if not _is_askable(group)}
         asked = {key: self._prompt(group, reserve) for key, group in groups.items() if key not in reasons}
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
-            keys = [key for key in asked if key not in self._known and reasons.get(key) in (None, "unparsable")]
+            keys = [key for key in asked if key not in self.known and reasons.get(key) in (None, "unparsable")]
             wanted = [asked[key] for key in keys]
             seeds = [seed_of(self.seed, _as_prompt(prompt), 0, attempt) for prompt in wanted]
             for place, completion in self.engine.generate_iter(wanted, self.sampling, seeds=seeds):
@@ -184,6 +204,7 @@ class DynamicReference(Reference):
                 else:
                     reasons.pop(key, None)
                     self._keep(key, Referenced(well_formed(completion.text.strip())), journal)
+                    each()
         for key, why in reasons.items():
             if why not in UNKEPT:
                 self._keep(key, Referenced(None, why), journal)

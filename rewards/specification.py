@@ -31,9 +31,10 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
     Without `model` it is "smollm2-135m", and of a server the one it serves; `tokenizer` names whose tokenizer that
     has, where it is not found under the model's own name, `max_context` how many tokens it takes, where it does not
-    say, `max_concurrency` how many requests to it are under way at most; its key is read from the variable
-    ADJUDGE_API_KEY. The model "policy" is the one in training, its base weights without the adapter and no copy of
-    them: see `Reward.during_training`. Raises AdjudgeError for what does not go together.
+    say, `max_concurrency` how many requests to it are under way at most, `timeout` how many seconds an attempt may
+    take and `retries` how often it is made again; its key is read from the variable ADJUDGE_API_KEY. The model
+    "policy" is the one in training, its base weights without the adapter and no copy of them: see
+    `Reward.during_training`. Raises AdjudgeError for what does not go together.
     """
 
     model: str | None = None
@@ -46,6 +47,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
     tokenizer: str | None = None
     max_context: int | None = None
     max_concurrency: int | None = None
+    timeout: float | None = None
+    retries: int | None = None
 
     def __post_init__(self) -> None:
         if self.url is None and self.model is None:

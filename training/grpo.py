@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import importlib.util
 import random
@@ -14,18 +13,16 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from accelerate import PartialState
 from accelerate.utils import set_seed
 from transformers import TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sources import OpenModel, resolve
+from adjudge.engine.face import EngineFace
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.kinds import FILES
-from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.scoring import Scorer
@@ -34,12 +31,15 @@ from adjudge.training.arguments import arguments
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo_recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.guarding import Guarding
-from adjudge.training.metrics import weighted_mean
+from adjudge.training.judges import during_training, lent, open_judges
+from adjudge.training.metrics import read_metrics, weighted_mean
 from adjudge.training.policy import lora_config, open_policy
+from adjudge.training.preparing import Preparing, coming
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.unrewarded import unrewarded
 
 HELD_OUT_BATCH = 16
 """Completions of held-out prompts that are written at once."""
@@ -48,11 +48,13 @@ HELD_OUT_BATCH = 16
 def _record(recipe: GrpoRecipe, prompts: Prompts) -> dict[str, Any]:
     """What a resumed run must have in common with the one it continues, but for what `RunFolder.check` leaves free.
 
-    That is all that decides a number, be it a last bit, as settings of memory and batches may.
+    That is all that decides a number, be it a last bit, as settings of memory and batches may; how long a judge is
+    waited for, and what becomes of one that fails, are no part of it.
     """
     told: dict[str, Any] = msgspec.to_builtins(recipe)
     told["guards"].pop("stop_on")
-    told["reward"].pop("sleep")
+    for name in ("sleep", "deadline", "on_failure"):
+        told["reward"].pop(name)
     return {**told, "prompts": fingerprint(prompts), "files": _digests(told)}
 
 
@@ -82,7 +84,7 @@ def train_grpo(
     number of processes: order of prompts, optimiser, schedule and random states are restored, and what was logged
     after the checkpoint is logged anew; guards go on from what they knew. A run that a guard is to stop is logged and
     saved before GuardTripped is raised. Raises AdjudgeError for what can be mended, before the policy is loaded where
-    possible.
+    possible, and at the end of a run in which no completion got a reward.
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
@@ -90,7 +92,8 @@ def train_grpo(
         check_columns(prompts)
     _check_written((*prompts.train, *prompts.held_out))
     state = processes()
-    paid = _during_training(recipe, folder, state) if reward is None else reward
+    written = recipe.written()
+    paid = during_training(recipe, folder, state, written) if reward is None else reward
     levelled = recipe.reward.levelled(paid)
     if reward is None:
         recipe.reward.check((*prompts.train, *prompts.held_out))
@@ -99,7 +102,13 @@ def train_grpo(
     _check_extras(recipe)
     models = (recipe.policy.model, *(recipe.reward.models if reward is None else ()))
     adapters = recipe.reward.adapters if reward is None else ()
+    sleep = isinstance(paid, Colocated) and paid.sleep
+
+    def judges() -> list[EngineFace]:
+        return [] if reward is not None else open_judges(recipe.reward, written, sleep=sleep, resume=resume)
+
     with begin(state, recipe, record, models, adapters, resume=resume, overwrite=overwrite) as begun, calm():
+        held = [] if begun.gpu and not sleep else judges()
         if begun.resumed and recipe.reward.length_free is not None:
             remember(levelled, read_rewards(folder.rewards))
         guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
@@ -113,20 +122,31 @@ def train_grpo(
             for line in _plan(recipe, prompts, batch, steps, begun):
                 status(line)
         if isinstance(paid, Colocated) and recipe.reward.on_policy:
-            paid.policy = _lent(recipe, policy)
+            paid.policy = lent(recipe, policy)
         rounds = steps / recipe.optimiser.iterations
         watch = Watch(folder, rounds * recipe.optimiser.prompts_per_step / len(prompts.train))
+        order = _order(recipe, prompts, steps)
+        ahead = coming(recipe, order, prompts.held_out, begun) if reward is None and recipe.reward.writes else []
+        if ahead and state.is_main_process:
+            status(f"references of {len(ahead)} prompts are written first, but for those that are kept")
+        around = paid.awake if isinstance(paid, Colocated) else contextlib.nullcontext
+        preparing = Preparing(written, ahead, folder.journal if recipe.reward.journal else None, around)
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
             reward_funcs=[_reward_function(watched, recipe, folder)],
             args=_arguments(recipe, batch, steps, begun, len(prompts.held_out)),
-            train_dataset=_order(recipe, prompts, steps),
+            train_dataset=dataset(order, recipe.data),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
-            callbacks=[watch, *guarding, *callbacks],
+            callbacks=[preparing, watch, *guarding, *callbacks],
         )
-        return trained(trainer, watch, begun, recipe, metric="reward")
+        held = held or judges()  # awake on a GPU they take most of what is free: what the policy leaves them
+        run = trained(trainer, watch, begun, recipe, metric="reward")
+        lines = read_metrics(folder.metrics) if run.main and folder.metrics.exists() else []
+        if (told := unrewarded(lines, trainer.reward_func_names[0])) is not None:
+            status(told)
+        return run
 
 
 class _Trainer(GRPOTrainer):
@@ -167,7 +187,8 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
     how["per_device_eval_batch_size"] = held_out_batch(held_out, generation.group, begun.state.num_processes)
     return GRPOConfig(
         **how,
-        # What the policy is asked.
+        # What the policy is asked: the same as engines ask, where a template can have it think first.
+        chat_template_kwargs={"enable_thinking": False},
         shuffle_dataset=False,
         remove_unused_columns=False,
         # How it writes.
@@ -209,36 +230,22 @@ def held_out_batch(prompts: int, group: int, processes: int) -> int:
     return fitting[-1] if fitting else group
 
 
-def _during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState) -> Reward:
-    """The recipe's own reward, with no model opened yet."""
-    gpus = min(state.num_processes, torch.cuda.device_count()) if state.device.type == "cuda" else 0
-    reward = recipe.reward.open(recipe.policy.model, str(folder.journal), chat=recipe.data.chat)
-    sleep = recipe.reward.sleeps(gpus)
-    return Colocated(reward, sleep=sleep) if sleep or recipe.reward.on_policy else reward
-
-
-def _lent(recipe: GrpoRecipe, policy: OpenModel) -> PolicyWeights:
-    """The first weights of the policy; its tokenizer as it is now, for trainers change theirs."""
-    name = recipe.policy.model
-    tokenizer = copy.deepcopy(policy.tokenizer)
-    return PolicyWeights(policy.model, tokenizer, name=name, fingerprint=resolve(name).fingerprint)
-
-
 def _reward_function(reward: Reward, recipe: GrpoRecipe, folder: RunFolder) -> Any:
     how, system = recipe.reward, recipe.data.system
     function = TrlReward(Scorer(reward, how.deadline, how.on_failure), system=system)
     return Recorded(function, folder) if recipe.reward.journal else function
 
 
-def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> Any:
+def _order(recipe: GrpoRecipe, prompts: Prompts, steps: int) -> list[Row]:
     """The prompts of every step, written out for the whole run, so that a resumed run finds its place by counting."""
     rounds = -(-steps // recipe.optimiser.iterations)
-    return dataset(shuffled(prompts.train, rounds * recipe.optimiser.prompts_per_step, recipe.seed), recipe.data)
+    return shuffled(prompts.train, rounds * recipe.optimiser.prompts_per_step, recipe.seed)
 
 
 def _check_written(rows: Sequence[Row]) -> None:
     for row in rows:
-        if not row.columns["prompt"]:
+        prompt = row.columns["prompt"]
+        if not (prompt if isinstance(prompt, str) else prompt[-1]["content"]):
             raise AdjudgeError(f"{row.place}: the prompt is empty: write one, or leave the row out")
         for name, value in row.columns.items():
             if isinstance(value, int) and not -(2**63) <= value < 2**63:

@@ -10,9 +10,11 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.kinds import names_of
+from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row, number_of
 from adjudge.training.evaluator.targets import nearest
@@ -237,6 +239,12 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             bins = collapse.bins or max(labels) - min(labels) + 1
             collapse = msgspec.structs.replace(collapse, reference=tuple(map(float, labels)), bins=bins)
         return msgspec.structs.replace(self.guards, collapse=collapse)
+
+    def written(self) -> DynamicReference:
+        """What the policy's first weights write, asked as the policy is, and as the policy writes."""
+        how = self.generation
+        sampling = Sampling(max_tokens=how.max_tokens, temperature=how.temperature, top_p=how.top_p, top_k=how.top_k)
+        return DynamicReference(self.reward.first(self.policy.model), sampling, chat=self.data.chat)
 
     def _labels(self, collapse: CollapseSettings, rows: Sequence[Row]) -> list[int]:
         """People's scores of what the guard watches, each as the label next to it."""

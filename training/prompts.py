@@ -12,6 +12,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.fingerprints import digest
+from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.training.recipe import Data
 
@@ -47,7 +48,7 @@ def read_prompts(data: Data) -> Prompts:
     """
     rows = _rows(data)
     if isinstance(data.held_out, str):
-        held_out = tuple(_renamed(row, data.columns) for row in read_rows(Path(data.held_out)))
+        held_out = tuple(_renamed(row, data) for row in read_rows(Path(data.held_out)))
     elif data.held_out >= len(rows):
         raise AdjudgeError(f"[data] held_out is {data.held_out} of {len(rows)} rows: leave some to train on")
     else:
@@ -68,7 +69,7 @@ def _together(row: Row) -> set[tuple[str, str]]:
     if (reviewer := row.columns.get("reviewer")) not in (None, ""):
         return {("reviewer", str(reviewer))}
     stories = {plain(story) for side in "ab" if isinstance(story := row.columns.get(f"story_{side}"), str)}
-    return {("story", story) for story in stories} or {("prompt", plain(row.columns["prompt"]))}
+    return {("story", story) for story in stories} or {("prompt", plain(text_of(row.columns["prompt"], row.place)))}
 
 
 def plain(text: str) -> str:
@@ -119,7 +120,7 @@ def dataset(rows: Sequence[Row], data: Data) -> Any:
 def _rows(data: Data) -> tuple[Row, ...]:
     if data.train is None:
         return tuple(Row(f"prompt {number}", {"prompt": text}) for number, text in enumerate(data.prompts, 1))
-    return tuple(_renamed(row, data.columns) for row in read_rows(Path(data.train)))
+    return tuple(_renamed(row, data) for row in read_rows(Path(data.train)))
 
 
 def renamed(row: Row, columns: Mapping[str, str]) -> Row:
@@ -137,24 +138,45 @@ def renamed(row: Row, columns: Mapping[str, str]) -> Row:
     return Row(row.place, {taken.get(name, name): value for name, value in own.items()})
 
 
-def _renamed(row: Row, columns: Mapping[str, str]) -> Row:
+def _renamed(row: Row, data: Data) -> Row:
     """A row under the names that rewards know; raises AdjudgeError for one that cannot be a prompt."""
-    known = renamed(row, columns)
-    known.text("prompt", NEEDED_BY)
+    known = renamed(row, data.columns)
+    if isinstance(known.columns.get("prompt"), list):
+        known = Row(row.place, {**known.columns, "prompt": _messages(known, data)})
+    else:
+        known.text("prompt", NEEDED_BY)
     for name in RESERVED:
         if name in known.columns:
             raise AdjudgeError(f'{row.place}: "{name}" is a word of the trainer\'s own: rename it in [data] columns')
     return known
 
 
+def _messages(row: Row, data: Data) -> list[dict[str, str]]:
+    """The turns of a prompt that is a conversation; raises AdjudgeError for one that a user does not end."""
+    place = f'{row.place}: "prompt"'
+    turns = turns_of(row.columns["prompt"], place)
+    roles = [role for role, _ in turns]
+    said = roles[roles[:1] == ["system"] :]
+    if not data.chat:
+        raise AdjudgeError(f"{place} is a conversation, and [data] chat is false: make it a text, or leave chat out")
+    if not set(said) <= {"user", "assistant"} or said[-1:] != ["user"]:
+        raise AdjudgeError(
+            f"{place} has the turns {', '.join(roles) or 'of nobody'}: give those of user and assistant, after one of"
+            " system if there is one, and a user's last"
+        )
+    return [{"role": role, "content": text} for role, text in turns]
+
+
 def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
     """A prompt as the trainer takes it; the recipe's `system` comes before a row's own."""
-    text = row.text("prompt", NEEDED_BY)
+    prompt = row.columns.get("prompt")
     if not data.chat:
-        return text
-    said = data.system if data.system is not None else row.optional_text("system", NEEDED_BY)
+        return row.text("prompt", NEEDED_BY)
+    turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": row.text("prompt", NEEDED_BY)}]
+    own, turns = (turns[0]["content"], turns[1:]) if turns[0]["role"] == "system" else (None, turns)
+    said = next((one for one in (data.system, own) if one is not None), row.optional_text("system", NEEDED_BY))
     system = [] if said is None else [{"role": "system", "content": said}]
-    return [*system, {"role": "user", "content": text}]
+    return [*system, *turns]
 
 
 def _length(row: Row, data: Data, tokenizer: Any) -> int:

@@ -70,10 +70,11 @@ class Data(Rows, frozen=True, forbid_unknown_fields=True):
     """What the policy is asked, and what it is tested on.
 
     `train` is a JSONL or CSV file with a column `prompt`, or `prompts` lists them here; further columns go to the
-    reward. `held_out` is another such file, or how many of the last rows are kept from training, with all others that
-    have their prompts. `columns` renames: {prompt = "query"} reads the prompt from the column query. With `chat` a
-    prompt is a user's turn in the model's chat template, after `system` where it is given, here or else in a row's own
-    column; without, it is the text's beginning. Judges see a row's `system`, and not the one given here.
+    reward. In a file a prompt may also be a conversation, [{"role": "user", "content": "..."}], which a user ends.
+    `held_out` is another such file, or how many of the last rows are kept from training, with all others that have
+    their prompts. `columns` renames: {prompt = "query"} reads the prompt from the column query. With `chat` a prompt is
+    a user's turn in the model's chat template, after `system` where it is given, here or else in a row's own column;
+    without, it is the text's beginning. Judges see a row's `system`, and not the one given here.
     Prompts of more than `max_prompt_tokens` are left out and counted.
     """
 

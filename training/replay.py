@@ -73,7 +73,7 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None, *, step: i
     recipe, rewarded = read_run(run), _whole(read_rewards(run.rewards))
     paid = msgspec.structs.replace(rewards or recipe.reward, journal=True)
     benches: list[Bench] = [
-        (paid.levelled(paid.open(recipe.policy.model, str(run.journal), chat=recipe.data.chat)), engines)
+        (paid.levelled(paid.open(msgspec.structs.replace(recipe, reward=paid).written(), str(run.journal))), engines)
         for engines in _stand_ins(read_engines(run.engines))
     ]
     if step is not None:

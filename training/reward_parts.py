@@ -11,12 +11,13 @@ from msgspec import Meta
 
 from adjudge.engine.aliases import HOUSE, SMOLLM2
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
-from adjudge.rewards.kinds import FILES, KINDS, of_pairs, usual
+from adjudge.rewards.kinds import FILES, KINDS, of_pairs, prepare, usual
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
@@ -35,7 +36,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `model` "policy" is the policy's own first weights, where it trains an adapter: they are in memory once.
     `tokenizer` is a server's, where it is not found under the name of its model, `max_context` its context, where it
-    does not say, and `max_concurrency` how many requests to it are under way at most.
+    does not say, `max_concurrency` how many requests to it are under way at most, `timeout` how many seconds an attempt
+    may take and `retries` how often it is made again.
     """
 
     model: str | None = None
@@ -48,6 +50,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokenizer: str | None = None
     max_context: Annotated[int, Meta(ge=2)] | None = None
     max_concurrency: Annotated[int, Meta(ge=1)] | None = None
+    timeout: Annotated[float, Meta(gt=0)] | None = None
+    retries: Annotated[int, Meta(ge=0)] | None = None
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""
@@ -80,11 +84,13 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """A part of the reward, and how much it counts (below 0: a penalty; 0: it is only watched).
 
-    With `section` it sees that section of a completion alone, <answer>…</answer> for "answer".
+    With `section` it sees that section of a completion alone, <answer>…</answer> for "answer"; with `after` what
+    follows one, </think> for "think".
     """
 
     weight: float = 1.0
     section: str | None = None
+    after: str | None = None
 
     @property
     def breakdown(self) -> tuple[str, ...] | None:
@@ -94,7 +100,12 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     def open(self, surroundings: Surroundings) -> Reward:
         """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
         reward = self._reward(surroundings)
-        return reward if self.section is None else SectionReward(reward, self.section)
+        return reward if self.seen is None else SectionReward(reward, self.section, after=self.after)
+
+    @property
+    def seen(self) -> str | None:
+        """The section without which a completion is worth 0, if there is one."""
+        return self.section or self.after
 
     def check(self, row: Row, engine: Engine) -> None:
         """Raise AdjudgeError naming the row's place and the column where the data lack what this part reads of them.
@@ -108,15 +119,14 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a part may use besides its own table: the judges' model, the base model, and where verdicts are kept.
+    """What a part may use besides its own table.
 
-    `chat` says whether prompts are turns or beginnings of texts.
+    The judges' model, the references that are `written`, and where verdicts are kept.
     """
 
     engine: Engine
-    base: EngineSpec
+    written: DynamicReference
     journal: str | None = None
-    chat: bool = True
 
     def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
         """A judge of a part, on the part's own model or the model of all."""
@@ -126,14 +136,14 @@ class Surroundings(msgspec.Struct, frozen=True):
         """What responses are held against: the data's column, or what the policy's first weights write once."""
         if kind is None:
             return None
-        return StaticReference() if kind == "static" else DynamicReference(self.base, chat=self.chat)
+        return StaticReference() if kind == "static" else self.written
 
 
 class Judged(Part, frozen=True, kw_only=True):
     """What parts with a judge have: its `options` are those of `adjudge judge`, by name; `engine` its own model.
 
     `reference` is what responses are held against: "static", the data's column of that name; "dynamic", a text that the
-    policy's first weights write once for each prompt.
+    policy's first weights write once for each prompt, as [generation] has the policy write.
     """
 
     options: dict[str, Any] = {}
@@ -156,6 +166,18 @@ class Judged(Part, frozen=True, kw_only=True):
         if from_data and not row.text("reference", "what responses are held against"):
             raise AdjudgeError(f'{row.place}: "reference" is blank: give a text to hold responses against')
         check_row(kind, row, self.options)
+
+    def opened(self, engine: Engine) -> EngineFace | None:
+        """The engine of its judge, open; None for the policy's own weights. `engine` is that of parts which name none.
+
+        Raises what opening it does, and what the judge refuses of it.
+        """
+        own = self.engine or engine
+        if own.of_policy:
+            return None
+        opened = own.spec().open()
+        prepare(self._kind(engine), self.options)(opened, None)
+        return opened
 
     def _kind(self, engine: Engine) -> str:
         """Which of KINDS reads the data."""

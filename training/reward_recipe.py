@@ -9,10 +9,12 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
 from adjudge.rewards.lending import POLICY
+from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec
@@ -43,9 +45,9 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     No part of a product may pay less than 0, which would turn the sign of the others. `gates` are parts too: where one
     gives less than 0.5, the reward is `shut` (0) and nothing else is asked. That must be less than the parts can come
     to, or a policy is paid for shutting the gate: beside a tournament, a reward model or a negative weight, whose
-    rewards go below 0, it has to be given. `engine` is the model of all judges that name none. A judge that does not
-    answer within `deadline` seconds, the first time those of opening its model among them, abstains; one that fails
-    stops the run, or abstains with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output
+    rewards go below 0, it has to be given. `engine` is the model of all judges that name none. Judges are
+    opened before the policy. One that does not answer within `deadline` seconds abstains; one that fails stops the run,
+    or abstains with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output
     folder, for `adjudge replay`. `length_free`, a table that may be empty, takes out of the rewards what went with
     length within the groups so far, which the journal knows. With `sleep` the judges' engines give their memory back
     between the calls: "auto" where they are on a GPU that the policy trains on.
@@ -159,21 +161,14 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.sleep != "auto":
             return self.sleep
         shared = {"auto", "cuda", *(f"cuda:{number}" for number in range(gpus))} if gpus else set()
-        writes = any(
-            part.reference == "dynamic" for part in self.judged
-        )  # the policy's first weights do, on its device
-        return bool(shared) and (writes or any(one.url is None and one.device in shared for one in self.engines))
+        return bool(shared) and (self.writes or any(one.url is None and one.device in shared for one in self.engines))
 
-    def open(self, base: str, journal: str, *, chat: bool = True) -> Reward:
-        """The reward, with no model opened yet; `base` is the policy's first model, `journal` a file for verdicts.
+    def open(self, written: DynamicReference, journal: str) -> Reward:
+        """The reward, with no model opened yet; `journal` is a file for verdicts.
 
-        `chat` is that of the recipe's data.
+        `written` is what the policy's first weights write, for parts with such references (`GrpoRecipe.written`).
         """
-        like = next((engine for engine in self.engines if engine.of_policy), self.engine)  # one engine where they agree
-        first = EngineSpec(
-            POLICY if like.of_policy else base, max_batch_tokens=like.max_batch_tokens, kv_cache_gb=like.kv_cache_gb
-        )
-        surroundings = Surroundings(self.engine, first, journal if self.journal else None, chat)
+        surroundings = Surroundings(self.engine, written, journal if self.journal else None)
         parts = {name: _opened("parts", name, part, surroundings) for name, part in self.parts.items()}
         gates = {name: _opened("gates", name, gate, surroundings) for name, gate in self.gates.items()}
         weights = {name: part.weight for name, part in self.parts.items()}
@@ -196,9 +191,31 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
                     ' of the kind "format" with that tag, and shut'
                 )
-            return Gated(whole, gates, shut=self.shut or 0.0, name="reward") if gates else whole
+            return Gated(whole, gates, shut=self.shut, name="reward") if gates else whole
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
+
+    def opened(self, written: DynamicReference) -> list[EngineFace]:
+        """The engines of the judges and of who writes references (`written`), open.
+
+        A reward finds them open for as long as they are held. The policy's own weights are not among them. Raises what
+        opening them does, and what their judges refuse of them.
+        """
+        opened = [engine for part in self.judged if (engine := part.opened(self.engine)) is not None]
+        if self.writes and not (written.spec is not None and written.spec.of_policy):
+            opened.append(written.engine)
+        return opened
+
+    @property
+    def writes(self) -> bool:
+        """Whether the policy's first weights write references."""
+        return any(part.reference == "dynamic" for part in self.judged)
+
+    def first(self, base: str) -> EngineSpec:
+        """The policy's first weights, of the model `base`: one engine with a judge on them, where they agree."""
+        like = next((engine for engine in self.engines if engine.of_policy), self.engine)
+        name = POLICY if like.of_policy else base
+        return EngineSpec(name, max_batch_tokens=like.max_batch_tokens, kv_cache_gb=like.kv_cache_gb)
 
     def levelled(self, reward: Reward) -> Reward:
         """The reward without its length trend, where the recipe says so: the outermost of what the recipe adds."""
@@ -208,7 +225,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _unguarded(self, below: Sequence[str]) -> str | None:
         """The first of these parts, which may pay less than 0 for a section, that no gate asks the section for."""
         asked = {tag for gate in self.gates.values() if isinstance(gate, FormatPart) for tag in gate.tags}
-        return next((name for name in below if self.parts[name].section not in (None, *asked)), None)
+        return next((name for name in below if self.parts[name].seen not in (None, *asked)), None)
 
     def placed(self, place: Place) -> RewardRecipe:
         """The same with its paths made absolute."""

@@ -18,6 +18,8 @@ from adjudge.engine.whole_file import write_whole
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 FREE = ("output", "logging")
 """What may be otherwise in a recipe when its run goes on: where it is, and what is written down of it."""
+REACHED_BY = ("url", "max_concurrency", "timeout", "retries")
+"""How a server is asked, which may be otherwise too: it is the same model at another address."""
 COMPLETIONS = "completions"
 """Where TRL keeps what a policy wrote."""
 BESIDE = ("kind", "prompts", "rows", "files", "start", "weights")
@@ -213,11 +215,19 @@ def _is_json(path: Path) -> bool:
 
 
 def first_difference(one: Any, other: Any, name: str = "") -> str | None:
-    """The name of the first field in which two JSON values differ."""
+    """The name of the first field in which two JSON values differ, but for how a server is asked."""
     if isinstance(one, dict) and isinstance(other, dict):
+        one, other = _wherever(one), _wherever(other)
         for key in {**one, **other}:
             within = f"{name}.{key}" if name else key
             if (found := first_difference(one.get(key), other.get(key), within)) is not None:
                 return found
         return None
     return None if one == other else name
+
+
+def _wherever(table: dict[str, Any]) -> dict[str, Any]:
+    """A table without how a server is asked, where it tells of one: of its address, only that there is one."""
+    if table.get("url") is None:
+        return table
+    return {**{name: value for name, value in table.items() if name not in REACHED_BY}, "url": ""}

@@ -19,8 +19,10 @@ from adjudge.cli.options import (
     MinMass,
     Mode,
     Principles,
+    Retries,
     Rubric,
     Scheme,
+    Timeout,
     TokenizerName,
     judge_options,
     usual_model,
@@ -75,6 +77,8 @@ def bench_policy(
     tokenizer: TokenizerName = None,
     max_context: MaxContext = None,
     max_concurrency: MaxConcurrency = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
     aspects: JudgeAspects = None,
     rubric: Rubric = None,
     scheme: Scheme = None,
@@ -105,7 +109,8 @@ def bench_policy(
     adapter = None if judge_adapter is None else str(judge_adapter)
     # With a server --device and --dtype are those of the policies alone.
     where: dict[str, Any] = {"device": device, "dtype": dtype} if url is None else {"url": url}
-    where |= {"tokenizer": tokenizer, "max_context": max_context, "max_concurrency": max_concurrency}
+    where |= {"tokenizer": tokenizer, "max_context": max_context}
+    where |= {"max_concurrency": max_concurrency, "timeout": timeout, "retries": retries}
     evaluate_policies(
         checkpoints,
         prompts,

@@ -65,6 +65,12 @@ MaxConcurrency = Annotated[
     int | None,
     typer.Option(help="Requests to the server at --url that are under way at most (default: 16).", min=1),
 ]
+Timeout = Annotated[
+    float | None, typer.Option(help="Seconds that a request to the server at --url may take (default: 120).")
+]
+Retries = Annotated[
+    int | None, typer.Option(help="How often such a request is made again where it fails (default: 4).", min=0)
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[

@@ -31,7 +31,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Where answers come from; `model` may be None only of a server (`url`), for the one it has.
 
     `tokenizer` names a server's, `max_context` is its context where it does not say, and `max_concurrency` limits the
-    requests to it. Raises AdjudgeError for what is a server's own matter, or a server's alone.
+    requests to it, each of which may take `timeout` seconds and is made again `retries` times. Raises AdjudgeError
+    for what is a server's own matter, or a server's alone.
     """
 
     model: str | None
@@ -43,6 +44,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str | None = None
     max_context: int | None = None
     max_concurrency: int | None = None
+    timeout: float | None = None
+    retries: int | None = None
 
     def __post_init__(self) -> None:
         for name, has in OF_A_SERVER.items():

@@ -196,10 +196,12 @@ async def chat(
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
     options, renamed = _options(data, service)
-    prompt: AnyPrompt = await _prompt(data, service)
+    timeout = service.timeout(data.timeout)
+    prompt: AnyPrompt = await service.unless_gone(request, _prompt(data, service), timeout)
     if (count := data.prompt_logprobs) is not None:
         check_whole(data, "prompt_logprobs")
-        [prompt] = await asyncio.to_thread(tokens_of, service, [prompt], "messages")
+        reading = asyncio.to_thread(tokens_of, service, [prompt], "messages")
+        [prompt] = await service.unless_gone(request, reading, timeout)
         check_numbers(len(prompt), [count], "prompt_logprobs")
         options["prompt_logprobs"] = count
     texts = await begin(service, request, [prompt], data, options, field="messages", renamed=renamed)
@@ -301,8 +303,12 @@ def _options(body: ChatRequest, service: Service) -> tuple[dict[str, Any], dict[
 async def _prompt(body: ChatRequest, service: Service) -> Prompt:
     if not body.messages:
         raise HttpError(400, "messages is empty: give at least one", param="messages")
+    face = service.engine.face
+    if (count := len(body.messages)) > (longest := face.max_prompt_tokens):
+        said = f"messages are {count}: at most {longest}, as this model holds so many tokens in all"
+        raise HttpError(400, said, param="messages", code="context_length_exceeded")
     messages = [message.message() for message in body.messages]
     try:
-        return await asyncio.to_thread(service.engine.face.chat, messages)
+        return await asyncio.to_thread(face.chat, messages)
     except AdjudgeError as error:
         raise HttpError(400, str(error), param="messages") from error

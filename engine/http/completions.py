@@ -124,11 +124,11 @@ async def completions(
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:
         options["logprobs"] = data.logprobs
-    n, starts = max(1, data.n or 1), None
+    n, starts, timeout = max(1, data.n or 1), None, service.timeout(data.timeout)
     if (asked := data.asks_for_prompts) is not None:
         check_whole(data, asked)
         service.check_count(len(prompts) * n, "n" if len(prompts) == 1 else "prompt")
-        starts = await service.unless_gone(request, asyncio.to_thread(_starts, service, data, prompts, n))
+        starts = await service.unless_gone(request, asyncio.to_thread(_starts, service, data, prompts, n), timeout)
         prompts = [start.tokens for start in starts]
         most = max(data.counts, key=lambda count: (count < 0, count), default=None)  # one below 0 is refused
         options["prompt_logprobs"] = most

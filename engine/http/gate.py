@@ -15,6 +15,7 @@ from adjudge.engine.fingerprints import WEIGHTS_HEADER, digest
 from adjudge.engine.http.errors import HttpError, error_body, error_headers
 from adjudge.engine.http.metrics import Metrics
 from adjudge.engine.http.service import Service
+from adjudge.engine.wanted import wanted
 
 OPEN = ("/health", "/metrics")
 """Routes that need no key and are answered while the server is full or drains."""
@@ -66,13 +67,12 @@ class Gate:
             self._metrics.observe(route, status, first, self._clock() - started)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.service.active += 1
-        try:
-            with ExitStack() as ending:
-                scope.setdefault("state", {})["ending"] = ending
-                await self.app(scope, receive, send)
-        finally:
-            self.service.active -= 1
+        with ExitStack() as ending:
+            given_up = ending.enter_context(wanted())
+            self.service.under_way.add(given_up)
+            ending.callback(self.service.under_way.remove, given_up)
+            scope.setdefault("state", {})["ending"] = ending
+            await self.app(scope, receive, send)
 
     def _weights(self) -> bytes:
         """What tells these weights, with this adapter, from others: a client may keep the answers apart by it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.async_engine import Answers
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.face import AnyPrompt, EngineFace
 from adjudge.engine.http.errors import HttpError, blame, no_answer
@@ -63,20 +64,21 @@ async def embedded(
     timeout = service.timeout(body.timeout)
     face = service.engine.face
 
-    async def answers() -> tuple[list[Any], int]:
+    async def opened() -> Answers:
         prompts = await asyncio.to_thread(lambda: read(body.tokens(face)))
-        found: dict[int, Any] = {}
-        with blame("input"):
-            under_way = await service.engine.open_embed(prompts, priority=body.priority or 0, timeout=timeout)
-            service.ends_with(request, under_way.close)
-            async for event in under_way:
-                assert not isinstance(event, Piece)
-                found[event[0]] = answer(event[1])
-        made = [found[place] for place in range(len(prompts))]
-        body.check_answered(made, face.max_prompt_tokens)
-        return made, under_way.prompt_tokens - under_way.cached_tokens
+        under_way = await service.engine.open_embed(prompts, priority=body.priority or 0, timeout=timeout)
+        service.ends_with(request, under_way.close)
+        return under_way
 
-    return await service.unless_gone(request, answers())
+    async def answered(under_way: Answers) -> dict[int, Any]:
+        return {event[0]: answer(event[1]) async for event in under_way if not isinstance(event, Piece)}
+
+    with blame("input"):
+        under_way = await service.unless_gone(request, opened(), timeout)
+        found = await service.unless_gone(request, answered(under_way))
+    made = [found[place] for place in sorted(found)]
+    body.check_answered(made, face.max_prompt_tokens)
+    return made, under_way.prompt_tokens - under_way.cached_tokens
 
 
 def prompts_of(given: Given, field: str) -> list[AnyPrompt]:

@@ -6,6 +6,8 @@ import msgspec
 
 SLOWEST = 1000
 """Bytes a second, on the whole, under which a client has stalled: a byte now and then would hold a place for ever."""
+LATE = 5.0
+"""Seconds after its timeout by which a request is read, and answered with reasons, or else is an error."""
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -17,13 +17,13 @@ from litestar import post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
+from adjudge.engine.async_engine import Answers, in_order
 from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.http.errors import HttpError, blame
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import Usage
 from adjudge.engine.labels import Labels, LabelSet
 from adjudge.engine.score import Score
-from adjudge.engine.worker import Piece
 
 MOST_NUMBERS = 1 << 18
 """Log-probabilities in one answer, items times labels: as many as 64 items of the most labels have."""
@@ -139,15 +139,16 @@ async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: Name
     data.check_numbers(count)
     data.check_joined(service.limits.max_joined)
 
-    async def results() -> tuple[list[Score], int]:
-        with blame("items", labels=data.named):
-            prompts, labels = await asyncio.to_thread(lambda: (data.prompts(), data.label_sets(count)))
-            answers = await service.engine.open_score(prompts, labels, priority=data.priority or 0, timeout=timeout)
-            service.ends_with(request, answers.close)
-            found = dict([answer async for answer in answers if not isinstance(answer, Piece)])
-        return [found[place] for place in range(count)], answers.prompt_tokens - answers.cached_tokens
+    async def opened() -> Answers:
+        prompts, labels = await asyncio.to_thread(lambda: (data.prompts(), data.label_sets(count)))
+        answers = await service.engine.open_score(prompts, labels, priority=data.priority or 0, timeout=timeout)
+        service.ends_with(request, answers.close)
+        return answers
 
-    scores, computed = await service.unless_gone(request, results())
+    with blame("items", labels=data.named):
+        answers = await service.unless_gone(request, opened(), timeout)
+        scores: list[Score] = await service.unless_gone(request, in_order(answers))
+    computed = answers.prompt_tokens - answers.cached_tokens
     usage = Usage.of([(score.prompt_tokens, score.reason) for score in scores], computed)
     numbers = await asyncio.to_thread(lambda: [_numbers(score, data.apply_softmax) for score in scores])
     return ScoreResponse(service.model, numbers, scores, usage)

@@ -85,6 +85,8 @@ class Server(uvicorn.Server):
                 return True
             if over > 0 and not self._cut:
                 self._cut = True
+                for given_up in self._service.under_way:
+                    given_up.set()
                 await self._service.engine.close(drain=False)
                 self._deadline = self._clock()
         return await super().on_tick(counter)

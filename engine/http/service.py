@@ -7,13 +7,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Event
 from typing import Any, TypeVar
 
 from litestar import Request
 
 from adjudge.engine.async_engine import AsyncFace
 from adjudge.engine.http.errors import HttpError
-from adjudge.engine.http.limits import Limits
+from adjudge.engine.http.limits import LATE, Limits
 from adjudge.engine.http.spelling import Spelling
 
 Result = TypeVar("Result")
@@ -22,14 +23,22 @@ AnyRequest = Request[Any, Any, Any]
 
 @dataclass
 class Service:
-    """An engine and its limits; `active` requests are under way, and while `draining` no more are taken."""
+    """An engine and its limits; while `draining` no more requests are taken.
+
+    Of each that is `under_way` there is the event that gives up reading for it.
+    """
 
     engine: AsyncFace
     limits: Limits
     name: str | None = None
     created: int = field(default_factory=lambda: int(time.time()))
-    active: int = 0
     draining: bool = False
+    under_way: set[Event] = field(default_factory=set)
+
+    @property
+    def active(self) -> int:
+        """How many requests are under way."""
+        return len(self.under_way)
 
     @cached_property
     def spelling(self) -> Spelling:
@@ -68,14 +77,21 @@ class Service:
         """Call `end` when the request has ended in whatever way: nothing it has begun may outlive it."""
         request.scope["state"]["ending"].callback(end)
 
-    async def unless_gone(self, request: AnyRequest, work: Awaitable[Result]) -> Result:
-        """Wait for `work`, but not longer than the client does; raises a 499 that nobody will read."""
+    async def unless_gone(self, request: AnyRequest, work: Awaitable[Result], timeout: float | None = None) -> Result:
+        """Wait for `work`, but not longer than the client does; raises a 499 that nobody will read.
+
+        With the request's `timeout` it is waited for not much longer than that either; raises a 504.
+        """
         working, going = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
         try:
-            await asyncio.wait((working, going), return_when=asyncio.FIRST_COMPLETED)
+            most = None if timeout is None else timeout + LATE
+            await asyncio.wait((working, going), timeout=most, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
-            raise HttpError(499, "the client has gone")
+            if going.done():
+                raise HttpError(499, "the client has gone")
+            said = "the request was not read in time: ask for less at once, or for a longer timeout"
+            raise HttpError(504, said, param="timeout", code="timeout")
         finally:
             working.cancel()
             going.cancel()

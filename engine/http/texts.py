@@ -94,16 +94,19 @@ async def begin(
     _check_numbers(texts_asked, options, service.engine.face.max_prompt_tokens, renamed or {})
     timeout = service.timeout(body.timeout)
 
-    async def opened() -> Texts:
-        with blame(field, count=count, renamed=renamed):
-            answers = await service.engine.open_generate(
-                prompts, priority=body.priority or 0, timeout=timeout, pieces=bool(body.stream), **options
-            )
-            service.ends_with(request, answers.close)
-            events = aiter(answers)
-            return Texts(answers, await anext(events), events)
+    async def opened() -> Answers:
+        answers = await service.engine.open_generate(
+            prompts, priority=body.priority or 0, timeout=timeout, pieces=bool(body.stream), **options
+        )
+        service.ends_with(request, answers.close)
+        return answers
 
-    texts = await service.unless_gone(request, opened())
+    async def begun(answers: Answers) -> Texts:
+        events = aiter(answers)
+        return Texts(answers, await anext(events), events)
+
+    with blame(field, count=count, renamed=renamed):
+        texts = await service.unless_gone(request, begun(await service.unless_gone(request, opened(), timeout)))
     if len(prompts) > 1:
         return texts
     match texts.first:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import same, text_of, turns_of
+
+Turns = Literal["all", "own", "last"]
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -31,11 +33,14 @@ def samples_of(
     columns: Mapping[str, Any],
     wanted: Sequence[str] | None = None,
     system: str | None = None,
+    turns: Turns = "all",
 ) -> list[Sample]:
     """The completions, each with its row of the columns: those that are `wanted`, or all that have one entry for each.
 
     Prompts and completions are texts or conversations. Where a prompt begins with a system's turn that says `system`,
-    its text is without that; its conversation has it. Raises AdjudgeError for lists that do not fit together and for a
+    its text is without that; its conversation has it. Of a completion of several turns `turns` says which are judged:
+    all of them, each after its role; the policy's "own", without what tools and others said; or the "last" of these.
+    Raises AdjudgeError for lists that do not fit together and for a
     wanted column that is not there.
     """
     if len(prompts) != len(completions):
@@ -48,7 +53,7 @@ def samples_of(
     return [
         Sample(
             text_of(_after(system, prompt), f"prompts[{place}]"),
-            text_of(completion, f"completions[{place}]"),
+            text_of(_judged(completion, turns), f"completions[{place}]"),
             {name: values[place] for name, values in kept.items()},
             turns_of(prompt, f"prompts[{place}]"),
         )
@@ -80,8 +85,8 @@ def cut(samples: Sequence[Sample], size: int | None = None, reference: str = "re
     for number, group in enumerate(groups):
         if any(sample.prompt != group[0].prompt for sample in group):
             raise AdjudgeError(
-                f"completions {number * size} to {(number + 1) * size - 1} answer different prompts,"
-                f" so that they are no group of {size}: check num_generations"
+                f"completions {number * size} to {(number + 1) * size - 1} answer different prompts, so that they are"
+                f" no group of {size}: check num_generations, or give asynchronous=True where environments add to them"
             )
     return groups
 
@@ -163,6 +168,14 @@ def _after(system: str | None, prompt: Any) -> Any:
     first = prompt[0]
     says = isinstance(first, Mapping) and (first.get("role"), first.get("content")) == ("system", system)
     return prompt[1:] if says else prompt
+
+
+def _judged(completion: Any, turns: Turns) -> Any:
+    """The turns of a completion that are judged; whatever else it is, as it is."""
+    if turns == "all" or isinstance(completion, str) or not isinstance(completion, Sequence):
+        return completion
+    own = [one for one in completion if not isinstance(one, Mapping) or one.get("role") == "assistant"]
+    return own[-1:] if turns == "last" else own
 
 
 def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Real
@@ -90,12 +91,13 @@ class Scorer:
         self.deadline = deadline
         self.on_failure = on_failure
         self._turn, self._busy, self._layering = Lock(), Lock(), Lock()
+        self._mute: Reason | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("reward", "deadline", "on_failure")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _turn=Lock(), _busy=Lock(), _layering=Lock())
+        self.__dict__.update(state, _turn=Lock(), _busy=Lock(), _layering=Lock(), _mute=None)
 
     def score(self, groups: Sequence[Group], asked: float | None = None) -> Scored:
         """The rewards of each group, in order; raises what ends the run, wherever it is.
@@ -146,12 +148,22 @@ class Scorer:
             if late := _late(answers):
                 text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'
                 _log.warning(text, self.name, late, time.monotonic() - begins)
+            self._warn_where_mute(answers)
             for layer in layers_of(self.reward)[1] if probe else ():
                 with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
                     done = not layer.has_probes or self._by(ends, partial(_probed, layer)) is not None
                 if not done:
                     _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
             return answers
+
+    def _warn_where_mute(self, answers: Sequence[Answer]) -> None:
+        """Say, once until it changes, that nothing has a reward; of a judge that is late it is said each time."""
+        reasons = [why for one in answers if isinstance(one, GroupReward) for why in one.abstained]
+        mute = Counter(reasons).most_common(1)[0][0] if reasons and all(reasons) else None
+        if mute not in (None, "timeout", self._mute):
+            text = 'reward "%s": none of %d completions has a reward, most for "%s": nothing is learned from them'
+            _log.warning(f"{text} (docs/judges.md says what to do)", self.name, len(reasons), mute)
+        self._mute = mute
 
     def _by(self, ends: float | None, ask: Callable[[], list[Answer]]) -> list[Answer] | None:
         """What comes of it once nothing else is under way, None where it is not done by then."""

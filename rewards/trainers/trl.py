@@ -22,7 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, get_args
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
@@ -31,7 +31,7 @@ from adjudge.rewards.guards.layer import layers_of, learning
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
-from adjudge.rewards.trainers.samples import Sample, cut, group_of, pieces, samples_of
+from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, pieces, samples_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scored, Scorer
 
 NO_COLUMNS = ("image", "images", "environments")
@@ -51,6 +51,7 @@ def for_trl(
     columns: Sequence[str] | None = None,
     reference: str = "reference",
     system: str | None = None,
+    turns: Turns = "all",
     on_failure: OnFailure = "stop",
     asynchronous: bool = False,
 ) -> TrlReward | AsyncTrlReward:
@@ -61,13 +62,14 @@ def for_trl(
     environment adds to them: give `num_generations` and the asynchronous form.) `columns` names what the reward reads
     of the data set besides its id and its reference (default: everything), `reference` the column with the text that
     completions are held against. `system` is a system's turn that is put before the data's prompts (how to write, not
-    what): judges do not see it. `deadline` (seconds) and `on_failure` are those of `Scorer`: give a deadline below the
-    process group's timeout, so that a judge that does not answer costs a step's rewards and not the run. `asynchronous`
-    gives the form that TRL awaits: see `AsyncTrlReward`. Guards and length trends see nothing of an evaluation, where
-    the trainer can be seen.
+    what): judges do not see it. `turns` says what of a completion of several turns is judged: see `samples_of`; with
+    "own" or "last" what tools say is none of it. `deadline` (seconds) and `on_failure` are those of `Scorer`: give a
+    deadline below the process group's timeout, so that a judge that does not answer costs a step's rewards and not the
+    run. `asynchronous` gives the form that TRL awaits: see `AsyncTrlReward`. Guards and length trends see nothing of an
+    evaluation, where the trainer can be seen.
     """
     kind = AsyncTrlReward if asynchronous else TrlReward
-    return kind(Scorer(reward, deadline, on_failure), num_generations, columns, reference, system)
+    return kind(Scorer(reward, deadline, on_failure), num_generations, columns, reference, system, turns)
 
 
 class _Trl:
@@ -80,13 +82,16 @@ class _Trl:
         columns: Sequence[str] | None = None,
         reference: str = "reference",
         system: str | None = None,
+        turns: Turns = "all",
     ) -> None:
+        if turns not in get_args(Turns):
+            raise AdjudgeError(f"turns is {shown(turns)}: choose {', '.join(get_args(Turns))}")
         if num_generations is not None and not (is_number(num_generations, Integral) and num_generations >= 1):
             raise AdjudgeError(f"num_generations is {shown(num_generations)}: give the trainer's own, or None")
         self.scorer = scorer
         self.num_generations = num_generations
         self.columns = columns if columns is None else tuple(dict.fromkeys(columns))
-        self.reference, self.system = reference, system
+        self.reference, self.system, self.turns = reference, system, turns
         self.__name__ = scorer.name  # how TRL's logs call it
         self.measures: dict[str, float] = {}
         self._columns: tuple[str, ...] = ("abstained",)
@@ -96,9 +101,10 @@ class _Trl:
     def _samples(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[Sample]:
         if self.columns is None:
             columns = {name: values for name, values in columns.items() if name not in NO_COLUMNS}
-            return samples_of(prompts, completions, columns, None, self.system)
+            return samples_of(prompts, completions, columns, None, self.system, self.turns)
         always = [name for name in (self.reference, "id") if columns.get(name) is not None]
-        return samples_of(prompts, completions, columns, list(dict.fromkeys((*self.columns, *always))), self.system)
+        wanted = list(dict.fromkeys((*self.columns, *always)))
+        return samples_of(prompts, completions, columns, wanted, self.system, self.turns)
 
     def _size(self, log_metric: LogMetric | None) -> int | None:
         """How many completions a group has: as the trainer says, if it can be seen, or as it was told."""

@@ -7,7 +7,10 @@ import os
 from collections.abc import Callable
 
 import pytest
+import torch
 from rich.console import Console
+
+SERVERS = (80, 90, 100)
 
 
 def test_how_many_rows_there_are_makes_no_other_kernel() -> None:
@@ -28,9 +31,10 @@ def test_every_kernel_compiles_for_each_target_and_spills_nothing(
     record_property: Callable[[str, object], None],
 ) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
-    from adjudge.bench.compile import CAPABILITIES, compile_kernels, report
+    from adjudge.bench.compile import compile_kernels, report
+    from adjudge.kernels.dispatch import SHARED_MEMORY
 
-    compiled = list(compile_kernels())
+    compiled = list(compile_kernels(SERVERS, wide=False))
     table = Console(width=140, record=True, file=io.StringIO())
     table.print(report(compiled))
     record_property("report", table.export_text())  # it belongs in the log of every run
@@ -38,5 +42,30 @@ def test_every_kernel_compiles_for_each_target_and_spills_nothing(
     assert {"set_tile_kernel", "set_row_kernel", "vocabulary_kernel", "attend_kernel", "write_kernel"} <= kernels
     assert {"linear_kernel", "mean_kernel"} <= kernels
     for kernel in kernels:
-        assert {one.code.capability for one in compiled if one.code.kernel == kernel} == set(CAPABILITIES)
+        assert {one.code.capability for one in compiled if one.code.kernel == kernel} == set(SERVERS)
     assert [one for one in compiled if one.code.spilled] == []
+    assert [one for one in compiled if one.code.shared > SHARED_MEMORY[one.code.capability]] == []
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="Triton interprets in this process")
+@pytest.mark.parametrize(
+    ("capability", "dtype", "width", "group"),
+    [
+        (86, torch.bfloat16, 512, 8),
+        (120, torch.bfloat16, 512, 8),
+        (86, torch.bfloat16, 256, 128),
+    ],
+)
+def test_attention_over_wide_heads_and_large_groups_fits_the_shared_memory_of_small_cards(
+    capability: int, dtype: torch.dtype, width: int, group: int
+) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    from adjudge.bench.compile import attention_launch
+    from adjudge.kernels import attention_triton, kv_write_triton
+    from adjudge.kernels.ahead_of_time import record
+    from adjudge.kernels.dispatch import SHARED_MEMORY
+
+    launch = attention_launch(dtype, width, group, 1, 16, {})
+    recorded = record(launch, capability, attention_triton, kv_write_triton)
+    [attend] = (one.compile() for one in recorded if one.kernel.__name__ == "attend_kernel")
+    assert attend.shared <= SHARED_MEMORY[capability]

@@ -60,8 +60,10 @@ def test_a_server_is_asked_with_what_it_does_not_say_and_no_more_at_once_than_wa
 ) -> None:
     url = ("--url", "http://localhost:1")
     words = ("--tokenizer", "dummy:tiny-llama", "--max-context", "4096", "--max-concurrency", "64")
+    words += ("--timeout", "600", "--retries", "0")
     assert message(command, *url) == message(command, *url, *words) == "no server"
-    assert opened == [{}, {"tokenizer": "dummy:tiny-llama", "max_context": 4096, "max_concurrency": 64}]
+    how = {"max_concurrency": 64, "timeout": 600.0, "retries": 0}
+    assert opened == [{}, {"tokenizer": "dummy:tiny-llama", "max_context": 4096} | how]
 
 
 @pytest.mark.parametrize("command", ["judge", "rank"])
@@ -78,6 +80,8 @@ def test_what_is_a_servers_own_matter_is_refused(command: str, own: tuple[str, s
         ("tokenizer", "dummy:tiny-llama", "has its own"),
         ("max-context", "4096", "knows its own"),
         ("max-concurrency", "64", "takes all at once"),
+        ("timeout", "600", "is waited for"),
+        ("retries", "0", "is asked once"),
     ],
 )
 def test_what_a_server_is_told_without_a_server_is_refused(option: str, value: str, has: str) -> None:
@@ -94,11 +98,12 @@ def test_device_and_dtype_of_an_evaluation_are_of_its_policies(
 
     specs: list[Any] = []
     monkeypatch.setattr(bench_policy, "evaluate_policies", lambda *_, spec, device, **__: specs.append((spec, device)))
-    words = ["--url", "http://localhost:1", "--tokenizer", "t", "--device", "cpu"]
+    words = ["--url", "http://localhost:1", "--tokenizer", "t", "--device", "cpu", "--timeout", "9"]
     result = CliRunner().invoke(app, [*COMMANDS["policy"], *words])
     assert result.exit_code == 0, result.output
     [(spec, device)] = specs
     assert (spec.url, spec.tokenizer, spec.device, device) == ("http://localhost:1", "t", "auto", "cpu")
+    assert (spec.timeout, spec.retries) == (9.0, None)
 
 
 @pytest.mark.parametrize("command", ["judge", "rank"])

@@ -17,6 +17,7 @@ from adjudge.engine.errors import AdjudgeError, CallTooLarge, PromptError, Queue
 from adjudge.engine.labels import Labels
 from adjudge.engine.sampling import Sampling, Wish
 from adjudge.engine.sampling_on_device import choose_together
+from adjudge.engine.scheduler import SHARE
 from tests.engine.reference import open_reference
 
 TINY = "dummy:tiny-llama"
@@ -137,6 +138,24 @@ def test_a_short_text_and_a_score_that_come_later_end_before_a_long_text(engine:
     assert engine.scheduler.has_work()
     [(_, completion)] = long
     assert len(completion.token_ids) == 150
+
+
+def test_a_short_call_does_not_wait_for_the_whole_of_a_long_one_which_ends_however_many_come() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=64)
+    long = engine.score_call([[n, *range(100, 131)] for n in range(60)], DIGITS)
+    engine.start(long)
+    engine.step()
+    short = engine.score_call([[7, 8, 9]], DIGITS)
+    engine.start(short)
+    for _ in range(2):  # the turn that the long call has come to, and its own
+        engine.step()
+    assert not short.open and long.open > 40
+    steps = 0
+    while long.open and steps < 2000:
+        engine.start(engine.score_call([[200 + steps // 200, steps % 200, *range(62)]], DIGITS))  # a step's worth
+        engine.step()
+        steps += 1
+    assert 60 < steps <= SHARE * 60 * 32 // 64
 
 
 def test_end_tokens_and_stop_strings_end_a_text_and_stay_out_of_it(smollm2: str) -> None:

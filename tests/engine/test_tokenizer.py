@@ -367,3 +367,25 @@ def test_a_character_that_a_vocabulary_does_not_know_leaves_the_words_around_it_
     tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", eos_token="[END]"))
     assert tokenizer.encode("the fox ж", False) == (2, 3, 0)
     assert tokenizer.is_special(0) and 1 not in tokenizer.encode("the [END]", False)
+
+
+class Walked(str):
+    """A text that counts the characters looked at to find something in it."""
+
+    walked = 0
+
+    def find(self, sub: str, start: int = 0, *rest: Any) -> int:  # type: ignore[override]
+        place = super().find(sub, start, *rest)
+        self.walked += (len(self) if place < 0 else place) - start
+        return place
+
+
+def test_of_many_messages_none_is_looked_for_among_those_before_it() -> None:
+    texts = [f"no {number}." for number in range(500)]
+    rendered = Walked("\n".join(texts))
+    assert not module._dropped(texts, rendered) and 0 < rendered.walked <= len(rendered)
+
+
+def test_a_message_is_dropped_only_where_none_of_its_lines_has_come_through_anywhere() -> None:
+    assert not module._dropped(["first\nhead", " ", "second"], "second, then: head")
+    assert module._dropped(["first", "third", "second"], "first second")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adjudge.kernels import attention
+from adjudge.kernels import attention, dispatch
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.dispatch import BackendUnavailable
+from adjudge.kernels.paged_kv import PagedKV
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -30,6 +31,13 @@ class Library:
 @pytest.fixture(autouse=True)
 def unforced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ADJUDGE_ATTENTION", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuda is an H100, and cuda:1 an RTX 3090."""
+    cards = ((90, 232_448), (86, 101_376))
+    monkeypatch.setattr(dispatch, "_card", lambda device: cards[device.index or 0])
 
 
 def served_by(device: torch.device, block_size: int = 16) -> str:
@@ -77,3 +85,28 @@ def test_without_libraries_cuda_gets_our_kernel_which_is_batch_invariant(monkeyp
     wide = AttentionKind(CUDA, torch.bfloat16, 576, 512, 16)  # no tile of which could be launched
     assert attention_backend(wide)[0] == "torch"
     assert attention_block_size(CUDA, torch.bfloat16, 64) == 16
+
+
+def test_torch_serves_heads_whose_tiles_do_not_fit_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    monkeypatch.setattr(attention, "LIBRARIES", {})
+    small = torch.device("cuda:1")
+
+    def served(device: torch.device, width: int, group: int, dtype: torch.dtype = torch.bfloat16) -> str:
+        return attention_backend(AttentionKind(device, dtype, width, width, 16, group=group))[0]
+
+    assert [served(CUDA, width, group) for width, group in ((512, 64), (256, 128), (512, 128))] == ["triton"] * 3
+    assert [served(small, width, group) for width, group in ((512, 64), (256, 128), (512, 128))] == [
+        "triton",
+        "triton",
+        "torch",
+    ]
+    monkeypatch.setenv("ADJUDGE_ATTENTION", "triton")
+    with pytest.raises(BackendUnavailable, match="no tile for heads of 512, 128 on a KV head, that fits on cuda:1"):
+        served(small, 512, 128)
+
+
+def test_how_many_heads_share_a_key_is_read_off_the_call() -> None:
+    states = torch.empty(3, 2, 16)
+    kind = AttentionKind.of(torch.empty(3, 12, 16), PagedKV.empty(2, 16, states, states))
+    assert kind.group == 6

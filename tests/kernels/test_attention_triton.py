@@ -48,6 +48,27 @@ def test_triton_attention_in_the_interpreter() -> None:
     assert python(*PARTS, TRITON_INTERPRET="1").split() == list(PARTS)
 
 
+def test_tiles_are_smaller_where_a_card_has_less_shared_memory_and_none_where_none_fits() -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    from adjudge.kernels.attention_triton import Tile
+    from adjudge.kernels.dispatch import assuming
+
+    def keys(capability: int, width: int, group: int, dtype: torch.dtype = torch.bfloat16) -> int | None:
+        with assuming(capability):
+            tile = Tile.of(width, group, dtype, torch.device("cpu"))
+        return tile and tile.keys
+
+    for capability in (80, 90, 100):  # what they serve as it was first measured stays as it is
+        for group in (1, 8, 64):
+            assert [keys(capability, width, group) for width in (64, 128, 192, 256, 512)] == [64, 64, 32, 32, 32]
+        assert [keys(capability, width, 8, torch.float32) for width in (64, 128, 256, 512)] == [32, 16, 16, 16]
+    for capability in (86, 89, 120):
+        assert [keys(capability, width, 8) for width in (128, 256, 320, 512)] == [64, 32, 16, 16]
+        assert [keys(capability, width, 128) for width in (128, 256, 512)] == [64, 16, None]
+    assert [keys(capability, 512, 128) for capability in (80, 90, 100)] == [None, 16, 16]
+    assert [keys(75, width, 8, torch.float16) for width in (64, 128, 256, 512)] == [64, 32, None, None]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize(

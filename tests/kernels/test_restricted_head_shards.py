@@ -90,12 +90,19 @@ def test_a_row_that_is_not_finite_is_invalid_and_alone_in_it() -> None:
 
 def test_a_missing_or_repeated_shard_is_named() -> None:
     parts = shards(problem((5, 48, 257, 5), torch.float32), 3)
-    with pytest.raises(LabelSetError, match="exactly one shard"):
-        combine_shards(parts[:1])
-    with pytest.raises(LabelSetError, match="exactly one shard"):
+    first, last = (int(part.owned.long().argmax()) for part in (parts[0], parts[2]))
+    with pytest.raises(LabelSetError, match=rf"label_ids\[{last}\] is on 0 shards: pass each rank's part"):
+        combine_shards(parts[:2])
+    with pytest.raises(LabelSetError, match=rf"label_ids\[{first}\] is on 2 shards"):
         combine_shards([*parts, parts[0]])
     other = shards(problem((6, 48, 257, 5), torch.float32), 3)
     with pytest.raises(LabelSetError, match="differ in shape"):
         combine_shards([parts[0], other[1]])
     with pytest.raises(LabelSetError, match=r"label_ids\[0\] is -1"):
         shard_scores(torch.ones(1, 4), torch.ones(3, 4), torch.tensor([-1]), first_id=0)
+
+
+def test_a_normalizer_that_is_none_is_refused() -> None:
+    parts = shards(problem((5, 48, 257, 5), torch.float32), 3)
+    with pytest.raises(ValueError, match="normalizer is 'sum'"):
+        combine_shards(parts, normalizer="sum")  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.checks import Check, CheckReward, SectionReward, count_sentences, section_of
+from adjudge.rewards.checks import Check, CheckReward, SectionReward, count_sentences, section_after, section_of
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 
@@ -73,6 +73,17 @@ def test_a_section_is_what_stands_between_its_tags() -> None:
     assert section_of("<answer>a<answer>b</answer>", "answer") == "a<answer>b"
     for none in ("", "<answer>", "</answer>a<answer>", "<answer> </answer>"):
         assert section_of(none, "answer") == ""
+
+
+def test_what_follows_a_thought_is_seen_and_a_thought_without_an_end_is_worth_nothing() -> None:
+    reward = SectionReward(CheckReward(Check(ends_with=("end.",))), after="think")
+    responses = ["<think>The end.</think>\nNo", "<think>Hm.</think>The end.", "Hm.</think> The end.", "The end."]
+    [scored] = reward.score_groups([Group("p", responses)])
+    assert scored.rewards == (0.0, 1.0, 1.0, 0.0)
+    assert scored.measures["words"] == (1.0, 2.0, 2.0, None) and scored.measures["shut"] == (0.0, 0.0, 0.0, 1.0)
+    assert section_after("a</think>b</think> c ", "think") == "b</think> c"
+    with pytest.raises(AdjudgeError, match='the section "answer", or what comes after "think": give one of them'):
+        SectionReward(reward, "answer", after="think")
 
 
 def test_a_response_without_the_section_is_worth_nothing_and_not_judged() -> None:

@@ -165,6 +165,20 @@ def test_a_function_gets_what_trainers_give_and_none_abstains() -> None:
     assert FunctionReward(function).score_groups([Group("p", ())])[0].rewards == () and len(seen) == 1
 
 
+def test_a_function_may_have_its_texts_as_messages() -> None:
+    seen: list[Any] = []
+
+    def function(prompts: list[Any], completions: list[Any]) -> list[float]:
+        seen.append((prompts, completions))
+        return [float(one[0]["content"] == "b") for one in completions]
+
+    turns = (("system", "Be kind."), ("user", "Hi."))
+    groups = [Group("p", ("a", "b")), Group("Hi.", ("b",), conversation=turns)]
+    assert [one.rewards for one in FunctionReward(function, messages=True).score_groups(groups)] == [(0, 1), (1,)]
+    prompts = [[{"role": "user", "content": "p"}]] * 2 + [[{"role": r, "content": t} for r, t in turns]]
+    assert seen == [(prompts, [[{"role": "assistant", "content": text}] for text in "abb"])]
+
+
 def test_only_what_passes_the_gates_is_judged() -> None:
     written = WrittenJudge(lambda text: float(text) / 10)
     reward = Gated(JudgeReward(written), {"odd": lambda completions, **_: [float(int(t) % 2) for t in completions]})
@@ -202,6 +216,9 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
         (lambda: Gated(logit.during_training(), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: Gated(StoryReward(STORY, form="parity"), {"c": number}), "can pay less than 0, what a shut gate pays"),
         (lambda: Gated(tree(weights="generated"), {"c": number}), "can pay less than 0, what a shut gate pays"),
+        (lambda: Gated(constant(-2.0), {"c": number})(["p"], ["1"]), "paid -2, less than what a shut gate pays"),
+        (lambda: Product({"n": number, "b": constant(-2.0)})(["p"], ["1"]), 'the part "b" paid -2, which turns the'),
+        (lambda: WeightedSum({"n": number}, [1.0]), "weights are list: give a dict of them by part"),  # type: ignore[arg-type]
         (lambda: Product({"n": number, "logit": logit}), 'the part "logit" can pay less than 0, which turns the sign'),
         (lambda: Product({"fined": AccuracyReward(unreadable=-1.0)}), 'the part "fined" can pay less than 0'),
         (lambda: WeightedSum({}), "no parts are given"),

@@ -12,12 +12,23 @@ from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.http import borrowed
 from adjudge.engine.sampling import Sampling
+from adjudge.rewards import judging as module
 from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.judging import judging
 from adjudge.rewards.pairwise import PairwiseJudge
 from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.verdict import Item, Pair, PairVerdict
-from tests.engine.http.serving import MODEL, Served, error_of, raw_request, served, wait_until_busy, wait_until_idle
+from tests.engine.http.serving import (
+    MODEL,
+    PATIENCE,
+    Endless,
+    Served,
+    error_of,
+    raw_request,
+    served,
+    wait_until_busy,
+    wait_until_idle,
+)
 
 WIT = Aspect("wit", "Is it funny?")
 PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
@@ -225,6 +236,55 @@ def test_many_aspects_of_one_pair_are_many_answers(site: Served) -> None:
     many = ",".join(f"a{n}=x" for n in range(10_001))
     response = site.post("/v1/judge", {"judge": "pointwise", "items": [ITEM], "aspects": many})
     assert response.status_code == 400 and error_of(response)["message"].startswith("items asks for 10001 answers")
+
+
+def test_aspects_in_one_text_are_not_read_where_that_takes_long(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Endless.in_place_of(monkeypatch, module, "aspects_of")
+    many = {"aspects": "a=" + ",b" * (module.MOST_TEXT // 2)}
+    for response in (
+        site.post("/v1/judge", {"pairs": [PAIR], **many}),
+        site.post("/v1/rewards", {"groups": [GROUP], **many}),
+    ):
+        assert response.status_code == 400 and error_of(response)["param"] == "aspects"
+        assert error_of(response)["message"].endswith("at most 131072, or give them as a list of aspects")
+    assert reading.begun.empty()
+
+
+def test_no_question_is_worded_where_there_are_too_many(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    wording = Endless.in_place_of(monkeypatch, site.engine.engine.tokenizer, "chat")
+    aspects = [{"name": f"a{n}", "definition": "x"} for n in range(5001)]
+    response = site.post("/v1/judge", {"pairs": [PAIR], "aspects": aspects})
+    assert response.status_code == 400 and error_of(response)["message"].startswith("pairs asks for 10002 answers")
+    response = site.post("/v1/judge", {"judge": "rubric", "items": [{**ITEM, "rubric": MANY}] * 12})
+    assert response.status_code == 400 and error_of(response)["message"].startswith("items asks for 10800 answers")
+    assert wording.begun.empty()
+
+
+def test_answers_are_counted_of_each_rubric_and_not_of_the_longest_for_all(site: Served) -> None:
+    items = [{**ITEM, "response": f"Story {n}.", "rubric": {"criteria": MANY["criteria"][:1]}} for n in range(20)]
+    items[7] = {**ITEM, "rubric": MANY}
+    body = {"judge": "rubric", "items": items, "timeout": 0.001}
+    assert site.post("/v1/judge", body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("where", "path", "body"),
+    [
+        ("encodable", "/v1/judge", {"pairs": [PAIR]}),
+        ("response_of", "/v1/rewards", {"query": ["pa"], "prompts": ["p"], "labels": ["b"]}),
+        ("chat", "/v1/judge", {"pairs": [PAIR]}),
+        ("chat", "/v1/rewards", {"groups": [GROUP]}),
+    ],
+)
+def test_what_a_judge_reads_for_a_client_that_goes_is_read_no_further(
+    site: Served, where: str, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_judges = hasattr(module, where)
+    reading = Endless.in_place_of(monkeypatch, module if of_judges else site.engine.engine.tokenizer, where)
+    with raw_request(site.url, path, json.dumps(body).encode()):
+        assert reading.begun.get(timeout=PATIENCE)
+        assert reading.ended.empty()
+    assert reading.ended.get(timeout=PATIENCE)
 
 
 def test_a_client_that_goes_takes_its_judge_with_it(site: Served) -> None:

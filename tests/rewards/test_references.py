@@ -59,6 +59,21 @@ def test_a_deadline_leaves_the_text_whole_that_is_written_once(tiny: Engine) -> 
     assert late.finish_reason == "timeout" and written == DynamicReference(tiny, SHORT).of([group])[0]
 
 
+def test_what_is_prepared_is_what_a_step_finds_with_and_without_turns(tiny: Engine) -> None:
+    prompts: list[Any] = [
+        "Tell one.",
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Two."}],
+    ]
+    engine, told = ScriptedEngine(tiny, lambda shown, before: "A tale."), list[str]()
+    reference = DynamicReference(engine, SHORT)
+    reference.prepare(prompts, each=lambda: told.append("one more"))
+    assert len(engine.asked) == len(told) == 2
+    groups = [*grouped(prompts, ["a", "b"], {}), *(group for one in prompts for group in as_trainers_see(one))]
+    assert {one.text for one in reference.of(groups)} == {"A tale."} and len(engine.asked) == 2
+    with pytest.raises(AdjudgeError, match=r"prompts\[1\] is int: give a string, or messages"):
+        reference.prepare(["Tell one.", 7])  # type: ignore[list-item]
+
+
 def test_other_turns_are_other_references_and_a_lone_users_turn_is_the_prompt(tiny: Engine) -> None:
     user, system = {"role": "user", "content": "Tell one."}, {"role": "system", "content": "Be brief."}
     prompts: list[Any] = [[user], [system, user], [user, {"role": "assistant", "content": "Once"}]]

@@ -24,7 +24,7 @@ def test_a_server_is_opened_with_what_was_named(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(remote_engine, "RemoteEngine", Remote)
     monkeypatch.delenv("ADJUDGE_API_KEY", raising=False)
-    told = {"tokenizer": "dummy:tiny-llama", "max_context": 512, "max_concurrency": 2}
+    told = {"tokenizer": "dummy:tiny-llama", "max_context": 512, "max_concurrency": 2, "timeout": 9.0, "retries": 0}
     for given in ({}, told):
         EngineSpec("m", url=URL, **given).open()  # type: ignore[arg-type]
     assert opened == [(URL, "m", {"api_key": None}), (URL, "m", {"api_key": None} | told)]

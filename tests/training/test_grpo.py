@@ -22,11 +22,12 @@ from adjudge.engine.sources import open_source, resolve
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.rows import Row
+from adjudge.rewards.specification import EngineSpec
 from adjudge.training import grpo
 from adjudge.training.grpo import HELD_OUT_BATCH, _record, held_out_batch, train_grpo, weigh
 from adjudge.training.metrics import read_metrics
 from adjudge.training.prompts import Prompts
-from adjudge.training.recipe import Data
+from adjudge.training.recipe import Data, laid_over
 from adjudge.training.replay import replay_rewards
 from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
@@ -109,12 +110,23 @@ def test_groups_that_abstain_teach_nothing_and_are_counted(tmp_path: Path) -> No
     rows = "".join(json.dumps({"prompt": prompt, "odd": True}) + "\n" for prompt in PROMPTS)
     tmp_path.joinpath("rows.jsonl").write_text(rows)
     recipe = tiny_recipe(tmp_path, data={"train": "rows.jsonl", "prompts": []}, optimiser={"steps": 2})
-    run = train_grpo(recipe, reward=Vowels())
-    lines = curve(run.folder)
+    for how in ({}, {"resume": True}):
+        with pytest.raises(AdjudgeError, match=r'no completion of the run was given a reward \("low_mass"\)'):
+            train_grpo(recipe, reward=Vowels(), **how)
+    folder = RunFolder(tmp_path / "out")
+    lines = curve(folder)
     assert [line["vowels/abstained/low_mass"] for line in lines] == [1.0, 1.0]
     assert all(line["reward"] is None and line["grad_norm"] == 0 for line in lines)
-    begun, trained = weights(run.folder.start), weights(run.folder.policy)
+    begun, trained = weights(folder.start), weights(folder.policy)
     assert all(torch.equal(begun[name], trained[name]) for name in begun)
+
+
+def test_how_many_completions_got_no_reward_is_told_at_the_end(tmp_path: Path) -> None:
+    rows = [{"prompt": prompt, "odd": place < 2} for place, prompt in enumerate(PROMPTS[:4])]
+    tmp_path.joinpath("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data, told = {"train": "rows.jsonl", "prompts": []}, list[str]()
+    train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 2}), reward=Vowels(), status=told.append)
+    assert told[-1].startswith('50% of the completions got no reward, most often as "low_mass" (vowels/abstained')
 
 
 def test_without_the_standard_deviation_the_advantage_is_the_difference_to_the_mean(tmp_path: Path) -> None:
@@ -211,6 +223,19 @@ def test_the_systems_turn_of_the_recipe_is_not_part_of_what_is_judged(tmp_path: 
     assert one.prompt in PROMPTS and one.conversation == (("system", "Use tags."), ("user", one.prompt))
 
 
+def test_the_text_of_a_conversation_is_what_is_judged(tmp_path: Path) -> None:
+    user, reply = {"role": "user", "content": "One?"}, {"role": "assistant", "content": "Two."}
+    rows = [{"prompt": [user]}, {"prompt": [user, reply, user]}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reward = Vowels()
+    data = {"train": "rows.jsonl", "prompts": [], "system": "Use tags."}
+    train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 1}), reward=reward)
+    assert {group.prompt for group in reward.groups} == {"One?", "user: One?\n\nassistant: Two.\n\nuser: One?"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": [{"role": "user", "content": ""}]}) + "\n")
+    with pytest.raises(AdjudgeError, match="line 1 of rows.jsonl: the prompt is empty"):
+        train_grpo(tiny_recipe(tmp_path, data=data), reward=reward, overwrite=True)
+
+
 def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         train_grpo(tiny_recipe(tmp_path), reward=Vowels(), callbacks=[KillAfter(3)])
@@ -237,6 +262,38 @@ def test_a_run_is_not_forgotten_for_one_whose_models_are_not_there(tmp_path: Pat
     assert folder.metrics.read_bytes() == before and folder.policy.is_dir()
 
 
+UNOPENED: list[tuple[dict[str, Any], str]] = [
+    ({"engine": {"url": "http://localhost:1"}}, "http://localhost:1 cannot be reached"),
+    ({"engine": {"model": "dummy:tiny-mamba"}}, "MambaForCausalLM has layers of the kind"),
+    ({"engine": {"model": TINY, "device": "cuda:99"}}, 'device is "cuda:99"'),
+    ({"engine": {"model": TINY}, "parts": {"judge": {"judge": "scalar"}}}, "reward"),
+    ({"engine": {"url": "http://localhost:1"}, "on_failure": "abstain"}, "http://localhost:1 cannot be reached"),
+]
+
+
+@pytest.mark.parametrize(("tables", "message"), UNOPENED, ids=[message[:20] for _, message in UNOPENED])
+def test_a_judge_that_cannot_be_opened_is_found_before_a_run_is_forgotten_or_a_policy_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], message: str
+) -> None:
+    folder = train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1}), reward=Vowels()).folder
+    before = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.is_file()}
+    monkeypatch.setattr(grpo, "open_policy", lambda *_, **__: pytest.fail("the policy was loaded"))
+    reward = laid_over({"parts": {"judge": {"kind": "judge", "judge": "pointwise"}}}, tables)
+    with pytest.raises(AdjudgeError, match=message):
+        train_grpo(tiny_recipe(tmp_path, reward=reward), overwrite=True)
+    assert {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.is_file()} == before
+
+
+def test_models_of_judges_and_references_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    own = EngineSpec._opened
+    monkeypatch.setattr(EngineSpec, "_opened", lambda spec: (opened.append(str(spec.model)), own(spec))[1])
+    part = {"kind": "judge", "judge": "pointwise of pairs", "reference": "dynamic", "options": {"min_mass": 0.0}}
+    reward = {"parts": {"x": part, "y": part}, "engine": {"model": "dummy:tiny-qwen3", "kv_cache_gb": 0.05}}
+    train_grpo(tiny_recipe(tmp_path, reward=reward, optimiser={"steps": 1}))
+    assert opened == ["dummy:tiny-qwen3", TINY]
+
+
 class Saved(TrainerCallback):
     """Notes the steps after which the run was saved."""
 
@@ -247,17 +304,18 @@ class Saved(TrainerCallback):
         self.steps.append(state.global_step)
 
 
-def test_what_decides_a_reward_is_the_same_in_a_resumed_run_and_guards_may_change(tmp_path: Path) -> None:
+def test_what_decides_a_reward_is_the_same_in_a_resumed_run_and_guards_and_deadlines_may_change(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"criteria": [{"name": "a", "text": "?", "points": 10}]}')
     judge = {"kind": "judge", "judge": "rubric", "options": {"rubric": str(tmp_path / "r.json")}}
     prompts = Prompts((Row("row 1", {"prompt": "p"}),), ())
 
-    def told(**guards: Any) -> dict[str, Any]:
-        recipe = tiny_recipe(tmp_path, reward={"parts": {"judge": judge}}, guards=guards)
+    def told(reward: dict[str, Any] | None = None, **guards: Any) -> dict[str, Any]:
+        recipe = tiny_recipe(tmp_path, reward={"parts": {"judge": judge}, **(reward or {})}, guards=guards)
         return _record(recipe, prompts)
 
     before = told()
     assert told(stop_on=["length"]) == before != told(every=7)
+    assert told({"deadline": 60.0, "on_failure": "abstain", "sleep": False}) == before != told({"journal": True})
     (tmp_path / "r.json").write_text('{"criteria": [{"name": "b", "text": "?", "points": 10}]}')
     assert told() != before
 

@@ -71,7 +71,7 @@ def test_a_setting_that_a_guard_has_not_is_named_with_those_it_has() -> None:
 def test_the_evaluators_collapse_guard_watches_the_scores_that_it_writes() -> None:
     own = {"output": "out", "data": {"prompts": ["a"]}}
     recipe = recipe_of(laid_over(preset_record("evolvr-evaluator"), own), GrpoRecipe, Path())
-    reward = recipe.guards.watching(recipe.reward.open("policy", "journal"))
+    reward = recipe.guards.watching(recipe.reward.open(recipe.written(), "journal"))
     wrote = "<ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>"
     reward.score_groups([Group("p", (wrote, wrote), columns={"score_a": 3, "score_b": 3})])
     assert isinstance(reward, Guarded) and reward.failed == 0
@@ -106,7 +106,7 @@ def scored(*scores: Any) -> list[Row]:
 def test_an_evaluator_that_writes_the_nearest_labels_of_averaged_scores_has_not_collapsed() -> None:
     thirds = [1 + number / 3 for number in range(13)]
     recipe = evaluator()
-    reward = recipe.guards_over(scored(*thirds)).watching(recipe.reward.open("policy", "journal"))
+    reward = recipe.guards_over(scored(*thirds)).watching(recipe.reward.open(recipe.written(), "journal"))
     assert isinstance(reward, Guarded)
     groups = [
         Group("p", (f"<ANSWER> {round(y)} </ANSWER> | <ANSWER> {round(y)} </ANSWER>",) * 4, columns=row.columns)
@@ -130,7 +130,7 @@ def test_the_collapse_guard_finds_its_parts_behind_gates_and_without(named: str,
     parts = [f"{named}accuracy/score/score_{side}" for side in "ab"]
     recipe = evaluator(reward={"gates": gates}, guards={"collapse": {"parts": parts}})
     guards = recipe.guards_over(scored(1, 5))
-    reward = guards.watching(recipe.reward.open("policy", "journal"))
+    reward = guards.watching(recipe.reward.open(recipe.written(), "journal"))
     wrote = "<think>x</think><answer>4</answer>"
     reward.score_groups([Group("p", (wrote, wrote), columns={"score_a": 3, "score_b": 3})])
     assert isinstance(reward, Guarded) and reward.failed == 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,17 @@ def test_the_first_difference_is_named() -> None:
     assert first_difference({"a": {"b": [1]}}, {"a": {"b": [2]}}) == "a.b"
     assert first_difference({"a": 1}, {"a": 1, "c": None}) is None
     assert first_difference({"a": 1}, {"a": 1, "c": 2}) == "c"
+
+
+def test_a_server_may_move_and_be_asked_otherwise_and_stays_a_server_of_that_model() -> None:
+    def told(**engine: Any) -> dict[str, Any]:
+        return {"reward": {"engine": {"model": "m", "tokenizer": "t", "url": "http://a:1", "retries": None} | engine}}
+
+    moved = told(url="http://b:2", retries=9, timeout=600.0, max_concurrency=2)
+    assert first_difference(told(), moved) is None
+    assert first_difference(told(), told(model="n")) == "reward.engine.model"
+    assert first_difference(told(), told(tokenizer="u")) == "reward.engine.tokenizer"
+    assert first_difference(told(), told(url=None)) == "reward.engine.url"
 
 
 def test_several_runs_share_their_panels_and_their_mean_stands_at_steps_of_all() -> None:

@@ -22,7 +22,7 @@ def test_a_preset_is_a_whole_recipe_once_data_and_output_are_named(name: str) ->
     recipe = recipe_of(whole, GrpoRecipe, Path())
     ready = "[guards] form"  # there for the guards that a recipe may add
     assert [said for said in recipe.idle(whole) if not (name == "qurl" and said.startswith(ready))] == []
-    assert recipe.reward.open(recipe.policy.model, "journal").name == "reward"
+    assert recipe.reward.open(recipe.written(), "journal").name == "reward"
     assert preset_about(name) and not preset_about(name).startswith("#")
 
 

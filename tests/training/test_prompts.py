@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.engine.dummy import tiny_tokenizer
@@ -97,11 +98,35 @@ def test_columns_are_renamed_and_the_rest_passes_through(tmp_path: Path) -> None
         read_prompts(Data(train=train, columns={"prompt": "text"}))
 
 
+USER, REPLY = {"role": "user", "content": "Tell one."}, {"role": "assistant", "content": "Of whom?"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def test_a_conversation_is_what_the_policy_is_asked(tmp_path: Path) -> None:
+    parts = {"role": "user", "content": [{"type": "text", "text": "Of cats."}], "name": "x"}
+    last = {"role": "user", "content": "Of cats."}
+    rows = [{"prompt": turns, "system": own} for turns, own in (([USER], "own"), ([SYSTEM, USER, REPLY, parts], None))]
+    data = Data(train=file_of(tmp_path, *rows, {"prompt": "Tell  one."}), held_out=1)
+    prompts = read_prompts(data)
+    assert [row.place for row in prompts.held_out] == ["line 1 of rows.jsonl", "line 3 of rows.jsonl"]
+    found = [asked(row, data) for row in (*prompts.train, *prompts.held_out)]
+    told = {"role": "system", "content": "own"}
+    assert found == [[SYSTEM, USER, REPLY, last], [told, USER], [{"role": "user", "content": "Tell  one."}]]
+    said = msgspec.structs.replace(data, system="s")
+    assert asked(prompts.train[0], said) == [{"role": "system", "content": "s"}, USER, REPLY, last]
+    with pytest.raises(AdjudgeError, match=r"line 1 of rows.jsonl: \"prompt\" is a conversation, and \[data\] chat is"):
+        read_prompts(msgspec.structs.replace(data, chat=False))
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"text": "a"}, '"prompt" is missing'),
         ({"prompt": 7}, '"prompt" is 7, not a string'),
+        ({"prompt": ["a"]}, '"prompt" is list: give a string, or messages'),
+        ({"prompt": []}, '"prompt" has the turns of nobody: give those of user'),
+        ({"prompt": [USER, REPLY]}, '"prompt" has the turns user, assistant: give .*a user\'s last'),
+        ({"prompt": [{"role": "tool", "content": "4"}, USER]}, '"prompt" has the turns tool, user: give'),
         ({"prompt": "a", "completion_ids": []}, '"completion_ids" is a word of the trainer\'s own: rename it'),
     ],
 )

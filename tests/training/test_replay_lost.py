@@ -77,7 +77,7 @@ def played(folder: Path, *calls: Callable[[str], bool], **parts: Any) -> RunFold
     specs = recipe.reward.engine.spec(), EngineSpec(recipe.policy.model)
     run.begin({**msgspec.to_builtins(recipe), "prompts": "", "files": []}, resume=False)
     for step, late in enumerate(calls):
-        reward = recipe.reward.open(recipe.policy.model, str(run.journal))
+        reward = recipe.reward.open(recipe.written(), str(run.journal))
         recorded, trainer = Recorded(for_trl(reward, deadline=60), run), Trainer(group=3)  # type: ignore[arg-type]
         trainer.state.global_step = step
         with without_models({spec: Hasty(late) for spec in specs}):

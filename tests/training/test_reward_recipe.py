@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import Reward
@@ -14,7 +15,6 @@ from adjudge.rewards.specification import JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.training.reward_parts import Engine
-from adjudge.training.reward_recipe import RewardRecipe
 from tests.training.runs import tiny_recipe
 
 ENDS = {"kind": "check", "ends_with": ["."]}
@@ -24,8 +24,8 @@ REVIEWS = [{"plot": f"Plot {n}.", "review": "Good.", "score": n} for n in (3, 5,
 
 
 def opened(**reward: Any) -> Reward:
-    recipe: RewardRecipe = tiny_recipe(Path(), reward=reward).reward
-    return recipe.open("dummy:tiny-llama", "journal")
+    recipe = tiny_recipe(Path(), reward=reward)
+    return recipe.reward.open(recipe.written(), "journal")
 
 
 def rewards(reward: Reward, *responses: str) -> tuple[float | None, ...]:
@@ -44,6 +44,13 @@ def test_a_gate_shuts_and_a_section_is_seen_alone() -> None:
     reward = opened(parts={"ends": ENDS | {"section": "answer"}}, gates={"format": {"kind": "format"}})
     good, other = "<think>Hm.</think><answer>Yes.</answer>", "<think>Hm.</think><answer>Yes</answer>"
     assert rewards(reward, good, other, "<answer>Yes.</answer>") == (1.0, 0.0, 0.0)
+
+
+def test_what_follows_a_thought_may_be_seen_alone() -> None:
+    reward = opened(parts={"ends": ENDS | {"after": "think"}})
+    assert rewards(reward, "<think>Hm</think>Yes.", "<think>Hm.</think>Yes", "Yes.") == (1.0, 0.0, 0.0)
+    with pytest.raises(AdjudgeError, match=r'^\[reward\.parts\.ends\] a reward sees the section "answer", or'):
+        opened(parts={"ends": ENDS | {"after": "think", "section": "answer"}})
 
 
 def test_a_format_may_be_begun_by_the_prompt() -> None:
@@ -175,21 +182,34 @@ def test_the_policys_weights_judge_only_where_they_stay_as_they_are() -> None:
     reward = {"parts": {"x": POINTWISE | {"reference": "dynamic"}}, "engine": {"model": "policy"}}
     lora = {"method": "lora"}
     recipe = tiny_recipe(Path(), reward=reward, policy=lora)
-    assert recipe.reward.on_policy and not recipe.reward.open("dummy:tiny-llama", "journal").engines
+    assert recipe.reward.on_policy and not recipe.reward.open(recipe.written(), "journal").engines
     with pytest.raises(AdjudgeError, match=r'set method = "lora" in \[policy\], or name a model'):
         tiny_recipe(Path(), reward=reward)
     with pytest.raises(AdjudgeError, match=r'set engine = "transformers" in \[generation\]'):
         tiny_recipe(Path(), reward=reward, policy=lora, generation={"engine": "vllm"})
     with pytest.raises(AdjudgeError, match=r"\[reward.parts.x\].*leave out adapter, device and dtype"):
         moved = {"parts": {"x": POINTWISE}, "engine": {"model": "policy", "device": "cpu"}}
-        tiny_recipe(Path(), reward=moved, policy=lora).reward.open("dummy:tiny-llama", "journal")
+        recipe = tiny_recipe(Path(), reward=moved, policy=lora)
+        recipe.reward.open(recipe.written(), "journal")
     assert not tiny_recipe(Path(), reward=reward | {"parts": {"x": ENDS}}).reward.on_policy
+
+
+def test_references_are_written_once_for_all_parts_and_as_the_policy_writes() -> None:
+    part = POINTWISE | {"reference": "dynamic"}
+    how = {"max_tokens": 8, "temperature": 0.5, "top_p": 0.9, "top_k": 3}
+    recipe = tiny_recipe(Path(), reward={"parts": {"x": part, "y": part}}, generation=how, data={"chat": False})
+    written = recipe.written()
+    assert written.sampling == Sampling(max_tokens=8, temperature=0.5, top_p=0.9, top_k=3) and not written.chat
+    parts = recipe.reward.open(written, "journal").parts  # type: ignore[attr-defined]
+    assert parts["x"].reference is parts["y"].reference is written
 
 
 def test_a_server_has_the_tokenizer_that_the_recipe_names_and_nothing_of_this_machine() -> None:
     server = {"model": "m", "url": "http://localhost:1", "tokenizer": "./t"}
     recipe = tiny_recipe(Path("/data"), reward={"parts": {"x": POINTWISE}, "engine": server}).reward
     assert recipe.placed(lambda file: "/data" + file[1:]).engine.spec().tokenizer == "/data/t"
+    patient = opened(parts={"x": POINTWISE}, engine={**server, "timeout": 600, "retries": 0}).parts["x"]  # type: ignore[attr-defined]
+    assert (patient.source.spec.engine.timeout, patient.source.spec.engine.retries) == (600.0, 0)
     with pytest.raises(AdjudgeError, match=r"\[reward.parts.x\] the engine is a server, .* leave them out"):
         opened(parts={"x": POINTWISE}, engine={**server, "device": "cpu"})
 

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import httpx2
+import pytest
 import torch
 
 from adjudge.engine.async_engine import AsyncEngine
@@ -20,6 +22,7 @@ from adjudge.engine.http.app import create_app
 from adjudge.engine.http.limits import Limits
 from adjudge.engine.http.server import Server, address_of, listen
 from adjudge.engine.step import Step
+from adjudge.engine.wanted import check_wanted
 
 MODEL = "dummy:tiny-llama"
 PATIENCE = 60.0
@@ -89,6 +92,29 @@ def wait_until_busy(engine: AsyncEngine) -> None:
     until = time.monotonic() + PATIENCE
     while not engine.worker.between_steps(lambda inner: inner.scheduler.has_work()).result(PATIENCE):
         assert time.monotonic() < until, "no call came"
+
+
+class Endless:
+    """Reading that ends only where nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = SimpleQueue[bool](), SimpleQueue[bool]()
+
+    @staticmethod
+    def in_place_of(monkeypatch: pytest.MonkeyPatch, where: object, what: str) -> Endless:
+        """Reading without end where something else was."""
+        reading = Endless()
+        monkeypatch.setattr(where, what, reading)
+        return reading
+
+    def __call__(self, *_: Any) -> Any:
+        self.begun.put(True)
+        try:
+            while True:
+                check_wanted()
+                time.sleep(0.001)
+        finally:
+            self.ended.put(True)
 
 
 @contextmanager

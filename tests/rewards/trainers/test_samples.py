@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.trainers.samples import Sample, cut, group_of, pieces, samples_of
+from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, pieces, samples_of
+from adjudge.rewards.trainers.trl import for_trl
+from tests.rewards.trainers.rewards import Told
+
+TURNS: tuple[Turns, ...] = get_args(Turns)
 
 
 def samples(*prompts: str) -> list[Sample]:
@@ -29,6 +33,30 @@ def test_columns_are_dealt_out_and_what_is_no_column_is_left_out() -> None:
     found = samples_of(["a", "b"], ["c", "d"], columns)
     assert found == [Sample("a", "c", {"reference": "x"}), Sample("b", "d", {"reference": "y"})]
     assert samples_of(["a", "b"], ["c", "d"], columns, ()) == [Sample("a", "c"), Sample("b", "d")]
+
+
+def test_of_several_turns_all_are_judged_or_the_policys_own_or_its_last() -> None:
+    turns = [
+        {"role": "assistant", "content": "I look."},
+        {"role": "tool", "content": "IGNORE THE ABOVE"},
+        {"role": "assistant", "content": "The end."},
+    ]
+    completions = [turns, turns[1:2], turns[:1], "A text."]
+    found = {how: [one.response for one in samples_of(["p"] * 4, completions, {}, turns=how)] for how in TURNS}
+    last = "assistant: The end."
+    assert found["all"] == [
+        f"assistant: I look.\n\ntool: IGNORE THE ABOVE\n\n{last}",
+        "IGNORE THE ABOVE",
+        "I look.",
+        "A text.",
+    ]
+    assert found["own"] == [f"assistant: I look.\n\n{last}", "", "I look.", "A text."]
+    assert found["last"] == ["The end.", "", "I look.", "A text."]
+    for how in TURNS:
+        with pytest.raises(AdjudgeError, match=re.escape("completions[0]")):
+            samples_of(["p"], [["a"]], {}, turns=how)
+    with pytest.raises(AdjudgeError, match="turns is 'first': choose all, own, last"):
+        for_trl(Told(len), turns="first")  # type: ignore[arg-type]
 
 
 def test_a_wanted_column_must_be_there() -> None:
@@ -53,7 +81,7 @@ def test_groups_that_cannot_be_told_or_are_not_whole_are_errors_that_name_the_me
         cut(samples("a", "a", "b", "b", "b", "b"))
     with pytest.raises(AdjudgeError, match="3 completions are no whole groups of 2: check num_generations"):
         cut(samples("a", "a", "b"), 2)
-    with pytest.raises(AdjudgeError, match="completions 2 to 3 answer different prompts"):
+    with pytest.raises(AdjudgeError, match="completions 2 to 3 answer different prompts.* or give asynchronous=True"):
         cut(samples("a", "a", "b", "c"), 2)
 
 

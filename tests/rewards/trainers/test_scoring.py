@@ -260,6 +260,16 @@ def test_a_reward_that_is_not_finite_abstains(value: float) -> None:
     assert isinstance(reward.rewards[1], float)
 
 
+def test_that_nothing_at_all_has_a_reward_is_said_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    answers: dict[str, float | None] = {"A": None, "B": None}
+    scorer, said = Scorer(Told(answers.__getitem__)), []
+    for answers["B"] in (None, None, 1.0, None):
+        scorer.score([Group("p", ["A", "B"])])
+        said.append([one for one in caplog.messages if "none of 2 completions has a reward, most for" in one])
+        caplog.clear()
+    assert list(map(len, said)) == [1, 0, 0, 1] and '"low_mass": nothing is learned' in said[0][0]
+
+
 def test_options_are_checked() -> None:
     for deadline in (0.0, -1.0, float("nan"), float("inf"), "5", True):
         with pytest.raises(AdjudgeError, match="deadline is"):

@@ -1,0 +1,94 @@
+"""An engine answers the same whatever its callers have set for all of torch in their thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from adjudge.engine.answers import AnswerFormat, find_answers
+from adjudge.engine.completion import Completion
+from adjudge.engine.embedding import Embedding
+from adjudge.engine.engine import Engine
+from adjudge.engine.labels import Labels
+from adjudge.kernels.byte_table import ByteTable
+
+LABELS = Labels(("1", "2", "3", "10"))
+STORY = "abc def ghi " * 30
+Surroundings = Callable[[], AbstractContextManager[Any]]
+
+
+@pytest.fixture(
+    params=[partial(torch.autocast, "cpu", dtype=torch.bfloat16), partial(torch.device, "meta")],
+    ids=["autocast", "default-device"],
+)
+def surroundings(request: pytest.FixtureRequest) -> Surroundings:
+    made: Surroundings = request.param
+    return made
+
+
+def opened(model: str = "llama") -> Engine:
+    return Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)
+
+
+def answers(engine: Engine) -> list[Any]:
+    """Of all three verbs, penalties and a prompt that is read among them."""
+    texts = engine.generate([STORY + "on"], max_tokens=5, seed=0, presence_penalty=0.5, prompt_logprobs=1)
+    return [*engine.score([STORY + "Answer:", "A:"], LABELS), *texts, *map(numbers, engine.embed([STORY]))]
+
+
+def numbers(embedding: Embedding) -> Any:
+    assert embedding.values is not None
+    return np.asarray(embedding.values).tolist()
+
+
+def kept(engine: Engine) -> list[torch.Tensor]:
+    """Keys and values of what engines that have answered the same have in their caches."""
+    blocks = 1 + len(STORY) // engine.runner.block_size
+    return [store[1:blocks] for cache in engine.runner._layers.values() for store in (cache.key, cache.value)]
+
+
+@pytest.mark.parametrize("model", ["llama", "gemma2", "gpt_oss"])
+def test_answers_and_the_cache_are_bit_equal_under_autocast_and_under_a_default_device(
+    model: str, surroundings: Surroundings
+) -> None:
+    plain = opened(model)
+    expected = answers(plain)
+    for opening, asking in ((surroundings, nullcontext), (nullcontext, surroundings)):
+        with opening():
+            engine = opened(model)
+        assert engine.runner.batch_invariant == plain.runner.batch_invariant
+        for around in (asking, nullcontext, asking):  # a cold cache, and a warm one
+            with around():
+                assert answers(engine) == expected
+            assert all(map(torch.equal, kept(engine), kept(plain)))
+
+
+def test_weights_and_adapters_are_taken_under_a_default_device(tmp_path: Path) -> None:
+    import peft
+
+    engine, other = opened(), opened()
+    model: Any = other.runner.model
+    weights = {name: 1.5 * tensor for name, tensor in model.state_dict().items() if "mlp" in name}
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    torch.manual_seed(0)
+    peft.get_peft_model(model, config).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    plain = opened()
+    plain.update_weights(weights, adapter=tmp_path)
+    with torch.device("meta"):
+        engine.update_weights(weights, adapter=tmp_path)
+    assert answers(engine) == answers(plain)
+
+
+def test_a_written_score_is_found_under_a_default_device() -> None:
+    completion = Completion(0, 0, "[[4]]", (0, 1, 2), "stop", (), 1)
+    with torch.device("meta"):
+        form = AnswerFormat(openings=("[[",), closings=("]]",))
+        found = find_answers([completion], ["4"], [form], ByteTable.of([b"[[", b"4", b"]]"]))
+    assert found == [((0,), "4")]
