@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.combining import Product as Product
     from adjudge.rewards.combining import WeightedSum as WeightedSum
     from adjudge.rewards.debate import DebateJudge as DebateJudge
+    from adjudge.rewards.ensemble import EnsembleVerdict as EnsembleVerdict
     from adjudge.rewards.ensemble import ensemble as ensemble
     from adjudge.rewards.function_reward import FunctionReward as FunctionReward
     from adjudge.rewards.gated import Gated as Gated
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.verdict import PairVerdict as PairVerdict
     from adjudge.rewards.verdict import Part as Part
     from adjudge.rewards.verdict import Review as Review
+    from adjudge.rewards.verdict import RubricVerdict as RubricVerdict
     from adjudge.rewards.verdict import Verdict as Verdict
 
 __version__ = "0.1.0"
@@ -114,7 +116,7 @@ _HOMES = {
     "adjudge.rewards.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
     "adjudge.rewards.combining": ("Product", "WeightedSum"),
     "adjudge.rewards.debate": ("DebateJudge",),
-    "adjudge.rewards.ensemble": ("ensemble",),
+    "adjudge.rewards.ensemble": ("EnsembleVerdict", "ensemble"),
     "adjudge.rewards.function_reward": ("FunctionReward",),
     "adjudge.rewards.gated": ("Gated",),
     "adjudge.rewards.checks": ("Check", "CheckReward", "SectionReward"),
@@ -152,6 +154,7 @@ _HOMES = {
         "PairVerdict",
         "Part",
         "Review",
+        "RubricVerdict",
         "Verdict",
     ),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import msgspec
 
@@ -60,6 +60,14 @@ class RubricJudge(ItemJudge):
         self.rubric, self.scheme, self.form = rubric, scheme, form
         if rubric is not None:
             marks_of(rubric, scheme_of(rubric, scheme), form)
+
+    def judge(self, subjects: Iterable[Item]) -> list[RubricVerdict]:  # type: ignore[override]
+        """A verdict for every item, in order."""
+        return list(self.judge_iter(subjects))
+
+    def judge_iter(self, subjects: Iterable[Item], window: int = 16) -> Iterator[RubricVerdict]:
+        """Verdicts in order as they come, each journaled first; `window` items are in the engine at a time."""
+        return cast("Iterator[RubricVerdict]", super().judge_iter(subjects, window))
 
     def _content(self, item: Item) -> dict[str, Any]:
         rubric, scheme, _ = self._marking(item)

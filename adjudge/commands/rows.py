@@ -14,6 +14,9 @@ from adjudge.rewards.kinds import Open
 from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.run import run_of
 
+TEXTS = ("response", "story_a", "story_b")
+"""Columns of what is judged."""
+
 
 def check_rows(open_judge: Open, rows: Sequence[Row], subjects: Sequence[Any]) -> None:
     """Find the mistakes in options and rows that only the judge itself finds, before its model is loaded.
@@ -40,7 +43,7 @@ def holds_run(journal: Path) -> bool:
 def rows_of(path: Path, limit: int | None = None) -> list[Row]:
     """The rows of a JSONL or CSV file, or, of a journal, those of its latest run; raises what these do.
 
-    With a `limit` only the first ones. Rows that go by one name are told.
+    With a `limit` only the first ones. Rows that go by one name are told, and those without a text to judge.
     """
     if is_journal(path):
         with Journal(path) as book:
@@ -49,7 +52,17 @@ def rows_of(path: Path, limit: int | None = None) -> list[Row]:
         rows = read_rows(path)
     rows = rows[:limit]
     _tell_namesakes(rows)
+    _tell_empty(rows)
     return rows
+
+
+def _tell_empty(rows: Sequence[Row]) -> None:
+    """Say which rows have an empty text, which a policy may have written, but a table has where a value is missing."""
+    empty = [(row, name) for row in rows for name in TEXTS if row.columns.get(name) == ""]
+    if empty:
+        row, name = empty[0]
+        more = f", and {len(empty) - 1} more" if len(empty) > 1 else ""
+        print(f'adjudge: {row.place}: "{name}" is empty{more}: judged as an empty text', file=sys.stderr)
 
 
 def _tell_namesakes(rows: Sequence[Row]) -> None:

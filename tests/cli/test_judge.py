@@ -56,6 +56,13 @@ def test_rows_that_go_by_one_name_are_told(run: Run, tmp_path: Path) -> None:
     assert 'line 1 of i.jsonl and line 3 of i.jsonl go by the same id, "3", and 1 more' in told.stderr
 
 
+def test_rows_without_a_text_to_judge_are_told_and_judged(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "i.csv").write_text("prompt,response\np,A story.\np,\np,\n")
+    told = run("judge", "i.csv", "--judge", "pointwise", *TINY, "--aspects", "coherence")
+    assert told.returncode == 0 and len((tmp_path / "i.verdicts.jsonl").read_text().splitlines()) == 3
+    assert 'line 3 of i.csv: "response" is empty, and 1 more: judged as an empty text' in told.stderr
+
+
 def test_an_adapter_judges_in_the_models_place(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.jsonl", 1)
     save_adapter(tmp_path / "lora")

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -281,3 +282,8 @@ def test_hostile_texts_and_mined_rubrics_are_scored_or_abstained(tiny: Engine, t
         [verdict] = RubricJudge(tiny, Rubric(TEN.criteria[:1])).judge([item])
         assert (verdict.score is None) == (verdict.abstained is not None)
         assert verdict.truncated == (len(text) > 1000)
+
+
+def test_type_checkers_see_the_fields_of_a_rubrics_verdicts() -> None:
+    assert get_type_hints(RubricJudge.judge)["return"] == list[RubricVerdict]
+    assert get_type_hints(RubricJudge.judge_iter)["return"] == Iterator[RubricVerdict]

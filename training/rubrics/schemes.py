@@ -80,7 +80,7 @@ def judge_schemes(
     for scheme in schemes:
         judge = RubricJudge(engine, rubric, scheme=scheme, form=form, min_mass=min_mass, journal=journal)
         verdicts[scheme] = passed(scheme, items, enumerate(judge.judge_iter(items))).kept
-    return verdicts  # type: ignore[return-value]
+    return verdicts
 
 
 def compare_schemes(verdicts: Mapping[Scheme, Sequence[Verdict]], labels: Sequence[float | None]) -> list[SchemeRow]:
