@@ -46,12 +46,13 @@ class JudgingRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """How to judge.
 
     `aspects` are a set's name or names after commas, or whole aspects; they are instructions to the judge and trusted.
-    What is not judged within `timeout` seconds abstains.
+    What is not judged within `timeout` seconds abstains. Lower `priority` comes first.
     """
 
     aspects: str | list[Aspect] | None = None
     model: str | None = None
     timeout: float | None = None
+    priority: int | None = None
 
 
 class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -118,6 +119,11 @@ OPTIONS = (
 
 OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 """An option as the command line has it, in the errors of judges."""
+
+WORD = re.compile(r"\w+")
+
+HERE = {"add examples": "leave it out", "give your own": "name another"}
+"""Mends for which a request has no place, and what it can do."""
 
 MOST_TEXT = 1 << 17
 """Characters of aspects as one text, each comma of which may part two."""
@@ -235,7 +241,7 @@ class _JudgeThreads:
         field: str,
     ) -> list[Any]:
         """The verdicts on subjects that came in `field`; nobody goes on judging when the client has gone."""
-        engine = BorrowedEngine(service.engine.face, service.timeout(how.timeout))
+        engine = BorrowedEngine(service.engine.face, service.timeout(how.timeout), how.priority or 0)
         service.ends_with(request, engine.end)
 
         def judged() -> list[Any]:
@@ -278,7 +284,7 @@ async def judge(
     asked = asyncio.to_thread(_asked, data, name, threads)
     rows, open_judge, subjects = await service.unless_gone(request, asked, timeout)
     verdicts = await threads.verdicts(service, request, data, open_judge, subjects, field)
-    records = [verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)]
+    records = await asyncio.to_thread(lambda: list(map(verdict_record, verdicts, rows)))
     return JudgeResponse(records, service.model)
 
 
@@ -304,15 +310,18 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
 
 @contextmanager
 def told(param: str | None) -> Iterator[None]:
-    """Within the block a mistake is a 400 that names `param`, or the option that it calls by its name of the shell."""
+    """Within the block a mistake is a 400 that names `param`, or the option that it calls by its name."""
     try:
         yield
     except (HttpError, QueueFull, NotServing):
         raise
     except AdjudgeError as error:
         words = OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
-        option = next((name.replace("-", "_") for name in OPTION.findall(str(error))), None)
-        raise HttpError(400, words, param=option if option in OPTIONS else param) from error
+        for mend, here in HERE.items():
+            words = words.replace(mend, here)
+        named = [name.replace("-", "_") for name in OPTION.findall(str(error))]
+        named += WORD.findall(words)[: 1 if param else None]
+        raise HttpError(400, words, param=next((name for name in named if name in OPTIONS), param)) from error
 
 
 def _size(judge: Any, subject: Any) -> int:
@@ -340,6 +349,8 @@ async def rewards(
     ends: FromQuery[list[str] | None] = None,
 ) -> RewardResponse:
     """Reward completions by how they compare with a reference."""
+    if other := next((name for name in request.query_params if name not in ("fill", "ends")), None):
+        raise HttpError(400, f"{other} is not read in a URL: there are fill and ends", param=other)
     if fill is not None and not math.isfinite(fill):
         raise HttpError(400, f"fill is {fill}: give a finite number", param="fill")
     service.check_model(data.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -14,7 +15,9 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from typer.testing import CliRunner
 
+from adjudge.cli import app
 from adjudge.commands.serve import greeting, key_of
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.cluster.async_cluster import TOTALS
@@ -125,6 +128,33 @@ def test_an_empty_key_is_no_key(given: str | None, variable: str | None, monkeyp
         monkeypatch.setenv("ADJUDGE_API_KEY", variable)
     with pytest.raises(AdjudgeError, match="is empty, and without a key anybody is answered"):
         key_of(given)
+
+
+@pytest.mark.parametrize("given", ["sécret", "a b", "a\nb", "a\x7f"])
+def test_a_key_that_no_header_can_carry_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADJUDGE_API_KEY", given)
+    for key in (given, None):
+        with pytest.raises(AdjudgeError, match="blanks or other signs that no header takes: mend it"):
+            key_of(key)
+
+
+def test_a_server_keeps_what_it_loaded_from_the_collector_and_takes_steps_as_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def run(server: Any) -> None:
+        seen.append((gc.get_freeze_count(), server._service.engine.engine.scheduler.max_batch_tokens))
+
+    monkeypatch.setattr("adjudge.engine.http.server.Server.run", run)
+    before = gc.get_freeze_count()
+    try:
+        result = CliRunner().invoke(app, ["serve", *TINY, "--port", "0", "--max-batch-tokens", "48"])
+    finally:
+        gc.unfreeze()
+    assert result.exit_code == 0, result.output
+    [(kept, tokens)] = seen
+    assert kept > before and tokens == 48
 
 
 def test_a_key_is_what_stands_between_the_blanks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,14 @@ def serve(
         float | None,
         typer.Option(help="GiB of the cache (default: 4 on a CPU, most of what is free on a GPU).", min=0.001),
     ] = None,
+    max_batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens of one step; with fewer, small requests wait less beside large ones (default: 2048 on a CPU,"
+            " 8192 on a GPU).",
+            min=1,
+        ),
+    ] = None,
     batch_invariant: Annotated[
         bool,
         typer.Option("--batch-invariant", help="On a GPU: numbers that do not depend on what else is asked (slower)."),
@@ -83,6 +91,7 @@ def serve(
         dtype=dtype,
         replicas=replicas,
         kv_cache_gb=kv_cache_gb,
+        max_batch_tokens=max_batch_tokens,
         batch_invariant=batch_invariant,
         cuda_graphs=cuda_graphs,
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from typing import TYPE_CHECKING, Any
 
 from adjudge import __version__
 from adjudge.engine.aliases import HOUSE, SMOLLM2
+from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import parse_aspects
 
@@ -36,6 +38,7 @@ def serve(
     dtype: str,
     replicas: int,
     kv_cache_gb: float | None,
+    max_batch_tokens: int | None,
     batch_invariant: bool,
     cuda_graphs: bool,
 ) -> None:
@@ -64,6 +67,7 @@ def serve(
             "dtype": dtype,
             "max_queue": max_queue,
             "kv_cache_gb": kv_cache_gb,
+            "max_batch_tokens": max_batch_tokens,
             "batch_invariant": batch_invariant,
             "cuda_graphs": cuda_graphs,
         }
@@ -71,6 +75,7 @@ def serve(
         gate = create_app(engine, limits, [judging(chosen)], __version__, served_model_name)
         where, bound = address_of(listener)
         url = f"http://[{where}]:{bound}" if ":" in where else f"http://{where}:{bound}"
+        gc.freeze()  # the collector, which stops everything, need not look through libraries and model again
         try:
             Server(gate, listener, lambda: print(greeting(model, adapter, url), flush=True)).run()
         finally:
@@ -80,13 +85,13 @@ def serve(
 def key_of(given: str | None) -> str | None:
     """The key that clients must have, None where none is set; what a file of secrets has at its ends is no part of it.
 
-    Raises AdjudgeError for an empty one, which would shut nobody out.
+    Raises AdjudgeError for an empty one, which would shut nobody out, and for one that no client can send.
     """
     key = os.environ.get(KEY) if given is None else given
     if key is not None and not key.strip():
         where = "--api-key" if given is not None else f"the variable {KEY}"
         raise AdjudgeError(f"{where} is empty, and without a key anybody is answered: give one, or leave it out")
-    return None if key is None else key.strip()
+    return None if key is None else key_of_header(key, "the key of the server")
 
 
 def greeting(model: str, adapter: str | None, url: str) -> str:

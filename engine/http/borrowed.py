@@ -24,12 +24,13 @@ class BorrowedEngine(EngineAround):
     """`engine` for `timeout` seconds, after which its answers are timeouts, or until `end`, after which it has none.
 
     A judge works with it in a thread of its own, where nothing else could stop it. Of scores and texts that come
-    too late no prompt is read any more.
+    too late no prompt is read any more. `priority` is that of all calls, beside their own.
     """
 
-    def __init__(self, engine: EngineFace, timeout: float) -> None:
+    def __init__(self, engine: EngineFace, timeout: float, priority: int = 0) -> None:
         super().__init__(engine.apart() if isinstance(engine, SharedEngine) else engine)
         self._deadline = time.monotonic() + timeout
+        self._priority = priority
         self._ended = False
 
     def end(self) -> None:
@@ -50,21 +51,22 @@ class BorrowedEngine(EngineAround):
         prompts: Sequence[AnyPrompt],
         labels: AnyLabels | Sequence[AnyLabels],
         *,
+        priority: int = 0,
         timeout: float | None = None,
-        **how: Any,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
         if self._late:
             self._check()
             yield from enumerate(Score.abstained(_names(one), "timeout") for one in sets_of(prompts, labels))
             return
-        yield from self._until_end(self._engine.score_iter(prompts, labels, timeout=self._left(timeout), **how))
+        yield from self._until_end(self._engine.score_iter(prompts, labels, **self._when(priority, timeout)))
 
     def generate_iter(
         self,
         prompts: Sequence[AnyPrompt],
         sampling: Sampling | None = None,
         *,
+        priority: int = 0,
         timeout: float | None = None,
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
@@ -74,28 +76,28 @@ class BorrowedEngine(EngineAround):
             n = options.get("n", 1) if sampling is None else sampling.n
             yield from enumerate(Completion(at // n, at % n, "", (), "timeout") for at in range(len(prompts) * n))
             return
-        options["timeout"] = self._left(timeout)
+        options |= self._when(priority, timeout)
         yield from self._until_end(self._engine.generate_iter(prompts, sampling, **options))
 
     def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, timeout: float | None = None, **how: Any
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, Embedding]]:
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        yield from self._until_end(self._engine.embed_iter(prompts, timeout=self._left(timeout), **how))
+        yield from self._until_end(self._engine.embed_iter(prompts, **self._when(priority, timeout)))
 
     def reward_iter(
-        self, prompts: Sequence[AnyPrompt], *, timeout: float | None = None, **how: Any
+        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
-        yield from self._until_end(self._engine.reward_iter(prompts, timeout=self._left(timeout), **how))
+        yield from self._until_end(self._engine.reward_iter(prompts, **self._when(priority, timeout)))
 
     @property
     def _late(self) -> bool:
         return time.monotonic() >= self._deadline
 
-    def _left(self, timeout: float | None) -> float:
+    def _when(self, priority: int, timeout: float | None) -> dict[str, Any]:
         left = max(0.0, self._deadline - time.monotonic())
-        return left if timeout is None else min(left, timeout)
+        return {"priority": self._priority + priority, "timeout": left if timeout is None else min(left, timeout)}
 
     def _until_end(self, answers: Iterator[Any]) -> Iterator[Any]:
         with closing(answers) as under_way:  # type: ignore[type-var]

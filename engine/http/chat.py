@@ -21,7 +21,7 @@ from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_numbers, check_whole, tokens_of, worded
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
-from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
+from adjudge.engine.http.text_request import UNREAD, TextRequest, Unread, Usage, refuse_all_but
 from adjudge.engine.http.texts import MOST_NUMBERS, Delta, begin, stream
 from adjudge.engine.prompt import Message, Prompt, Segment
 
@@ -62,7 +62,7 @@ class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     content: str | list[TextPart]
     name: str | None = None
     type: Literal["text"] | None = None
-    annotations: Any = None
+    annotations: Unread = UNREAD
     refusal: None = None
     audio: None = None
     function_call: None = None
@@ -132,7 +132,7 @@ class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     echo: bool | None = None
-    parallel_tool_calls: Any = None
+    parallel_tool_calls: Unread = UNREAD
 
 
 class Alternative(msgspec.Struct, frozen=True):

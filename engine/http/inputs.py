@@ -13,6 +13,7 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.face import AnyPrompt, EngineFace
 from adjudge.engine.http.errors import HttpError, blame, no_answer
 from adjudge.engine.http.service import AnyRequest, Service
+from adjudge.engine.http.text_request import UNREAD, Unread
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.tokenizer import Tokens
 from adjudge.engine.worker import Piece
@@ -33,7 +34,7 @@ class InputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     abstain: bool = False
     timeout: float | None = None
     priority: int | None = None
-    user: Any = None
+    user: Unread = UNREAD
 
     def name(self, place: int) -> str:
         """What an input is called."""

@@ -21,6 +21,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Fields of OpenAI's, vLLM's and SGLang's that change nothing at these values; they have no other here."""
 
+Unread = msgspec.Raw
+UNREAD: Any = msgspec.field(default_factory=Unread)
+"""What is taken and does nothing is not even made an object of: millions of them keep the collector of garbage busy."""
+
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "stop", "seed", "n", "ignore_eos", "logit_bias")
 PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
 FORMS = ("allowed_token_ids", "json_schema", "choices", "regex")
@@ -73,15 +77,17 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     spaces_between_special_tokens: bool | None = None
     stop_token_ids: list[int] | None = None
     use_beam_search: bool | None = None
+    moderation: None = None
 
-    metadata: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
-    request_id: Any = None
-    safety_identifier: Any = None
-    service_tier: Any = None
-    store: Any = None
-    user: Any = None
+    metadata: Unread = UNREAD
+    prompt_cache_key: Unread = UNREAD
+    prompt_cache_options: Unread = UNREAD
+    prompt_cache_retention: Unread = UNREAD
+    request_id: Unread = UNREAD
+    safety_identifier: Unread = UNREAD
+    service_tier: Unread = UNREAD
+    store: Unread = UNREAD
+    user: Unread = UNREAD
 
     @property
     def wants_usage(self) -> bool:

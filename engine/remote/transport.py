@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError, RemoteError, reason
 from adjudge.engine.fingerprints import WEIGHTS_HEADER
 from adjudge.engine.remote.circuit import Circuit
@@ -123,7 +124,7 @@ class Transport:
         self._answered_at = -math.inf
         headers = {"content-type": "application/json"}
         if api_key is not None:
-            headers["authorization"] = f"Bearer {_key(api_key)}"
+            headers["authorization"] = f"Bearer {key_of_header(api_key, 'the key of the server')}"
         limits = httpx2.Limits(max_connections=max_concurrency, max_keepalive_connections=max_concurrency)
         try:
             # An attempt's time is limited as a whole, not byte by byte.
@@ -314,14 +315,6 @@ def _shown(url: str) -> str:
     """An address without the name and password in it, which are nobody's to read in a message."""
     found = re.fullmatch(r"([a-z][a-z0-9+.-]*://)?([^/?#]*)(.*)", url, re.I | re.S)
     return f"{found[1] or ''}{found[2].rpartition('@')[2]}{found[3]}" if found else url
-
-
-def _key(api_key: str) -> str:
-    """A key as it goes into a header; what a file of secrets has at its ends is none of it."""
-    key = api_key.strip()
-    if not key or not re.fullmatch(r"[\x21-\x7e]+", key):
-        raise RemoteError("the key of the server is empty, or has blanks or other signs that no header takes: mend it")
-    return key
 
 
 def _pause(state: RetryCallState) -> float:

@@ -85,7 +85,14 @@ def test_a_vocabulary_that_holds_its_special_strings_as_words_still_gives_them_n
 
 @pytest.mark.parametrize(
     ("text", "encoded"),
-    [("\ud800", "\ufffd"), ("a\udc00b", "a\ufffdb"), ("\ud83d\ude00", "😀"), ("\0", "\0"), ("é", "é")],
+    [
+        ("\ud800", "\ufffd"),
+        ("a\udc00b", "a\ufffdb"),
+        ("\ud83d\ud83d\ude00\ude00", "\ufffd😀\ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ("\0", "\0"),
+        ("é", "é"),
+    ],
 )
 def test_lone_surrogates_are_replaced_and_pairs_joined(tiny: Tokenizer, text: str, encoded: str) -> None:
     assert well_formed(text) == encoded

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -200,10 +201,19 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for the judges rubric: leave it out"),
         ("judge", {"judge": "rubric", "rubric": "/etc/passwd", "items": [ITEM]}, "rubric", "invalid enum value"),
         ("judge", {"judge": "rubric", "items": [ITEM]}, "items", "has no rubric of its own"),
-        ("judge", {"judge": "tree", "items": [ITEM], "language": "../rubric/en"}, None, "choose from en, zh"),
-        ("judge", {"judge": "principle", "items": [ITEM], "language": "../../x"}, None, "no principles in language"),
-        ("judge", {"judge": "principle", "items": [ITEM], "min_mass": -1}, None, "min_mass is -1"),
+        ("judge", {"judge": "tree", "items": [ITEM], "language": "../rubric/en"}, "language", "choose from en, zh"),
+        (
+            "judge",
+            {"judge": "principle", "items": [ITEM], "language": "../../x"},
+            "language",
+            "with adjudge: name another",
+        ),
+        ("judge", {"judge": "principle", "items": [ITEM], "min_mass": -1}, "min_mass", "min_mass is -1"),
         ("judge", {"judge": "rubric", "items": [{**ITEM, "rubric": HUGE}]}, "items[0]", "weight is 1e+308"),
+        ("judge", {"judge": "debate", "items": [ITEM], "override": 0.1}, "override", "override is 0.1"),
+        ("judge", {"judge": "debate", "items": [ITEM], "without": "judge,reflect"}, "without", "nobody rules"),
+        ("judge", {"judge": "debate", "items": [ITEM], "k": 3}, "k", "examples a debate retrieves: leave it out"),
+        ("judge", {"judge": "tree", "items": [ITEM], "weights": "x"}, "weights", "weights hold"),
         ("judge", {"judge": "scalar", "items": [ITEM]}, None, "has no reward head"),
         ("judge", {"judge": "personal", "items": [ITEM]}, "items[0]", "review"),
         ("judge", {"judge": "tree", "items": [{**ITEM, "task": "song"}]}, "items[0]", '"task" is "song"'),
@@ -219,6 +229,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("rewards", {"query": ["pa"], "prompts": ["q"], "labels": ["r"]}, "query[0]", "does not hold"),
         ("rewards", {"query": ["pa"], "prompts": ["p"], "labels": [None]}, "labels[0]", "reference"),
         ("rewards?fill=x", {"groups": [GROUP]}, "fill", "expected"),
+        ("rewards?fil=0.5", {"groups": [GROUP]}, "fil", "there are fill and ends"),
         ("rewards?fill=nan", {"groups": [GROUP]}, "fill", "finite"),
     ],
 )
@@ -285,6 +296,43 @@ def test_what_a_judge_reads_for_a_client_that_goes_is_read_no_further(
         assert reading.begun.get(timeout=PATIENCE)
         assert reading.ended.empty()
     assert reading.ended.get(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/judge", {"pairs": [PAIR]}),
+        ("/v1/judge", {"pairs": [PAIR], "mode": "reasoned", "max_tokens": 4}),
+        ("/v1/rewards", {"groups": [GROUP]}),
+    ],
+)
+def test_what_a_judge_asks_has_the_priority_of_its_request(
+    site: Served, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, seen = site.engine.worker.start, list[int]()
+
+    def noted(ticket: Any, priority: int, timeout: float | None) -> None:
+        seen.append(priority)
+        start(ticket, priority, timeout)
+
+    monkeypatch.setattr(site.engine.worker, "start", noted)
+    for asked in (-3, None):
+        assert site.post(path, {**body, "priority": asked}).status_code == 200
+        assert set(seen) == {asked or 0}
+        seen.clear()
+
+
+def test_verdicts_are_worded_where_others_are_not_held_up(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def noted(*of: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return record(*of)
+
+    record = module.verdict_record
+    monkeypatch.setattr(module, "verdict_record", noted)
+    assert site.post("/v1/judge", {"pairs": [PAIR] * 2}).status_code == 200
+    assert len(threads) == 2 and all(name.startswith("adjudge-http") for name in threads)
 
 
 def test_a_client_that_goes_takes_its_judge_with_it(site: Served) -> None:
