@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from numbers import Real
 from typing import Any, Unpack
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.labels import Labels
@@ -170,8 +172,8 @@ def last_reviews(item: Item, k: int, place: str) -> tuple[Review, ...]:
     """The last k of an item's reviews; raises AdjudgeError naming `place` for none, or for a score off the scale."""
     _check_any(item.reviews, k, place)
     for number, review in enumerate(item.reviews, 1):
-        if not 1 <= review.score <= 10:
-            raise AdjudgeError(f"{place}: review {number} has the score {review.score}: give one from 1 to 10")
+        if not (is_number(review.score, Real) and 1 <= review.score <= 10):
+            raise AdjudgeError(f"{place}: review {number} has the score {shown(review.score)}: give one from 1 to 10")
     return item.reviews[max(len(item.reviews) - k, 0) :]
 
 

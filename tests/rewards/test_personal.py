@@ -119,8 +119,8 @@ def test_a_reader_without_reviews_is_the_authors_mistake_unless_none_are_wanted(
     assert PersonalPairJudge(tiny, k=0, **ANY).compare([Pair("A", "B")])[0].preference is not None
 
 
-@pytest.mark.parametrize("score", [0.0, 10.5, math.nan, math.inf])
-def test_a_score_off_the_scale_is_the_authors_mistake(tiny: Engine, score: float) -> None:
+@pytest.mark.parametrize("score", [0.0, 10.5, math.nan, math.inf, "3"])
+def test_a_score_off_the_scale_is_the_authors_mistake(tiny: Engine, score: Any) -> None:
     item = Item("", "New.", id="x", reviews=(*REVIEWS, Review("p", "r", score)))
     with pytest.raises(AdjudgeError, match=r'item "x": review 7 has the score .*: give one from 1 to 10'):
         PersonalJudge(tiny).judge([item])
