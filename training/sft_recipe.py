@@ -47,7 +47,9 @@ class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(self, row: Row) -> str:
         """The response of a row; raises AdjudgeError naming the row and the column."""
         if not self.sections:
-            return row.text(self.column, NEEDED_BY)
+            if not (given := row.text(self.column, NEEDED_BY)).strip():
+                raise AdjudgeError(f'{row.place}: "{self.column}" is blank: fill it in or take the row out')
+            return given
         text = row.optional_text(self.column, NEEDED_BY)
         if text is None:
             text = "\n".join(f"<{name}>\n{row.text(name, NEEDED_BY).strip()}\n</{name}>" for name in self.sections)

@@ -261,16 +261,25 @@ def read_stage(path: Path, *, needs: Sequence[str] = ()) -> list[Row]:
     """
     check_whole(path)
     rows = read_rows(path)
-    places: dict[str, str] = {}
+    places: dict[str, Row] = {}
     for number, row in enumerate(rows, 1):
         for name in needs:
             if row.columns.get(name) is None:
                 raise AdjudgeError(f'{row.place}: "{name}" is missing')
         own = id_of(row, number)
         if earlier := places.get(own):
-            raise AdjudgeError(f'{row.place}: its id "{own}" is that of {earlier} too: give each row its own')
-        places[own] = row.place
+            raise AdjudgeError(_namesakes(own, earlier, row))
+        places[own] = row
     return rows
+
+
+def _namesakes(name: str, *rows: Row) -> str:
+    """What is wrong with two rows of one id, of which one may have none and go by its number."""
+    other = next((row for row in rows if row.columns.get("id") in (None, "")), None)
+    if other is None:
+        return f'{rows[1].place}: its id "{name}" is that of {rows[0].place} too: give each row its own'
+    [has] = [row for row in rows if row is not other]
+    return f'{other.place} has no id and goes by its number, "{name}", which is the id of {has.place}: give it one'
 
 
 def check_whole(path: Path) -> None:

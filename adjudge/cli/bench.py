@@ -357,7 +357,7 @@ def bench_disturbances(
 
     With -o its verdicts are kept beside the table, in a journal; a run that was stopped goes on from there.
 
-    Each story is disturbed in twenty ways (order, strange sentences, babble, forced endings, ...) and the two of
+    Each story is disturbed in some twenty ways (order, strange sentences, babble, forced endings, ...) and the two of
     Tree of Writing that need no model, given a verdict beside it, and replaced by texts a policy may try: praise, the
     prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
     """

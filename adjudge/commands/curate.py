@@ -132,6 +132,8 @@ def curate_principles_file(
     if plot is not None:
         draw_rounds(rounds, plot, f"Principles from {path.name}")
     chosen = best(rounds)
+    if not any(one.held_out.judged for one in rounds):
+        _say("no round could be measured: the judge abstained on every text held out (docs/judges.md says what to do)")
     _say(
         f"round {chosen.number} is the best on {counted(len(division.held_out), 'text')} held out, which chose it:"
         " measure it on others"
@@ -142,14 +144,19 @@ def curate_principles_file(
 
 
 def _round_line(one: Round) -> str:
-    measured = one.record
+    measured, agreement = one.record, one.held_out
     numbers = ", ".join(
         f"{name} {'–' if measured[name] is None else format(measured[name], '.1%')}"
         for name in ("accuracy", "precision", "recall", "f1")
     )
-    happened = f"; caught {one.caught} of {one.written} bad texts, wrong on {one.wrong} of {one.looked_at} labelled"
-    dropped = f"; dropped {', '.join(f'{why} {n}' for why, n in one.dropped.items())}" if one.dropped else ""
-    return f"round {one.number}: {numbers}{happened if one.number else ''}{dropped}"
+    told = [numbers]
+    if one.number:
+        told.append(f"caught {one.caught} of {one.written} bad texts, wrong on {one.wrong} of {one.looked_at} labelled")
+    if agreement.abstained:
+        told.append(f"abstained on {agreement.abstained} of {agreement.judged + agreement.abstained} held out")
+    if one.dropped:
+        told.append(f"dropped {', '.join(f'{why} {count}' for why, count in one.dropped.items())}")
+    return f"round {one.number}: {'; '.join(told)}"
 
 
 def measures(agreement: LabelAgreement) -> dict[str, Any]:

@@ -146,7 +146,8 @@ def _cell(figure: Estimate | None) -> str:
     value = f"{figure.value:z.3f}".replace("-", "−")
     if figure.interval is None:
         return value
-    low, high = (f"{bound:z.2f}".replace("-", "−") for bound in figure.interval)
+    digits = 2 if figure.interval[1] - figure.interval[0] > 0.02 else 3  # a narrow one would not hold its value
+    low, high = (f"{bound:z.{digits}f}".replace("-", "−") for bound in figure.interval)
     return f"{value} \\[{low}, {high}]"
 
 

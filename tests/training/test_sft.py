@@ -103,6 +103,12 @@ def test_a_number_in_a_csv_file_is_a_text_and_other_texts_are_none() -> None:
             select.takes(Row("line 2", {"stars": stars}))
 
 
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_a_blank_response_is_refused_as_a_missing_one(blank: str) -> None:
+    with pytest.raises(AdjudgeError, match='line 1: "response" is blank: fill it in or take the row out'):
+        Response().of(Row("line 1", {"prompt": "p", "response": blank}))
+
+
 def test_a_cold_start_is_made_of_its_sections() -> None:
     response = Response(sections=("think", "answer"))
     row = Row("line 1", {"prompt": "p", "think": " Hm. ", "answer": "Yes."})

@@ -176,9 +176,13 @@ def test_ids_that_come_twice_and_columns_that_are_missing_are_refused_by_line(tm
         read_stage(path)
     with pytest.raises(AdjudgeError, match='line 3 .*"x" is missing'):
         read_stage(path, needs=["x"])
-    path.write_text('{"id": 2}\n{"id": ""}\n')  # the second row goes by its number
-    with pytest.raises(AdjudgeError, match='line 2 .*"2" is that of line 1'):
-        read_stage(path)
+    for rows, line, other in (('{"id": 2}\n{"id": ""}\n', 2, 1), ('{"x": 1}\n{"id": "1"}\n', 1, 2)):
+        path.write_text(rows)
+        told = (
+            f'line {line} of .* has no id and goes by its number, "{line}", which is the id of line {other} of'
+        )
+        with pytest.raises(AdjudgeError, match=told):
+            read_stage(path)
 
 
 def test_lines_may_end_as_macs_once_ended_them(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def read_split(data: JudgedRows, seed: int) -> Split:
     else:
         share = data.held_out
         held_out = []
-        taken = {prompt for row in rows for prompt in prompts_of(row) if place_of(prompt, seed) < share}
+        taken = _held_out({prompt for row in rows for prompt in prompts_of(row)}, share, seed)
     sides = [sum(prompt in taken for prompt in prompts_of(row)) / len(prompts_of(row)) for row in rows]
     train = tuple(row for row, side in zip(rows, sides, strict=True) if side == 0)
     shared = sides.count(1)
@@ -84,6 +84,19 @@ def prompts_of(row: Row) -> tuple[str, ...]:
 def place_of(prompt: str, seed: int) -> float:
     """Where a prompt stands in [0, 1): the same wherever it comes from, and another with another seed."""
     return int(digest("split", str(seed), well_formed(prompt))[:13], 16) / 16**13
+
+
+def _held_out(prompts: Collection[str], share: float, seed: int) -> set[str]:
+    """About a share of the prompts, of two or more at least one on either side; raises AdjudgeError for one alone."""
+    if share and len(prompts) == 1:
+        raise AdjudgeError(
+            "[data] held_out parts rows by their prompts, and these have one: write held_out = 0, or give rows of more"
+        )
+    placed = sorted((place_of(prompt, seed), prompt) for prompt in prompts)
+    taken = {prompt for place, prompt in placed if place < share}
+    if share and placed:
+        taken = (taken | {placed[0][1]}) - ({placed[-1][1]} if len(placed) > 1 else set())
+    return taken
 
 
 def check_ids(rows: Iterable[Row]) -> None:

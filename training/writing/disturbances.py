@@ -143,7 +143,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     def row(self, made: Disturbed) -> dict[str, Any]:
         of = self.source.id
         about = {"of": of, "kind": self.kind, "amount": made.amount, "unit": made.unit}
-        return {**self.source.columns, "id": f"{of}/{self.kind}", self.source.name: made.text, "disturbance": about}
+        return {**self.source.others, "id": f"{of}/{self.kind}", "response": made.text, "disturbance": about}
 
 
 def _made(wanted: Sequence[_Wanted], most: int, seed: int) -> Iterator[tuple[int, dict[str, Any] | Unusable]]:

@@ -49,10 +49,22 @@ def test_prompts_of_a_held_out_file_are_taken_out_of_the_other(tmp_path: Path) -
     assert split.left_out == ["3 rows left out of training: their prompts are held out in the other file"]
 
 
+def test_of_few_prompts_there_is_one_on_either_side_and_of_one_there_cannot_be(tmp_path: Path) -> None:
+    two = str(write_rows(tmp_path / "b.jsonl", [{"prompt": "p0"}, {"prompt": "p1"}, {"prompt": "p1"}]))
+    first = min(("p0", "p1"), key=lambda prompt: place_of(prompt, 0))
+    for share in (1e-9, 0.5, 1 - 1e-9):
+        split = read_split(JudgedRows(train=two, held_out=share), 0)
+        assert {row.columns["prompt"] for row in split.held_out} == {first} and split.train
+    one = str(write_rows(tmp_path / "a.jsonl", ROWS[:3]))
+    with pytest.raises(AdjudgeError, match="parts rows by their prompts, and these have one: write held_out = 0"):
+        read_split(JudgedRows(train=one, held_out=0.5), 0)
+    assert len(read_split(JudgedRows(train=one, held_out=0.0), 0).train) == 3
+
+
 def test_an_empty_side_is_refused(tmp_path: Path) -> None:
-    path = str(write_rows(tmp_path / "a.jsonl", ROWS[:3]))
-    place = place_of("p0", 0)
+    path = str(write_rows(tmp_path / "a.jsonl", [{"prompt_a": "p0", "prompt_b": "p1"}] * 3))
     with pytest.raises(AdjudgeError, match="held_out leaves no prompt to test on"):
-        read_split(JudgedRows(train=path, held_out=place / 2), 0)
-    with pytest.raises(AdjudgeError, match="held_out leaves no rows to train on"):
-        read_split(JudgedRows(train=path, held_out=(place + 1) / 2), 0)
+        read_split(JudgedRows(train=path, held_out=0.5), 0)
+    other = str(write_rows(tmp_path / "b.jsonl", [{"prompt": "p1"}]))
+    with pytest.raises(AdjudgeError, match="held_out leaves no rows to train on: name a file of other prompts"):
+        read_split(JudgedRows(train=path, held_out=other), 0)

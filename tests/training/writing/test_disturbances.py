@@ -11,6 +11,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.rows import Row
+from adjudge.rewards.wire import item_of
 from adjudge.training.stages import Texts
 from adjudge.training.writing.disturbances import KINDS, disturb, disturbed, parse_kinds
 from tests.rewards.scripted import ScriptedEngine
@@ -102,6 +103,13 @@ def test_every_row_comes_as_it_is_and_then_in_every_kind(tiny: Engine) -> None:
     assert letter["response"] == "Dear reader, 书" and (letter["prompt"], letter["system"]) == ("Write.", "gpt")
     assert letter["disturbance"] == {"of": "2", "kind": "to_letter", "amount": 1, "unit": "text"}
     assert made.kept[0]["response"] == TEXT and made.kept[0]["disturbance"]["amount"] == 0
+
+
+@pytest.mark.parametrize("name", ["text", "story"])
+def test_a_text_of_another_column_is_a_response_from_then_on_which_judges_take(name: str) -> None:
+    made = disturb([Row("line 1 of t.jsonl", {"id": "a", "prompt": "p", name: TEXT})], ["drop"])
+    assert [set(row) for row in made.kept] == [{"id", "prompt", "response", "disturbance"}] * 2
+    assert [item_of(Row("", row), 1).id for row in made.kept] == ["a/none", "a/drop"]
 
 
 def test_a_run_that_was_killed_asks_for_nothing_twice(tiny: Engine, book: Journal) -> None:
