@@ -178,9 +178,7 @@ def test_ids_that_come_twice_and_columns_that_are_missing_are_refused_by_line(tm
         read_stage(path, needs=["x"])
     for rows, line, other in (('{"id": 2}\n{"id": ""}\n', 2, 1), ('{"x": 1}\n{"id": "1"}\n', 1, 2)):
         path.write_text(rows)
-        told = (
-            f'line {line} of .* has no id and goes by its number, "{line}", which is the id of line {other} of'
-        )
+        told = f'line {line} of .* has no id and goes by its number, "{line}", which is the id of line {other} of'
         with pytest.raises(AdjudgeError, match=told):
             read_stage(path)
 
