@@ -14,6 +14,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.http import borrowed
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards import judging as module
+from adjudge.rewards import judging_requests
 from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.judging import judging
 from adjudge.rewards.pairwise import PairwiseJudge
@@ -290,8 +291,8 @@ def test_answers_are_counted_of_each_rubric_and_not_of_the_longest_for_all(site:
 def test_what_a_judge_reads_for_a_client_that_goes_is_read_no_further(
     site: Served, where: str, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_judges = hasattr(module, where)
-    reading = Endless.in_place_of(monkeypatch, module if of_judges else site.engine.engine.tokenizer, where)
+    of_judges = hasattr(judging_requests, where)
+    reading = Endless.in_place_of(monkeypatch, judging_requests if of_judges else site.engine.engine.tokenizer, where)
     with raw_request(site.url, path, json.dumps(body).encode()):
         assert reading.begun.get(timeout=PATIENCE)
         assert reading.ended.empty()
