@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.recipe import recipe_of
 from adjudge.training.terminal import open_console
+from adjudge.training.unrewarded import Unrewarded
 
 STILL = 1e-12
 """A learning rate that no float32 weight feels: the policy stays what it was, and all variants judge the same texts."""
@@ -140,7 +142,8 @@ def _trained(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # where TRL trains
     with tempfile.TemporaryDirectory() as folder, variant.open(judging) as opened:
         phases = Phases(opened, device)
-        train_grpo(_recipe(prompts, setting, steps, Path(folder)), reward=phases.reward, callbacks=[phases])
+        with suppress(Unrewarded):  # replies of which none has a digit take their time all the same
+            train_grpo(_recipe(prompts, setting, steps, Path(folder)), reward=phases.reward, callbacks=[phases])
     return phases.steps
 
 

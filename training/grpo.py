@@ -84,7 +84,7 @@ def train_grpo(
     number of processes: order of prompts, optimiser, schedule and random states are restored, and what was logged
     after the checkpoint is logged anew; guards go on from what they knew. A run that a guard is to stop is logged and
     saved before GuardTripped is raised. Raises AdjudgeError for what can be mended, before the policy is loaded where
-    possible, and at the end of a run in which no completion got a reward.
+    possible, and at the end of a run in which no completion got a reward (Unrewarded).
     """
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)

@@ -19,10 +19,14 @@ MENDS = {
 }
 
 
+class Unrewarded(AdjudgeError):
+    """No completion of a run was given a reward."""
+
+
 def unrewarded(lines: Sequence[Mapping[str, Any]], reward: str) -> str | None:
     """A sentence on the completions of a run's metrics that got no reward of that name; None where they are few.
 
-    Raises AdjudgeError where no completion was given one, with the commonest reason and its mend.
+    Raises Unrewarded where no completion was given one, with the commonest reason and its mend.
     """
     train = [line for line in lines if line["split"] == "train"]
     name = f"{reward}/abstained"
@@ -34,7 +38,7 @@ def unrewarded(lines: Sequence[Mapping[str, Any]], reward: str) -> str | None:
     if share < 1:
         return f'{share:.0%} of the completions got no reward, most often as "{why}" ({name} in the metrics)'
     mend = MENDS.get(why, "mend what the log says")
-    raise AdjudgeError(f'no completion of the run was given a reward ("{why}"), and nothing was learned: {mend}')
+    raise Unrewarded(f'no completion of the run was given a reward ("{why}"), and nothing was learned: {mend}')
 
 
 def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float:

@@ -157,9 +157,9 @@ class Scorer:
             return answers
 
     def _warn_where_mute(self, answers: Sequence[Answer]) -> None:
-        """Say, once until it changes, that nothing has a reward; of a judge that is late it is said each time."""
+        """Say, once until it changes, that none of several has a reward; of a late judge it is said each time."""
         reasons = [why for one in answers if isinstance(one, GroupReward) for why in one.abstained]
-        mute = Counter(reasons).most_common(1)[0][0] if reasons and all(reasons) else None
+        mute = Counter(reasons).most_common(1)[0][0] if len(reasons) > 1 and all(reasons) else None
         if mute not in (None, "timeout", self._mute):
             text = 'reward "%s": none of %d completions has a reward, most for "%s": nothing is learned from them'
             _log.warning(f"{text} (docs/judges.md says what to do)", self.name, len(reasons), mute)
