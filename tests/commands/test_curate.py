@@ -121,6 +121,13 @@ def test_a_search_leaves_principles_that_a_judge_reads_and_a_line_for_each_round
     assert lines("found.rounds.jsonl") == rounds and Path("found.toml").read_text() == before
 
 
+def test_a_search_in_which_the_judge_abstains_on_all_texts_held_out_says_so(search: Run) -> None:
+    result = search("-o", "found.toml", "--principles", "p.txt", *TINY[:4], "--min-mass", "1", *SMALL)
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "abstained on 2 of 2 held out" in words and "no round could be measured: the judge abstained" in words
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import math
@@ -18,7 +19,9 @@ from transformers import TrainerCallback
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelNotFound
+from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.tokenizer import Tokenizer
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.rows import Row
@@ -221,6 +224,26 @@ def test_the_systems_turn_of_the_recipe_is_not_part_of_what_is_judged(tmp_path: 
     train_grpo(tiny_recipe(tmp_path, data={"system": "Use tags."}, optimiser={"steps": 1}), reward=reward)
     [one, *_] = reward.groups
     assert one.prompt in PROMPTS and one.conversation == (("system", "Use tags."), ("user", one.prompt))
+
+
+def test_a_policy_that_could_think_is_asked_as_engines_ask(tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+
+    class Seen(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, *, processing_class: Any, **_: Any) -> None:
+            tokenizer = copy.deepcopy(processing_class)
+            tokenizer.chat_template = (
+                "{% for turn in messages %}{{ turn['content'] }}{% endfor %}"
+                "{{ '<nothing>' if enable_thinking is false else '<think>' }}"
+            )
+            turns = [{"role": "user", "content": "Hi."}]
+            how = args.chat_template_kwargs
+            seen["policy"] = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **how)
+            asked = Tokenizer(tokenizer).chat([Message("user", Prompt.template("{it}", it="Hi."))])
+            seen["engine"] = "".join(segment.text for segment in asked.segments)
+
+    train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1}), reward=Vowels(), callbacks=[Seen()])
+    assert seen == {"policy": "Hi.<nothing>", "engine": "Hi.<nothing>"}
 
 
 def test_the_text_of_a_conversation_is_what_is_judged(tmp_path: Path) -> None:

@@ -15,12 +15,22 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training import reward_log
 from adjudge.training.metrics import append_metrics, read_metrics
 from adjudge.training.prompts import Prompts
-from adjudge.training.reward_log import Recorded, Rewarded, check_columns, cut_rewards, kept, read_engines, read_rewards
+from adjudge.training.reward_log import (
+    Recorded,
+    Rewarded,
+    check_columns,
+    cut_rewards,
+    kept,
+    read_engines,
+    read_rewards,
+    remember,
+)
 from adjudge.training.run import Begun, cut, processes
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import Trainer, Vowels
@@ -178,3 +188,17 @@ def test_each_process_notes_the_cards_of_its_own_engines(tmp_path: Path, monkeyp
     opened = read_engines(RunFolder(tmp_path).engines)
     assert {one.spec for one in opened} == {spec}
     assert sorted(one.card.max_prompt_tokens for one in opened) == [700, 900]
+
+
+def test_what_a_length_free_reward_remembers_is_counted_in_the_words_that_were_judged() -> None:
+    def states(said: dict[str, float]) -> float:
+        free = LengthFree(Vowels())
+        about = {"step": 1, "split": "train", "call": 0, "group": 2, "prompt": "p", "columns": {}}
+        lines = [
+            Rewarded(place=place, completion="w " * (1 + place), reward=float(place), parts=parts, **about)  # type: ignore[arg-type]
+            for place, parts in enumerate(({}, said))
+        ]
+        remember(free, lines)
+        return free.state.slope
+
+    assert states({}) == pytest.approx(1.0) and states({"length_words": 11.0}) == pytest.approx(0.1)

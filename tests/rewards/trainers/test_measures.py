@@ -47,6 +47,12 @@ def test_what_a_gate_has_shut_out_says_nothing_of_length() -> None:
     assert measures_of([group, group], [reward, lone])["length_slope"] == pytest.approx(10.0)
 
 
+def test_the_length_slope_is_that_of_what_was_judged() -> None:
+    group = Group("a", [" ".join(["w"] * count) for count in (40, 30, 20)])
+    section = GroupReward((1.0, 2.0, 3.0), (None,) * 3, {}, {"words": (10.0, 20.0, 30.0)})
+    assert measures_of([group], [section])["length_slope"] == pytest.approx(10.0)
+
+
 def test_the_length_slope_is_that_within_groups() -> None:
     words = [(10, 20, 30), (10, 20), (10, 20, 30)]
     # Two groups on lines of slope 0.1 a word, far apart, and a member without a reward: between groups nothing counts.
