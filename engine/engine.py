@@ -377,7 +377,7 @@ class Engine(EngineFace):
                 with self._turn(lambda: call.open and not call.answers) as mine:
                     if mine and call.open and self.scheduler.aborted != aborted:
                         failure = EngineFailed("a step of another call on this engine failed and took this one with it")
-                    elif mine and call.open:
+                    elif mine and call.open and not call.answers:
                         try:
                             self._step_or_abort()
                         except Exception as error:

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import math
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 
 from adjudge.engine.blocks import OutOfBlocks
@@ -55,7 +55,7 @@ class Scheduler:
         self.preempted = self.aborted = 0
         self._waiting: list[tuple[int, int, int, Request]] = []  # a heap by rank
         self._arrivals = itertools.count()
-        self._served = 0.0  # how many tokens of each call have had their turn
+        self._served = defaultdict[int, float](float)  # by priority: how many tokens of each call have had their turn
         self._hurried = False  # whether some request has a deadline
         self._budget = max_batch_tokens
         self._pace = 0.0  # seconds a token, 0 before that is known
@@ -80,10 +80,13 @@ class Scheduler:
             raise QueueFull(
                 f"{waiting} requests wait and {len(requests)} more would make it over {self.max_queue}: try again later"
             )
-        begun = self._served
+        if not self.has_work():
+            self._served.clear()
+        before = 0
         for request in requests:
+            begun = self._served[request.priority] + before
             request.turn, request.arrival = int(begun // self.max_batch_tokens), next(self._arrivals)
-            begun += len(request.tokens)
+            before += len(request.tokens)
             self._hurried |= request.deadline < math.inf
             self._wait(request)
 
@@ -225,7 +228,8 @@ class Scheduler:
             return False
         first.overtaken += request is not first
         self.running.append(request)
-        self._served = max(self._served + len(request.tokens) / SHARE, request.turn * self.max_batch_tokens)
+        served = self._served[request.priority] + len(request.tokens) / SHARE
+        self._served[request.priority] = max(served, request.turn * self.max_batch_tokens)
         self._advance(request, step)
         return True
 

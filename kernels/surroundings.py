@@ -1,4 +1,4 @@
-"""What callers may have set for all of torch in their thread, and our code computes the same without."""
+"""Autocast and a default device, which callers may have set in their thread: our code computes the same without."""
 
 from collections.abc import Callable
 from contextlib import ExitStack

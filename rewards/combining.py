@@ -33,9 +33,12 @@ TAKEN = (
     "non_finite",
     "pairs_abstained",
     "shut",
+    "length_words",
 )
 """Names that trainers' logs and the journal of a run have for something else: how a text was judged."""
 
+OF_LEVELLING = ("with_length_trend", "length_trend")
+"""Parts that `LengthFree` adds."""
 TURNED = "which turns the sign of a product: leave it out, or make it a sum"
 """What a part below 0 does there, and the mend."""
 
@@ -159,7 +162,7 @@ def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
     for part in parts:
         if not part or "/" in part:
             raise AdjudgeError(f'a part is called "{part}": give it a name without a slash')
-        if part in TAKEN:
+        if part in (*TAKEN, *OF_LEVELLING):
             raise AdjudgeError(f'a part is called "{part}": that is something else in logs, rename it')
     return {part: reward_of(reward, part) for part, reward in parts.items()}
 
@@ -199,15 +202,19 @@ def parts_by_name(scored: Mapping[str, GroupReward]) -> dict[str, Column]:
 
 
 def measures_of(scored: Mapping[str, GroupReward]) -> dict[str, Column]:
-    """The measures of all parts, each named after its part, but for the length in words."""
+    """The measures of all parts, each named after its part, but for the length in words: the least that one saw."""
     found: dict[str, Column] = {}
     for name, group in scored.items():
         for measure, column in group.measures.items():
             if measure != OF_THE_TEXT:
                 found[f"{name}/{measure}"] = column
-            elif OF_THE_TEXT not in found or None in found[OF_THE_TEXT]:
-                found[OF_THE_TEXT] = column
+            else:
+                found[OF_THE_TEXT] = tuple(map(_least, found.get(OF_THE_TEXT, column), column))
     return found
+
+
+def _least(*counts: float | None) -> float | None:
+    return min((count for count in counts if count is not None), default=None)
 
 
 def _watched(name: str, group: GroupReward) -> GroupReward:

@@ -108,7 +108,7 @@ def train_grpo(
         return [] if reward is not None else open_judges(recipe.reward, written, sleep=sleep, resume=resume)
 
     with begin(state, recipe, record, models, adapters, resume=resume, overwrite=overwrite) as begun, calm():
-        held = [] if begun.gpu and not sleep else judges()
+        held = None if begun.gpu and not sleep else judges()
         if begun.resumed and recipe.reward.length_free is not None:
             remember(levelled, read_rewards(folder.rewards))
         guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
@@ -141,7 +141,8 @@ def train_grpo(
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
             callbacks=[preparing, watch, *guarding, *callbacks],
         )
-        held = held or judges()  # awake on a GPU they take most of what is free: what the policy leaves them
+        if held is None:  # awake on a GPU they take most of what is free: what the policy leaves them
+            held = judges()
         run = trained(trainer, watch, begun, recipe, metric="reward")
         lines = read_metrics(folder.metrics) if run.main and folder.metrics.exists() else []
         if (told := unrewarded(lines, trainer.reward_func_names[0])) is not None:
@@ -187,8 +188,8 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
     how["per_device_eval_batch_size"] = held_out_batch(held_out, generation.group, begun.state.num_processes)
     return GRPOConfig(
         **how,
-        # What the policy is asked: the same as engines ask, where a template can have it think first.
-        chat_template_kwargs={"enable_thinking": False},
+        # What the policy is asked: the same as engines ask, unless what follows its thoughts is judged.
+        chat_template_kwargs={"enable_thinking": recipe.reward.thinks},
         shuffle_dataset=False,
         remove_unused_columns=False,
         # How it writes.

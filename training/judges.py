@@ -33,16 +33,19 @@ def during_training(recipe: GrpoRecipe, folder: RunFolder, state: PartialState, 
 def open_judges(reward: RewardRecipe, written: DynamicReference, *, sleep: bool, resume: bool) -> list[EngineFace]:
     """The engines of a recipe's reward, to be held as long as it is asked; they `sleep` until then where they can.
 
-    `written` is what the policy's first weights write. Raises what `RewardRecipe.opened` does, but for a server that is
+    `written` is what the policy's first weights write. Raises what `RewardRecipe.openers` do, but for a server that is
     gone where a run goes on that lets it abstain.
     """
-    try:
-        opened = reward.opened(written)
-    except RemoteError as error:
-        if not resume or reward.on_failure != "abstain":
-            raise
-        log.warning("the run goes on without its judge: %s", error)
-        return []
+    opened: list[EngineFace] = []
+    for open_one in reward.openers(written):
+        try:
+            engine = open_one()
+        except RemoteError as error:
+            if not resume or reward.on_failure != "abstain":
+                raise
+            log.warning("the run goes on without its judge: %s", error)
+        else:
+            opened += [engine] if engine is not None else []
     for engine in opened if sleep else ():
         if hasattr(engine, "sleep"):
             engine.sleep()

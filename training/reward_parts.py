@@ -81,6 +81,9 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, model=model, tokenizer=tokenizer, adapter=adapter)
 
 
+Tag = Annotated[str, Meta(min_length=1)]
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """A part of the reward, and how much it counts (below 0: a penalty; 0: it is only watched).
 
@@ -89,8 +92,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     """
 
     weight: float = 1.0
-    section: str | None = None
-    after: str | None = None
+    section: Tag | None = None
+    after: Tag | None = None
 
     @property
     def breakdown(self) -> tuple[str, ...] | None:
@@ -100,12 +103,9 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     def open(self, surroundings: Surroundings) -> Reward:
         """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
         reward = self._reward(surroundings)
-        return reward if self.seen is None else SectionReward(reward, self.section, after=self.after)
-
-    @property
-    def seen(self) -> str | None:
-        """The section without which a completion is worth 0, if there is one."""
-        return self.section or self.after
+        if self.section is None and self.after is None:
+            return reward
+        return SectionReward(reward, self.section, after=self.after)
 
     def check(self, row: Row, engine: Engine) -> None:
         """Raise AdjudgeError naming the row's place and the column where the data lack what this part reads of them.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
-from adjudge.rewards.guards.length_free import WITH_TREND, LengthFree
+from adjudge.rewards.guards.length_free import LENGTH, TREND, WITH_TREND, LengthFree
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
@@ -26,6 +27,7 @@ from adjudge.training.reward_parts import (
     Judged,
     JudgePart,
     Part,
+    PatternPart,
     Place,
     Surroundings,
     TournamentPart,
@@ -128,7 +130,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises AdjudgeError for one that is not there; what a judge says of itself is not known before it is asked.
         """
         known: dict[str, AnyPart] = {**{self._before + own: part for own, part in self.parts.items()}, **self.gates}
-        further = ("reward",) * bool(self.gates) + (WITH_TREND, "length_trend") * (self.length_free is not None)
+        further = ("reward",) * bool(self.gates) + (WITH_TREND, TREND, LENGTH) * (self.length_free is not None)
         for tried in (name, self._before + name.removeprefix("reward/")):
             if tried in further or any(_is_of(tried, own, part) for own, part in known.items()):
                 return tried
@@ -189,22 +191,27 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if name := self._unguarded(below):
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
-                    ' of the kind "format" with that tag, and shut'
+                    ' of the kind "format" with that tag (of "pattern" for what comes after it), and shut'
                 )
             return Gated(whole, gates, shut=self.shut, name="reward") if gates else whole
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
 
-    def opened(self, written: DynamicReference) -> list[EngineFace]:
-        """The engines of the judges and of who writes references (`written`), open.
+    def openers(self, written: DynamicReference) -> Iterator[Callable[[], EngineFace | None]]:
+        """What opens the engines of the judges and of who writes references (`written`), one each.
 
-        A reward finds them open for as long as they are held. The policy's own weights are not among them. Raises what
-        opening them does, and what their judges refuse of them.
+        A reward finds them open for as long as they are held. The policy's own weights are not among them: None.
+        Each raises what opening does, and what its judge refuses of the engine.
         """
-        opened = [engine for part in self.judged if (engine := part.opened(self.engine)) is not None]
+        for part in self.judged:
+            yield partial(part.opened, self.engine)
         if self.writes and not (written.spec is not None and written.spec.of_policy):
-            opened.append(written.engine)
-        return opened
+            yield lambda: written.engine
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the policy is to think first, as what follows its thoughts is judged."""
+        return any(part.after is not None for part in self.parts.values())
 
     @property
     def writes(self) -> bool:
@@ -224,8 +231,14 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _unguarded(self, below: Sequence[str]) -> str | None:
         """The first of these parts, which may pay less than 0 for a section, that no gate asks the section for."""
-        asked = {tag for gate in self.gates.values() if isinstance(gate, FormatPart) for tag in gate.tags}
-        return next((name for name in below if self.parts[name].seen not in (None, *asked)), None)
+        gates = self.gates.values()
+        asked = {tag for gate in gates if isinstance(gate, FormatPart) for tag in gate.tags}
+        told = any(isinstance(gate, PatternPart) for gate in gates)
+        parts = ((name, self.parts[name]) for name in below)
+        return next(
+            (name for name, part in parts if part.section not in (None, *asked) or not (part.after is None or told)),
+            None,
+        )
 
     def placed(self, place: Place) -> RewardRecipe:
         """The same with its paths made absolute."""

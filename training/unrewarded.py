@@ -33,8 +33,8 @@ def unrewarded(lines: Sequence[Mapping[str, Any]], reward: str) -> str | None:
     share = _mean(train, name)
     if not share > MUCH:
         return None
-    reasons = {key: _mean(train, key) for line in train for key in line if key.startswith(f"{name}/")}
-    why = max(reasons, key=lambda key: reasons[key], default=name).removeprefix(f"{name}/")
+    reasons = sorted({key for line in train for key in line if key.startswith(f"{name}/")})
+    why = max(reasons, key=lambda key: _mean(train, key), default=name).removeprefix(f"{name}/")
     if share < 1:
         return f'{share:.0%} of the completions got no reward, most often as "{why}" ({name} in the metrics)'
     mend = MENDS.get(why, "mend what the log says")

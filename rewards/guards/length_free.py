@@ -18,6 +18,8 @@ from adjudge.rewards.reward import GroupReward, Reward
 
 WITH_TREND = "with_length_trend"
 """The part that has the reward before its trend was taken out, where it was."""
+TREND = "length_trend"
+"""The part that has what was added."""
 LENGTH = "length_words"
 """The part that has the words that count."""
 
@@ -118,5 +120,5 @@ def _levelled(group: Group, reward: GroupReward, slope: float) -> GroupReward:
             value if value is None or extra is None else value + extra
             for value, extra in zip(reward.rewards, added, strict=True)
         ),
-        parts={**reward.parts, WITH_TREND: counted, "length_trend": added, LENGTH: tuple(counts)},
+        parts={**reward.parts, WITH_TREND: counted, TREND: added, LENGTH: tuple(counts)},
     )

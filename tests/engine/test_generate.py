@@ -158,6 +158,20 @@ def test_a_short_call_does_not_wait_for_the_whole_of_a_long_one_which_ends_howev
     assert 60 < steps <= SHARE * 60 * 32 // 64
 
 
+def test_an_urgent_long_call_puts_no_call_of_others_behind_a_long_one() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=64)
+    long, urgent = (engine.score_call([[n, *range(at, at + 31)] for n in range(40)], DIGITS) for at in (100, 140))
+    engine.start(long)
+    engine.start(urgent, priority=-1)
+    while urgent.open:
+        engine.step()
+    short = engine.score_call([[7, 8, 9]], DIGITS)
+    engine.start(short)
+    for _ in range(2):
+        engine.step()
+    assert not short.open and long.open > 30
+
+
 def test_end_tokens_and_stop_strings_end_a_text_and_stay_out_of_it(smollm2: str) -> None:
     engine = Engine(smollm2, kv_cache_gb=0.2)
     chat = engine.chat([message("Say the word blue and nothing else.")])

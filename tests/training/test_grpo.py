@@ -226,7 +226,9 @@ def test_the_systems_turn_of_the_recipe_is_not_part_of_what_is_judged(tmp_path: 
     assert one.prompt in PROMPTS and one.conversation == (("system", "Use tags."), ("user", one.prompt))
 
 
-def test_a_policy_that_could_think_is_asked_as_engines_ask(tmp_path: Path) -> None:
+def test_a_policy_that_could_think_is_asked_as_engines_ask_unless_what_follows_its_thoughts_is_judged(
+    tmp_path: Path,
+) -> None:
     seen: dict[str, Any] = {}
 
     class Seen(TrainerCallback):
@@ -242,8 +244,11 @@ def test_a_policy_that_could_think_is_asked_as_engines_ask(tmp_path: Path) -> No
             asked = Tokenizer(tokenizer).chat([Message("user", Prompt.template("{it}", it="Hi."))])
             seen["engine"] = "".join(segment.text for segment in asked.segments)
 
-    train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1}), reward=Vowels(), callbacks=[Seen()])
-    assert seen == {"policy": "Hi.<nothing>", "engine": "Hi.<nothing>"}
+    parts = {"x": {"kind": "check", "ends_with": ["."], "after": "think"}}
+    for name, reward, asked in (("a", {}, "Hi.<nothing>"), ("b", {"parts": parts}, "Hi.<think>")):
+        recipe = tiny_recipe(tmp_path / name, optimiser={"steps": 1}, reward=reward)
+        train_grpo(recipe, reward=Vowels(), callbacks=[Seen()])
+        assert seen == {"policy": asked, "engine": "Hi.<nothing>"}
 
 
 def test_the_text_of_a_conversation_is_what_is_judged(tmp_path: Path) -> None:

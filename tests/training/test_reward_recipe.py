@@ -46,6 +46,11 @@ def test_a_gate_shuts_and_a_section_is_seen_alone() -> None:
     assert rewards(reward, good, other, "<answer>Yes.</answer>") == (1.0, 0.0, 0.0)
 
 
+def test_what_may_pay_less_than_0_after_a_thought_wants_a_pattern_of_its_gate() -> None:
+    gates = {"y": {"kind": "pattern", "pattern": "(?s).*</think>.*"}}
+    assert opened(parts={"x": {"kind": "tournament", "after": "think"}}, gates=gates, shut=-9.0).below_zero
+
+
 def test_what_follows_a_thought_may_be_seen_alone() -> None:
     reward = opened(parts={"ends": ENDS | {"after": "think"}})
     assert rewards(reward, "<think>Hm</think>Yes.", "<think>Hm.</think>Yes", "Yes.") == (1.0, 0.0, 0.0)
@@ -103,6 +108,14 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
         (
             {"parts": {"x": {"kind": "tournament", "section": "answer"}}},
             r'\[reward\] the part "x" can pay less than 0, what a completion without its section is paid: give a gate',
+        ),
+        (
+            {
+                "parts": {"x": {"kind": "tournament", "after": "think"}},
+                "gates": {"y": {"kind": "format", "tags": ["think"]}},
+                "shut": -9.0,
+            },
+            r'\[reward\] the part "x" .* give a gate of the kind "format" with that tag \(of "pattern" for',
         ),
         ({"combine": "product", "parts": {"x": ENDS | {"weight": 2.0}}}, r"\[reward\] a product has no weights: leave"),
         (

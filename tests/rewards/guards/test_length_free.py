@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.checks import SectionReward
+from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.gated import Gated
+from adjudge.rewards.gates import FormatReward, LengthReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
@@ -98,6 +100,18 @@ def test_where_a_section_is_judged_its_own_words_count() -> None:
     for row in free.score_groups(groups):
         assert row.rewards == pytest.approx((sum(row.rewards) / 4,) * 4)  # type: ignore[arg-type]
         assert measures_of(groups, [row] * 8)["mean/words"] < 90
+
+
+def test_beside_a_gate_and_other_parts_the_words_of_the_section_count() -> None:
+    group = Group("p", ["<think>a b c</think><answer>one two</answer>", "<answer>no thought here</answer>"])
+    section, whole = SectionReward(Made(by_length)), LengthReward()
+    for reward in (
+        Gated(section, {"format": FormatReward()}),
+        WeightedSum({"section": section, "whole": whole}),
+        WeightedSum({"whole": whole, "section": section}),
+    ):
+        [found] = reward.score_groups([group])
+        assert found.measures["words"][0] == 2.0
 
 
 def test_nothing_is_taken_out_during_the_warm_up() -> None:
