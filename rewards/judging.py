@@ -81,7 +81,7 @@ class _JudgeThreads:
         field: str,
     ) -> list[Any]:
         """The verdicts on subjects that came in `field`; nobody goes on judging when the client has gone."""
-        engine = BorrowedEngine(service.engine.face, service.timeout(how.timeout), how.priority or 0)
+        engine = BorrowedEngine(service.engine.face, service.timeout(request, how.timeout), how.priority or 0)
         service.ends_with(request, engine.end)
 
         def judged() -> list[Any]:
@@ -120,7 +120,7 @@ async def judge(
     if not (count := len(data.pairs or data.items or ())):
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
     service.check_count(count, field)
-    timeout, name = service.timeout(data.timeout), service.engine.face.name
+    timeout, name = service.timeout(request, data.timeout), service.engine.face.name
     asked = asyncio.to_thread(_asked, data, name, threads)
     rows, open_judge, subjects = await service.unless_gone(request, asked, timeout)
     verdicts = await threads.verdicts(service, request, data, open_judge, subjects, field)
@@ -194,7 +194,7 @@ async def rewards(
     if fill is not None and not math.isfinite(fill):
         raise HttpError(400, f"fill is {fill}: give a finite number", param="fill")
     service.check_model(data.model)
-    timeout = service.timeout(data.timeout)
+    timeout = service.timeout(request, data.timeout)
     asked = asyncio.to_thread(lambda: (data.read(ends or ()), threads.aspects(data.aspects)))
     pairs, aspects = await service.unless_gone(request, asked, timeout)
     field = "groups" if data.groups is not None else "query"

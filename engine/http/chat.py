@@ -196,12 +196,12 @@ async def chat(
     service.check_model(data.model)
     refuse_all_but(data, ONLY)
     options, renamed = _options(data, service)
-    timeout = service.timeout(data.timeout)
+    timeout = service.timeout(request, data.timeout)
     prompt: AnyPrompt = await service.unless_gone(request, _prompt(data, service), timeout)
     if (count := data.prompt_logprobs) is not None:
         check_whole(data, "prompt_logprobs")
         reading = asyncio.to_thread(tokens_of, service, [prompt], "messages")
-        [prompt] = await service.unless_gone(request, reading, timeout)
+        [prompt] = await service.unless_gone(request, reading, service.timeout(request, data.timeout))
         check_numbers(len(prompt), [count], "prompt_logprobs")
         options["prompt_logprobs"] = count
     texts = await begin(service, request, [prompt], data, options, field="messages", renamed=renamed)

@@ -124,7 +124,7 @@ async def completions(
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:
         options["logprobs"] = data.logprobs
-    n, starts, timeout = max(1, data.n or 1), None, service.timeout(data.timeout)
+    n, starts, timeout = max(1, data.n or 1), None, service.timeout(request, data.timeout)
     if (asked := data.asks_for_prompts) is not None:
         check_whole(data, asked)
         service.check_count(len(prompts) * n, "n" if len(prompts) == 1 else "prompt")

@@ -62,7 +62,7 @@ async def embedded(
 ) -> tuple[list[Any], int]:
     """What `answer` makes of the hidden state after what is `read` of each input, and how many tokens were computed."""
     service.check_count(len(prompts_of(body.input, "input")), "input")
-    timeout = service.timeout(body.timeout)
+    timeout = service.timeout(request, body.timeout)
     face = service.engine.face
 
     async def opened() -> Answers:

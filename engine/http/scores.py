@@ -134,7 +134,7 @@ SGLANG_MODEL = "default"
 async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: NamedDependency[Service]) -> ScoreResponse:
     """Read the distribution over labels after query and item, for every item."""
     service.check_model(None if data.model == SGLANG_MODEL else data.model)
-    count, timeout = len(data.listed), service.timeout(data.timeout)
+    count, timeout = len(data.listed), service.timeout(request, data.timeout)
     service.check_count(count, "items")
     data.check_numbers(count)
     data.check_joined(service.limits.max_joined)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Event
+from time import monotonic
 from typing import Any, TypeVar
 
 from litestar import Request
@@ -67,11 +68,13 @@ class Service:
                 400, f"{field} asks for {count} answers at once: at most {self.limits.max_answers}", param=field
             )
 
-    def timeout(self, asked: float | None) -> float:
-        """Seconds that a request has; raises a 400 for none at all."""
+    def timeout(self, request: AnyRequest, asked: float | None) -> float:
+        """Seconds that a request has left, all of them when this is first asked; raises a 400 for none at all."""
         if asked is not None and not asked > 0:
             raise HttpError(400, f"timeout is {asked}: give seconds above 0", param="timeout")
-        return min(self.limits.request_timeout, asked or self.limits.request_timeout)
+        now = monotonic()
+        began: float = request.scope["state"].setdefault("began", now)
+        return max(0.0, min(self.limits.request_timeout, asked or self.limits.request_timeout) - (now - began))
 
     def ends_with(self, request: AnyRequest, end: Callable[[], None]) -> None:
         """Call `end` when the request has ended in whatever way: nothing it has begun may outlive it."""

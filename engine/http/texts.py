@@ -92,7 +92,7 @@ async def begin(
     texts_asked = len(prompts) * max(1, options.get("n", 1))
     service.check_count(texts_asked, count)
     _check_numbers(texts_asked, options, service.engine.face.max_prompt_tokens, renamed or {})
-    timeout = service.timeout(body.timeout)
+    timeout = service.timeout(request, body.timeout)
 
     async def opened() -> Answers:
         answers = await service.engine.open_generate(

@@ -75,3 +75,19 @@ def test_more_messages_than_the_model_holds_tokens_are_not_even_rendered(
         error["message"] == f"messages are {longest + 1}: at most {longest}, as this model holds so many tokens in all"
     )
     assert reading.begun.empty()
+
+
+def test_a_request_has_one_time_for_all_that_it_waits_for(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, left = [100.0], list[float]()
+    timeout = service_module.Service.timeout
+
+    def later(service: Any, request: Any, asked: float | None) -> float:
+        left.append(timeout(service, request, asked))
+        now[0] += 2.0
+        return left[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service_module, "monotonic", lambda: now[0])
+        patch.setattr(service_module.Service, "timeout", later)
+        response = site.post("/v1/chat/completions", {**CHAT, "prompt_logprobs": 1, "timeout": 5})
+    assert left == [5.0, 3.0, 1.0] and response.status_code in (200, 504)
