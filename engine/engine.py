@@ -39,7 +39,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
 from adjudge.engine.sources import OpenModel, open_source, resolve
-from adjudge.engine.step import Request
+from adjudge.engine.step import Request, Step
 from adjudge.engine.tokenizer import Tokenizer
 from adjudge.engine.turns import Turns
 from adjudge.engine.writing import Writer, writers
@@ -280,7 +280,6 @@ class Engine(EngineFace):
         self.stats.prompts += call.prompts
         self.stats.prompt_tokens += call.prompt_tokens
 
-    @undisturbed
     def step(self) -> None:
         """One step of continuous batching: what comes next of all calls under way is computed and answered."""
         self._drop_left()
@@ -289,10 +288,15 @@ class Engine(EngineFace):
             request.give_up()
         if step.size:
             began = self.scheduler.clock()
-            with step_under_way(), self.runner.on_device():
-                answer(step, self.runner.forward(step), self.runner, self.stats)
+            with step_under_way():  # nothing of torch is asked outside it
+                self._compute(step)
             self.scheduler.took(step, self.scheduler.clock() - began)
             self.scheduler.complete(step)
+
+    @undisturbed
+    def _compute(self, step: Step) -> None:
+        with self.runner.on_device():
+            answer(step, self.runner.forward(step), self.runner, self.stats)
 
     def cancel(self, call: Call) -> None:
         """Drop a call between two steps; the answers it still waits for never come."""

@@ -154,7 +154,11 @@ def test_a_run_that_leaves_no_question_says_where_they_went(engine: Examiner) ->
         ([{"prompt": "a?"}], [], "nothing to mine from: name a folder of texts with --corpus"),
         ([{"prompt": "a?"}], ["--corpus", "empty"], "empty has no .txt, .md, .jsonl files"),
         ([{"prompt": " "}], [], 'line 1 of q.jsonl: "prompt" is blank'),
-        ([{"id": "2", "prompt": "a"}, {"prompt": "b"}], [], 'line 2 of q.jsonl: its id "2" is that of line 1'),
+        (
+            [{"id": "2", "prompt": "a"}, {"prompt": "b"}],
+            [],
+            'line 2 of q.jsonl has no id and goes by its number, "2", which is the id of line 1',
+        ),
         ([{"prompt": "a?", "answers": ["one"]}], [], '"answers" has one text, which cannot vary'),
         ([{"prompt": "a?", "answers": "one"}], [], '"answers" cannot be read'),
         ([{"prompt": "a?", "pages": [3]}], [], '"pages" cannot be read'),
