@@ -46,9 +46,6 @@ OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
 WORD = re.compile(r"\w+")
 
-HERE = {"add examples": "leave it out", "give your own": "name another"}
-"""Mends for which a request has no place, and what it can do."""
-
 MOST_TEXT = 1 << 17
 """Characters of aspects as one text, each comma of which may part two."""
 
@@ -157,8 +154,6 @@ def told(param: str | None) -> Iterator[None]:
         raise
     except AdjudgeError as error:
         words = OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
-        for mend, here in HERE.items():
-            words = words.replace(mend, here)
         named = [name.replace("-", "_") for name in OPTION.findall(str(error))]
         named += WORD.findall(words)[: 1 if param else None]
         raise HttpError(400, words, param=next((name for name in named if name in OPTIONS), param)) from error

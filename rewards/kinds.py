@@ -344,7 +344,7 @@ def _debate(options: Options) -> Open:
     agents_without(without)
     file = options.get("examples")
     if file is None and "k" in options:
-        raise AdjudgeError("--k is how many examples a debate retrieves: add --examples")
+        raise AdjudgeError("--k is how many examples a debate retrieves: leave it out, or add --examples")
     examples = [] if file is None else [example_of(row) for row in read_rows(Path(file))]
     k, override = checked_retrieved(options.get("k", 3)), checked_override(options.get("override", 0.75))
     return lambda engine, journal: DebateJudge(

@@ -59,7 +59,9 @@ def default_principles(language: str = "en") -> tuple[str, ...]:
     """
     known = {file.name: file for file in (template.FOLDER / PrincipleJudge.kind).glob("principles.*.toml")}
     if (path := known.get(f"principles.{language}.toml")) is None:
-        raise AdjudgeError(f'no principles in language "{language[:40]}" come with adjudge: give your own')
+        raise AdjudgeError(
+            f'no principles in language "{language[:40]}" come with adjudge: name another, or give your own'
+        )
     return read_principles(path)
 
 

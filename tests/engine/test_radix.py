@@ -69,8 +69,11 @@ def test_every_request_ends_with_its_own_prefix_computed_whatever_budget_pool_an
     scheduler = Scheduler(cache, budget)
     memory = Memory()
     for _ in range(2):  # the second round meets a warm cache
-        for tokens in batch:
-            scheduler.add(Request(tokens, keep=random.randint(0, len(tokens))))  # type: ignore[attr-defined]
+        requests = [Request(tokens, keep=random.randint(0, len(tokens))) for tokens in batch]  # type: ignore[attr-defined]
+        own = random.randint(0, len(requests))  # type: ignore[attr-defined]  # calls of one, and a long one
+        for request in requests[:own]:
+            scheduler.add(request)
+        scheduler.add(*requests[own:])
         answered = []
         while scheduler.has_work():
             step = scheduler.schedule()
@@ -117,14 +120,16 @@ def test_requests_that_go_on_all_end_as_they_would_alone_whenever_they_come_and_
     ended: list[Request] = []
     given_up: list[Request] = []
     while coming or scheduler.has_work():
-        while coming and (coming[0][0] <= steps or not scheduler.has_work()):
+        call: list[Request] = []  # what comes at once
+        while coming and (coming[0][0] <= steps or not (call or scheduler.has_work())):
             _, tokens, more, priority, patient = coming.pop(0)
             last = math.inf if patient is None else steps + 1.0 + patient
             deadline = last if expire else math.inf
             request = Request(tokens, keep=len(tokens), done=False, priority=priority, deadline=deadline)
             goals[id(request)] = request, len(tokens) + more
             patience[id(request)] = last
-            scheduler.add(request)
+            call.append(request)
+        scheduler.add(*call)
         if not expire:
             late = [r for r, _ in goals.values() if patience[id(r)] <= steps and r not in [*ended, *given_up]]
             scheduler.cancel(late)
