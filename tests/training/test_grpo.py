@@ -3,10 +3,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
-import math
-import time
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
@@ -22,17 +19,14 @@ from adjudge.engine.errors import AdjudgeError, ModelNotFound
 from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.sources import open_source, resolve
 from adjudge.engine.tokenizer import Tokenizer
-from adjudge.rewards.group import Group
-from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec
 from adjudge.training import grpo
-from adjudge.training.grpo import HELD_OUT_BATCH, _record, held_out_batch, train_grpo, weigh
+from adjudge.training.grpo import _record, train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.prompts import Prompts
 from adjudge.training.recipe import Data, laid_over
 from adjudge.training.replay import replay_rewards
-from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
 from tests.training.runs import PROMPTS, KillAfter, Killed, Vowels, curve, launched, tiny_recipe
 
@@ -386,73 +380,6 @@ def test_one_process_or_two_train_one_policy(tmp_path: Path, config: str, said: 
     places = [(one.rewarded.step, one.rewarded.split, one.rewarded.place) for one in replayed]
     assert all(one.equal for one in replayed) and len(set(places)) == len(places)
     assert [place for step, _, place in places if step == 1] == [0, 1, 2, 3, 4, 5]
-
-
-class Nine(Vowels):
-    """1 for the prompt "nine", 0 for the others; the first call takes `seconds`."""
-
-    def __init__(self, seconds: float = 0.0) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-    def _group(self, group: Group) -> GroupReward:
-        time.sleep(self.seconds)
-        self.seconds = 0.0
-        values = (float(group.prompt.endswith("nine")),) * len(group.responses)
-        return GroupReward(values, (None,) * len(values), {"nine": values})
-
-
-NINE = ["a", "b", *(f"number {n}" for n in range(8)), "nine"]
-
-
-def test_what_held_out_prompts_come_to_is_their_mean_whatever_their_number(tmp_path: Path) -> None:
-    tables = {"data": {"prompts": NINE, "held_out": 9}, "optimiser": {"steps": 1}}
-    assert train_grpo(tiny_recipe(tmp_path, **tables), reward=Nine()).before == pytest.approx(1 / 9)
-
-
-def test_what_held_out_prompts_come_to_is_the_mean_of_their_rewards_wherever_some_abstain() -> None:
-    metrics = {
-        "r/abstained": [0.75, 0.0, 1.0],
-        "reward": [0.0, 1.0, math.nan],
-        "rewards/r/mean": [0.0, 1.0, math.nan],
-        "r/mean/part": [2.0, 4.0],
-        "kl": [0.1, 0.2, 0.3],
-    }
-    weigh(metrics, "r")
-    assert metrics["reward"] == metrics["rewards/r/mean"] == [0.8] and metrics["r/mean/part"] == [3.6]
-    assert metrics["kl"] == [0.1, 0.2, 0.3]
-
-
-def test_held_out_rewards_of_batches_that_abstain_unalike_are_one_mean(tmp_path: Path) -> None:
-    rows = [{"prompt": f"t{n}", "odd": False} for n in range(4)]
-    rows += [{"prompt": "h" * (1 + n % 3) + str(n), "odd": n < 7} for n in range(16)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = {"train": "rows.jsonl", "prompts": [], "held_out": 16, "chat": False}
-    reward = Vowels()
-    run = train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 1}), reward=reward)
-    groups = [group for group in reward.groups if group.prompt.startswith("h") and not group.columns["odd"]]
-    known = [value for group in groups[:9] for value in Vowels()._group(group).rewards]
-    assert run.before == pytest.approx(fmean(known), abs=1e-6)
-
-
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_batches_of_held_out_prompts_are_alike_and_of_whole_groups(processes: int) -> None:
-    for prompts in range(1, 40):
-        for group in (2, 4, 8, 12, 16, 32):
-            size = held_out_batch(prompts, group, processes)
-            if group % processes == 0:
-                assert prompts * group % (size * processes) == 0 and size <= max(HELD_OUT_BATCH, group)
-            assert size * processes % group == 0
-    assert held_out_batch(8, 8, 1) == 16 and held_out_batch(9, 8, 1) == 8 and held_out_batch(5, 8, 3) == 8
-
-
-def test_a_first_call_that_is_too_late_leaves_the_table_of_completions_whole(tmp_path: Path) -> None:
-    tables = {"data": {"prompts": NINE, "held_out": 9}, "optimiser": {"steps": 1}}
-    recipe = tiny_recipe(tmp_path, **tables, reward={"deadline": 0.5, "journal": True}, logging={"completions": True})
-    run = train_grpo(recipe, reward=Nine(seconds=1.0))
-    lines = [one for one in read_rewards(run.folder.rewards) if one.split == "held_out" and one.step == 0]
-    assert len(lines) == 18 and {line.abstained for line in lines} == {"timeout", None}
-    assert all((line.reward is None) == (line.parts.get("nine") is None) for line in lines)
 
 
 def test_a_run_that_ends_before_anything_is_logged_has_ended_well(tmp_path: Path) -> None:
