@@ -21,19 +21,24 @@ CHUNK = 8192  # of the vocabulary in float64
 
 
 class HeadInputs:
-    """A head's weights, hidden states and label sets; each call takes the next rows and the next set."""
+    """Heads of one size, hidden states and label sets; each call takes the next head, the next rows and the next set."""
 
     def __init__(
         self, d: int, v: int, most_rows: int, device: torch.device, dtype: torch.dtype, beyond: int | None = None
     ) -> None:
-        """Make at least `beyond` bytes of hidden states (default: what the cache cannot hold)."""
+        """Make at least `beyond` bytes of heads, and of hidden states (default: what the cache cannot hold)."""
         beyond = cache_bytes(device) if beyond is None else beyond
         self.device, self.dtype = device, dtype
         self.generator = torch.Generator(device).manual_seed(0)
         rows = max(most_rows, -(-beyond // (d * dtype.itemsize)))
-        self.weight_VD = (torch.randn(v, d, generator=self.generator, device=device) * 3 / d**0.5).to(dtype)
+        weight_VD = (torch.randn(v, d, generator=self.generator, device=device) * 3 / d**0.5).to(dtype)
+        self.weights = [weight_VD, *(weight_VD.clone() for _ in range(-(-beyond // weight_VD.nbytes) - 1))]
         self.hidden_PD = torch.randn(rows, d, generator=self.generator, device=device).to(dtype)
         self._label_sets: dict[int, Tensor] = {}
+
+    def weight(self, call: int) -> Tensor:
+        """[V, D] for a call, the same numbers in memory of their own."""
+        return self.weights[call % len(self.weights)]
 
     def hidden(self, call: int, n: int) -> Tensor:
         """[N, D] for a call."""
@@ -42,7 +47,7 @@ class HeadInputs:
 
     def labels(self, call: int, k: int) -> Tensor:
         """[K] different ids for a call."""
-        v = len(self.weight_VD)
+        v = len(self.weights[0])
         if k not in self._label_sets:
             first = torch.randint(v, (LABEL_SETS, 1), generator=self.generator, device=self.device)
             self._label_sets[k] = (first + torch.arange(k, device=self.device) * (v // k)) % v
@@ -56,12 +61,12 @@ def checked_rows(n: int, device: torch.device) -> Tensor:
 
 def exact_logprobs(inputs: HeadInputs, case: HeadCase) -> Tensor:
     """In float64 for the checked rows of the first call: normalised over the set, and for "both" beside it fully."""
-    x_CD = inputs.hidden(0, case.n)[checked_rows(case.n, inputs.device)].double()
-    logits_CK = x_CD @ inputs.weight_VD[inputs.labels(0, case.k)].double().T
+    x_CD, weight_VD = inputs.hidden(0, case.n)[checked_rows(case.n, inputs.device)].double(), inputs.weight(0)
+    logits_CK = x_CD @ weight_VD[inputs.labels(0, case.k)].double().T
     of_set = torch.log_softmax(logits_CK, -1)
     if case.normalizer == "set":
         return of_set
-    parts = [(x_CD @ chunk.double().T).logsumexp(-1) for chunk in torch.split(inputs.weight_VD, CHUNK)]
+    parts = [(x_CD @ chunk.double().T).logsumexp(-1) for chunk in torch.split(weight_VD, CHUNK)]
     return torch.cat([of_set, logits_CK - torch.stack(parts).logsumexp(0)[:, None]], 1)
 
 
@@ -78,7 +83,7 @@ def full_head(hidden_ND: Tensor, weight_VD: Tensor, ids_K: Tensor) -> tuple[Tens
 
 def head_variants(inputs: HeadInputs, case: HeadCase, *, compiled: bool) -> list[Variant]:
     """Ours first."""
-    n, k, weight_VD = case.n, case.k, inputs.weight_VD
+    n, k = case.n, case.k
     itemsize = inputs.dtype.itemsize
 
     def variant(name: str, run: Callable[[int], object], answer: Callable[..., Tensor] | None) -> Variant:
@@ -87,7 +92,7 @@ def head_variants(inputs: HeadInputs, case: HeadCase, *, compiled: bool) -> list
 
     def ours(call: int) -> RestrictedScores:
         hidden_ND, ids_K = inputs.hidden(call, n), inputs.labels(call, k)
-        return restricted_logprobs(hidden_ND, weight_VD, ids_K, normalizer=case.normalizer)
+        return restricted_logprobs(hidden_ND, inputs.weight(call), ids_K, normalizer=case.normalizer)
 
     def of_ours(scores: RestrictedScores) -> Tensor:
         if scores.full_logprobs is None:
@@ -98,7 +103,7 @@ def head_variants(inputs: HeadInputs, case: HeadCase, *, compiled: bool) -> list
         return logprobs[0] if case.normalizer == "set" else torch.cat(logprobs, 1)
 
     def peer(function: Callable[[Tensor, Tensor, Tensor], object]) -> Callable[[int], object]:
-        return lambda call: function(inputs.hidden(call, n), weight_VD, inputs.labels(call, k))
+        return lambda call: function(inputs.hidden(call, n), inputs.weight(call), inputs.labels(call, k))
 
     variants = [variant(OURS, ours, of_ours)]
     variants.append(variant(UNCHECKED, _unchecked(inputs, case), _of_scores))
@@ -110,13 +115,13 @@ def head_variants(inputs: HeadInputs, case: HeadCase, *, compiled: bool) -> list
     if compiled:
         variants.append(variant(FULL + COMPILED, peer(torch.compile(full_head, fullgraph=True)), of_full_head))
     if case.normalizer == "both":
-        variants.append(variant(MATMUL, lambda call: inputs.hidden(call, n) @ weight_VD.T, None))
+        variants.append(variant(MATMUL, lambda call: inputs.hidden(call, n) @ inputs.weight(call).T, None))
     return variants
 
 
 def _unchecked(inputs: HeadInputs, case: HeadCase) -> Callable[[int], dict[str, Tensor]]:
     """Ours without the look at its arguments, which on CUDA waits for the device."""
-    head = Head(inputs.weight_VD, None, 1e-6, None, None, 1.0)
+    heads = [Head(weight_VD, None, 1e-6, None, None, 1.0) for weight_VD in inputs.weights]
     example_ND, ids_K = inputs.hidden(0, case.n), inputs.labels(0, case.k)
     _, labels = lay_out(example_ND, case.n, case.v, None, ids_K, None, None, None, None)
     normalizer: Normalizer = case.normalizer
@@ -124,6 +129,7 @@ def _unchecked(inputs: HeadInputs, case: HeadCase) -> Callable[[int], dict[str, 
 
     def run(call: int) -> dict[str, Tensor]:
         hidden_ND, own = inputs.hidden(call, case.n), replace(labels, token_ids=inputs.labels(call, case.k))
+        head = heads[call % len(heads)]
         if backend == "triton":
             from adjudge.kernels.restricted_head_triton import triton_scores
 

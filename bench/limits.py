@@ -22,7 +22,7 @@ class Ceilings:
 
     def __str__(self) -> str:
         """Both numbers in GB/s and GFLOP/s."""
-        return f"copy {self.bandwidth / 1e9:,.1f} GB/s, matmul {self.rate / 1e9:,.0f} GFLOP/s"
+        return f"memory {self.bandwidth / 1e9:,.1f} GB/s, matmul {self.rate / 1e9:,.0f} GFLOP/s"
 
 
 COPY_EFFICIENCY = 0.9

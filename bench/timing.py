@@ -157,17 +157,19 @@ def launches(run: Callable[[], object], device: torch.device) -> int | None:
 
 
 def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
-    """The bandwidth of a large copy and the rate of a large square matmul on random data."""
+    """The bandwidth of a large copy, or of reading alone where that is more, and the rate of a large square matmul."""
     size = (1 << 30) if device.type == "cuda" else (256 << 20)
     side = 8192 if device.type == "cuda" else 1024
     source = torch.randint(256, (size,), dtype=torch.uint8, device=device)  # zeros may move faster than data do
     target = torch.empty_like(source)
     left, right, out = (torch.randn(side, side, device=device).to(dtype) for _ in range(3))
-    copy, matmul = (
+    numbers = torch.randn(size // 4, device=device)
+    variants = [
         Variant("copy", lambda _: target.copy_(source)),
+        Variant("read", lambda _: numbers.sum()),
         Variant("matmul", lambda _: torch.mm(left, right, out=out)),
-    )
-    for variant in (copy, matmul):
+    ]
+    for variant in variants:
         _unqueued(variant.run, device, 3)
-    copies, matmuls = time_variants([copy, matmul], device, rounds=9, budget=2.0)
-    return Ceilings(2 * size / median(copies.rounds), 2.0 * side**3 / median(matmuls.rounds))
+    copy, read, matmul = (median(times.rounds) for times in time_variants(variants, device, rounds=9, budget=2.0))
+    return Ceilings(max(2 * size / copy, size / read), 2.0 * side**3 / matmul)

@@ -54,7 +54,8 @@ class Head:
         head = Head(linear.weight, getattr(linear, "bias", None), *norm, softcap, 1.0 / scale)
         token_ids = tuple(range(0, linear.weight.shape[0], max(1, linear.weight.shape[0] // 7)))
         expected = torch.log_softmax(logits_TV.float(), -1)[:, list(token_ids)]
-        error = (torch.tensor(head.logprobs(hidden(), [token_ids] * len(expected))) - expected.cpu()).abs().max()
+        found = torch.tensor(head.logprobs(hidden(), [token_ids] * len(expected)), dtype=torch.float32)
+        error = (found - expected.cpu()).abs().max()
         rounding = float(logits_TV.abs().max()) / 64  # of logits in bfloat16: two steps of the largest
         if not error < (1e-3 if linear.weight.dtype == torch.float32 else max(0.25, rounding)):
             raise ModelUnsupported(

@@ -92,7 +92,7 @@ def matmuls_are_invariant(width: int, threads: int) -> bool:
     """Whether a probe with random rows found a product to be the same bits in every place of every matmul used here,
     and with one thread as with `threads`, which are those of the moment."""
     generator = torch.Generator().manual_seed(0)
-    x_TD, weight_TD = (torch.randn(ROW_TILE, width, generator=generator) for _ in range(2))
+    x_TD, weight_TD = (torch.randn(ROW_TILE, width, generator=generator, dtype=torch.float32) for _ in range(2))
 
     def products(x_TD: Tensor, weight_TD: Tensor) -> Tensor:
         return torch.cat([tiled_linear(x_TD, weight_LD) for weight_LD in torch.split(weight_TD, COLUMNS)], dim=1)

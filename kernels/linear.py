@@ -23,7 +23,7 @@ In bfloat16 (two cores with AMX, microseconds; float32 by oneDNN, then bfloat16 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -121,11 +121,12 @@ def _cancelling(
     generator = torch.Generator().manual_seed(0)
     half = width // 2
     order = torch.cat([torch.randperm(2 * half, generator=generator), torch.arange(2 * half, width)])
-    input_NH, weight_VH = (torch.randn(count, half, generator=generator) for count in (rows, outputs))
+    numbers = partial(torch.randn, generator=generator, dtype=torch.float32)
+    input_NH, weight_VH = numbers(rows, half), numbers(outputs, half)
     odd = width - 2 * half
     input_ND = F.pad(torch.cat([input_NH, input_NH], 1), (0, odd))[:, order].to(dtype)
     weight_VD = F.pad(torch.cat([weight_VH, -weight_VH], 1), (0, odd))[:, order].to(dtype)
-    bias_V = 1e-6 * torch.randn(outputs, generator=generator).to(dtype) if biased else None
+    bias_V = 1e-6 * numbers(outputs).to(dtype) if biased else None
     return input_ND, weight_VD, bias_V
 
 

@@ -180,6 +180,9 @@ def test_the_plot_is_a_small_image(tmp_path: Path) -> None:
 def test_inputs_rotate_and_label_sets_hold_no_id_twice() -> None:
     inputs = HeadInputs(24, 300, 7, CPU, torch.float32, beyond=10_000)
     assert not torch.equal(inputs.hidden(0, 7), inputs.hidden(1, 7))
+    rotating = HeadInputs(24, 300, 7, CPU, torch.float32, beyond=100_000)
+    heads = {weight.data_ptr(): weight for weight in map(rotating.weight, range(50))}
+    assert len(heads) == 4 and all(torch.equal(head, rotating.weight(0)) for head in heads.values())
     assert inputs.hidden(10**6, 7).shape == (7, 24)
     assert all(len(inputs.labels(call, 64).unique()) == 64 for call in range(50))
 

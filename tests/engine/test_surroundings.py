@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,23 @@ STORY = "abc def ghi " * 30
 Surroundings = Callable[[], AbstractContextManager[Any]]
 
 
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 @pytest.fixture(
-    params=[partial(torch.autocast, "cpu", dtype=torch.bfloat16), partial(torch.device, "meta")],
-    ids=["autocast", "default-device"],
+    params=[
+        partial(torch.autocast, "cpu", dtype=torch.bfloat16),
+        partial(torch.device, "meta"),
+        partial(default_dtype, torch.bfloat16),
+    ],
+    ids=["autocast", "default-device", "default-dtype"],
 )
 def surroundings(request: pytest.FixtureRequest) -> Surroundings:
     made: Surroundings = request.param
@@ -55,7 +69,7 @@ def kept(engine: Engine) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("model", ["llama", "gemma2", "gpt_oss"])
-def test_answers_and_the_cache_are_bit_equal_under_autocast_and_under_a_default_device(
+def test_answers_and_the_cache_are_bit_equal_under_autocast_and_under_defaults(
     model: str, surroundings: Surroundings
 ) -> None:
     plain = opened(model)
