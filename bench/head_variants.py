@@ -21,7 +21,7 @@ CHUNK = 8192  # of the vocabulary in float64
 
 
 class HeadInputs:
-    """Heads of one size, hidden states and label sets; each call takes the next head, the next rows and the next set."""
+    """Heads of one size, hidden states and label sets; each call takes the next head, rows and set."""
 
     def __init__(
         self, d: int, v: int, most_rows: int, device: torch.device, dtype: torch.dtype, beyond: int | None = None
