@@ -32,7 +32,9 @@ class HeadInputs:
         self.generator = torch.Generator(device).manual_seed(0)
         rows = max(most_rows, -(-beyond // (d * dtype.itemsize)))
         weight_VD = (torch.randn(v, d, generator=self.generator, device=device) * 3 / d**0.5).to(dtype)
-        self.weights = [weight_VD, *(weight_VD.clone() for _ in range(-(-beyond // weight_VD.nbytes) - 1))]
+        self.weights: list[Tensor] = [weight_VD]
+        while len(self.weights) * weight_VD.nbytes < beyond:
+            self.weights.append(weight_VD.clone())
         self.hidden_PD = torch.randn(rows, d, generator=self.generator, device=device).to(dtype)
         self._label_sets: dict[int, Tensor] = {}
 

@@ -78,7 +78,7 @@ class Engine(EngineFace):
     @undisturbed
     def __init__(
         self,
-        model: str | Lent = "smollm2-135m",
+        model: str | Path | Lent = "smollm2-135m",
         *,
         adapter: str | Path | None = None,
         device: str = "auto",
@@ -414,7 +414,7 @@ class Engine(EngineFace):
             raise
 
 
-def _opened(model: str | Lent, device: str, dtype: str) -> tuple[OpenModel, torch.device, str, str]:
+def _opened(model: str | Path | Lent, device: str, dtype: str) -> tuple[OpenModel, torch.device, str, str]:
     """The model with its device, name and fingerprint."""
     if isinstance(model, Lent):
         if (device, dtype) != ("auto", "auto"):
@@ -422,9 +422,9 @@ def _opened(model: str | Lent, device: str, dtype: str) -> tuple[OpenModel, torc
         opened = model.open()
         return opened, opened.model.device, model.name, model.fingerprint
     where = choose_device(device)
-    number_type, source = choose_dtype(dtype, where), resolve(model)
+    number_type, source = choose_dtype(dtype, where), resolve(str(model) if isinstance(model, Path) else model)
     opened = open_source(source, dtype=number_type, device=str(where))
-    return opened, where, model, source.fingerprint
+    return opened, where, source.name, source.fingerprint
 
 
 def _ordered(readers: Sequence[Request]) -> list[Request]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from functools import cache, lru_cache, partial
 from numbers import Integral
 from typing import Any, cast
@@ -255,6 +255,8 @@ class EngineFace(ABC):
         """Every prompt as tokens, as far as shows that it is too long; raises PromptError with its place."""
         if isinstance(prompts, str | Prompt):
             raise PromptError("one prompt is given for a list of them: put it in brackets, [prompt]")
+        if not isinstance(prompts, Sized):
+            raise PromptError(f"prompts is a {type(prompts).__name__}: give a list of them")
         tokens = []
         for place, prompt in enumerate(prompts):
             try:

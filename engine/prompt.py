@@ -50,6 +50,11 @@ class Prompt(msgspec.Struct, frozen=True):
 
     segments: tuple[Segment, ...]
 
+    def __post_init__(self) -> None:
+        given: Any = self.segments
+        if not isinstance(given, tuple | list) or not all(isinstance(one, Segment) for one in given):
+            raise PromptError(f"{shown(given)} is no list of Segments: Prompt.template makes a prompt of a string")
+
     @staticmethod
     def template(text: str, /, **data: str) -> Prompt:
         """`text` is trusted and each `{field}` in it an untrusted segment: Prompt.template("Rate: {story}", story=…).

@@ -15,6 +15,7 @@ import msgspec
 
 from adjudge.engine import aliases, gguf_file, model_cache
 from adjudge.engine.aliases import ALIASES
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.fingerprints import digest, file_sha256, folder_fingerprint
 from adjudge.engine.model_cache import Status
@@ -77,6 +78,8 @@ def resolve(name: str, *, status: Status = print_status) -> ModelSource:
 
     Raises ModelNotFound, ModelCorrupt or ModelUnsupported, each with one sentence that says what to do.
     """
+    if not isinstance(name, str):
+        raise ModelNotFound(f"the model is {shown(name)}: give a name that `adjudge models` lists, or a folder's path")
     try:
         if name.startswith(DUMMY):
             return _dummy(name, status)

@@ -14,7 +14,7 @@ from adjudge.engine.tokenizer import well_formed
 
 HEAVIEST = 1e6
 """Weight of an aspect: sums of scores stay finite."""
-Aspects: TypeAlias = "str | Sequence[str | Aspect]"
+Aspects: TypeAlias = "str | Aspect | Sequence[str | Aspect]"
 """Aspects as they are given: objects, or names as in `parse_aspects`."""
 
 
@@ -93,6 +93,8 @@ def aspects_of(given: Aspects, preferred: Sequence[Aspect] = ()) -> tuple[Aspect
     """Aspects as text (`parse_aspects`), all together or each, or as they are, checked."""
     if isinstance(given, str):
         return parse_aspects(given, preferred)
+    if isinstance(given, Aspect):
+        return checked([given])
     each = [aspects_of(part, preferred) if isinstance(part, str) else (part,) for part in given]
     return checked([aspect for some in each for aspect in some])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
@@ -12,7 +13,7 @@ import msgspec
 
 from adjudge.engine.aliases import is_flowing
 from adjudge.engine.answers import AnswerFormat
-from adjudge.engine.checking import shown
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt, checked_cut
@@ -148,8 +149,8 @@ class PromptedJudge(Judge[Subject, Ruling]):
     ) -> None:
         if layout not in ("shared", "paper"):
             raise AdjudgeError(f'layout is "{layout}": choose shared or paper')
-        if not 0 <= min_mass <= 1:
-            raise AdjudgeError(f"min_mass is {min_mass}: give a probability from 0 to 1")
+        if not (is_number(min_mass, Real) and 0 <= min_mass <= 1):
+            raise AdjudgeError(f"min_mass is {shown(min_mass)}: give a probability from 0 to 1")
         super().__init__(journal)
         self.engine = checked_engine(engine)
         self.asking = open_asking(

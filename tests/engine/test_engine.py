@@ -285,6 +285,18 @@ def test_one_prompt_for_a_list_of_them_is_refused(engine: Engine, prompts: Any) 
         engine.score(prompts, DIGITS)
 
 
+def test_a_generator_of_prompts_is_refused_by_every_verb(engine: Engine) -> None:
+    for ask in (lambda prompts: engine.score(prompts, DIGITS), engine.generate, engine.embed):
+        with pytest.raises(PromptError, match="prompts is a generator: give a list"):
+            ask(prompt for prompt in ["one", "two"])
+
+
+def test_a_prompt_is_made_of_segments() -> None:
+    for given in ("one", ("one",), None):
+        with pytest.raises(PromptError, match=r"is no list of Segments: Prompt\.template makes"):
+            Prompt(given)  # type: ignore[arg-type]
+
+
 def test_a_timeout_that_is_no_number_is_refused(engine: Engine) -> None:
     with pytest.raises(PromptError, match="timeout is nan: give seconds"):
         engine.score([[1, 2]], DIGITS, timeout=float("nan"))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
 from adjudge.engine.sources import ModelSource, open_source, open_tokenizer, resolve, tokenizer_named
 
@@ -52,6 +53,12 @@ def test_a_folder_opens_as_it_was_saved(folder: Path) -> None:
     assert not model.training
     assert not any(parameter.requires_grad for parameter in model.parameters())
     assert tokenizer("<|im_end|>").input_ids == open_tokenizer(source)("<|im_end|>").input_ids == [258]
+
+
+def test_an_engine_takes_a_path_and_refuses_what_names_no_model(folder: Path) -> None:
+    assert Engine(folder, kv_cache_gb=0.05).name == str(folder)
+    with pytest.raises(ModelNotFound, match="the model is None: give a name that `adjudge models` lists"):
+        Engine(None)  # type: ignore[arg-type]
 
 
 def test_a_folder_opens_in_the_precision_asked_for(folder: Path) -> None:

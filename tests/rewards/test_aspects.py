@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect, checked, parse_aspects
+from adjudge.rewards.aspects import HANNA, PERSE, STORYER, Aspect, aspects_of, checked, parse_aspects
 
 
 def test_sets_names_and_ones_own() -> None:
@@ -37,6 +37,10 @@ def test_a_comma_within_ones_own_meaning_parts_nothing_and_names_after_it_stay_n
 def test_a_set_may_stand_beside_ones_own_in_any_case() -> None:
     assert parse_aspects("HANNA, wit=Is it funny?") == (*HANNA, Aspect("wit", "Is it funny?"))
     assert parse_aspects("wit=Is it funny?, Storyer") == (Aspect("wit", "Is it funny?"), *STORYER)
+
+
+def test_one_aspect_is_given_as_it_is() -> None:
+    assert aspects_of(HANNA[2]) == aspects_of([HANNA[2]]) == HANNA[2:3]
 
 
 def test_a_name_that_several_sets_know_means_the_preferred_ones_else_the_first() -> None:

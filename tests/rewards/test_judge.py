@@ -93,6 +93,7 @@ def test_a_judge_is_built_of_open_things_and_not_of_their_names() -> None:
     sampling: Any = {"max_tokens": 3}
     for build, message in [
         (lambda: PointwiseJudge("house"), "engine is 'house': give an open one"),
+        (lambda: PointwiseJudge(engine, min_mass="0.1"), "min_mass is '0.1': give a probability"),
         (lambda: ScalarJudge("house"), "engine is 'house': give an open one"),
         (lambda: PointwiseJudge(engine, journal="x.journal"), "journal is 'x.journal': open it, as Journal"),
         (lambda: RubricJudge(engine, rubric), "rubric is 'rubric.toml': give a Rubric"),
