@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ from adjudge.rewards.words import count_words
 from adjudge.training.lines import read_lines
 from adjudge.training.prompts import Prompts
 from adjudge.training.run_folder import RunFolder
+
+log = logging.getLogger("adjudge")
 
 
 class Rewarded(msgspec.Struct, frozen=True):
@@ -121,8 +124,15 @@ class Recorded:
             if opened.keys() - self._engines:
                 now = [Opened(spec, Card.of(engine)) for spec, engine in opened.items()]
                 with _alone(self.folder.rewards):
-                    cards = [*(one for one in read_engines(self.folder.engines) if one not in now), *now]
+                    earlier = read_engines(self.folder.engines)
+                    cards = [*(one for one in earlier if one not in now), *now]
                     write_whole(self.folder.engines, msgspec.json.format(msgspec.json.encode(cards)))
+                known = {one.card.fingerprint for one in earlier}
+                others = sorted({one.card.name for one in now if one.card.fingerprint not in known})
+                if earlier and others and not self._engines:
+                    log.warning(
+                        "other weights judge than did before the run was resumed: those of %s", ", ".join(others)
+                    )
                 self._engines |= opened.keys()
         except OSError as error:
             where = self.folder.rewards

@@ -190,6 +190,21 @@ def test_each_process_notes_the_cards_of_its_own_engines(tmp_path: Path, monkeyp
     assert sorted(one.card.max_prompt_tokens for one in opened) == [700, 900]
 
 
+def test_a_run_that_is_resumed_with_another_judge_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
+    said = []
+    for port, weights in enumerate(["a", "a", "b", "b"]):  # the server may have moved as well
+        spec = EngineSpec(url=f"http://localhost:{port}")
+        monkeypatch.setattr(reward_log, "engines_open", lambda engines, spec=spec: {spec: engine})
+        engine.fingerprint = weights
+        record(tmp_path)
+        said.append("other weights judge than did before" in caplog.text)
+        caplog.clear()
+    assert said == [False, False, True, False]
+
+
 def test_what_a_length_free_reward_remembers_is_counted_in_the_words_that_were_judged() -> None:
     def states(said: dict[str, float]) -> float:
         free = LengthFree(Vowels())
