@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import EllipsisType, TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -27,42 +27,67 @@ from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
-from adjudge.engine.worker import Event, Piece, Ticket, Worker
+from adjudge.engine.worker import Deliver, Event, Piece, Ticket, Worker
+
+if TYPE_CHECKING:
+    from adjudge.engine.cluster.cluster_engine import ClusterEngine
+    from adjudge.engine.cluster.order import Order
 
 Prepared = TypeVar("Prepared")
 
 
-class Answers(ABC):
+class Answers:
     """A call under way: iterate for its answers, each once, in the order in which they come.
 
     An answer is (place in the call, Score, Completion or Embedding), and before it come the `Piece`s of a text, if they
     were asked for. Errors are raised by the iteration. Leaving it early, or `close`, cancels what is still under way.
     `prompt_tokens` and `cached_tokens` count the prompts' tokens and those that did not have to be computed; they are
-    complete when the iteration has ended.
+    complete when the iteration has ended. `start` begins the call, and returns what cancels it.
     """
 
-    prompt_tokens: int
-    cached_tokens: int
+    def __init__(self, call: Call | Order, start: Callable[[Deliver], Callable[[], object]]) -> None:
+        self._call = call
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self.close = start(self._deliver)
 
-    @abstractmethod
-    def __aiter__(self) -> AsyncIterator[tuple[int, Any] | Piece]: ...
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompts."""
+        return self._call.prompt_tokens
 
-    @abstractmethod
-    def close(self) -> None:
-        """Cancel what is still under way."""
+    @property
+    def cached_tokens(self) -> int:
+        """Those that did not have to be computed."""
+        return self._call.cached_tokens
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, Any] | Piece]:
+        try:
+            while (event := await self._events.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+        finally:
+            self.close()
+
+    def _deliver(self, event: Event | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            self.close()
 
 
 class AsyncFace(ABC):
     """The verbs for event loops, wherever the model runs; `face` has the blocking ones, for any thread."""
 
     face: EngineFace
+    engine: Engine | ClusterEngine
 
     @property
     def serving(self) -> bool:
         """Whether calls are taken now, as far as is known here."""
         return True
 
-    @abstractmethod
     async def open_score(
         self,
         prompts: Sequence[AnyPrompt],
@@ -72,8 +97,8 @@ class AsyncFace(ABC):
         timeout: float | None = None,
     ) -> Answers:
         """Begin what `score` waits for; raises LabelError and PromptError."""
+        return self._begin(await asyncio.to_thread(self.engine.score_call, prompts, labels), priority, timeout)
 
-    @abstractmethod
     async def open_generate(
         self,
         prompts: Sequence[AnyPrompt],
@@ -86,12 +111,18 @@ class AsyncFace(ABC):
         **options: Any,
     ) -> Answers:
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
+        prepare = partial(self.engine.generate_call, prompts, sampling, seeds, **options)
+        return self._begin(await prepared(prepare, sampling, options, timeout), priority, timeout, pieces)
 
-    @abstractmethod
     async def open_embed(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Answers:
         """Begin what `embed` waits for; raises PromptError."""
+        return self._begin(await asyncio.to_thread(self.engine.embed_call, prompts), priority, timeout)
+
+    @abstractmethod
+    def _begin(self, call: Any, priority: int, timeout: float | None, pieces: bool = False) -> Answers:
+        """Begin a call that is prepared."""
 
     @abstractmethod
     async def close(self, drain: bool = True) -> None:
@@ -161,7 +192,7 @@ class AsyncEngine(AsyncFace):
     def __init__(self, engine: Engine) -> None:
         if not isinstance(engine, Engine):
             raise AdjudgeError(f"engine is {shown(engine)}: give an open one, as AsyncEngine(Engine(name))")
-        self.engine = engine
+        self.engine: Engine = engine
         self.worker = Worker(engine)
         self.face = SharedEngine(self.worker)
 
@@ -170,40 +201,13 @@ class AsyncEngine(AsyncFace):
         """Whether the engine is awake."""
         return not self.engine.asleep
 
-    async def open_score(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Answers:
-        """Begin what `score` waits for; raises LabelError and PromptError."""
-        call = await asyncio.to_thread(self.engine.score_call, prompts, labels)
-        return _CallAnswers(self.worker, call, priority, timeout, pieces=False)
+    def _begin(self, call: Any, priority: int, timeout: float | None, pieces: bool = False) -> Answers:
+        def start(deliver: Deliver) -> Callable[[], object]:
+            ticket = Ticket(call, deliver, pieces)
+            self.worker.start(ticket, priority, timeout)
+            return partial(self.worker.cancel, ticket)
 
-    async def open_generate(
-        self,
-        prompts: Sequence[AnyPrompt],
-        sampling: Sampling | None = None,
-        *,
-        seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        pieces: bool = False,
-        **options: Any,
-    ) -> Answers:
-        """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
-        prepare = partial(self.engine.generate_call, prompts, sampling, seeds, **options)
-        call = await prepared(prepare, sampling, options, timeout)
-        return _CallAnswers(self.worker, call, priority, timeout, pieces)
-
-    async def open_embed(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Answers:
-        """Begin what `embed` waits for; raises PromptError."""
-        call = await asyncio.to_thread(self.engine.embed_call, prompts)
-        return _CallAnswers(self.worker, call, priority, timeout, pieces=False)
+        return Answers(call, start)
 
     def counters(self) -> dict[str, float]:
         """Totals since the engine opened, and how many requests run and wait and how many KV blocks are free now."""
@@ -247,44 +251,6 @@ class AsyncEngine(AsyncFace):
 
     async def _between_steps(self, action: Any) -> None:
         await asyncio.wrap_future(self.worker.between_steps(action))
-
-
-class _CallAnswers(Answers):
-    def __init__(self, worker: Worker, call: Call, priority: int, timeout: float | None, pieces: bool) -> None:
-        self._worker = worker
-        self._missing = call.open + len(call.answers)
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self._ticket = Ticket(call, self._deliver, pieces)
-        worker.start(self._ticket, priority, timeout)
-
-    @property
-    def prompt_tokens(self) -> int:  # type: ignore[override]
-        return self._ticket.call.prompt_tokens
-
-    @property
-    def cached_tokens(self) -> int:  # type: ignore[override]
-        return self._ticket.call.cached_tokens
-
-    async def __aiter__(self) -> AsyncIterator[tuple[int, Any] | Piece]:
-        try:
-            while self._missing:
-                event = await self._events.get()
-                if isinstance(event, BaseException):
-                    raise event
-                self._missing -= not isinstance(event, Piece)
-                yield event
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        self._worker.cancel(self._ticket)
-
-    def _deliver(self, event: Event) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            self.close()
 
 
 async def prepared(

@@ -28,7 +28,7 @@ class SharedEngine(EngineAround):
         super().__init__(worker.engine)
         self.stats = worker.engine.stats
         self._worker = worker
-        self._under_way: dict[Ticket, SimpleQueue[Event]] = {}
+        self._under_way: dict[Ticket, SimpleQueue[Event | None]] = {}
         self._ended, self._process = False, os.getpid()
         self._lock = threading.RLock()  # the garbage collector may end answers in a thread that holds it
 
@@ -79,17 +79,15 @@ class SharedEngine(EngineAround):
     def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         if os.getpid() != self._process:
             raise AdjudgeError("this process was forked, and the engine's thread is in its parent: open an engine here")
-        events: SimpleQueue[Event] = SimpleQueue()
+        events: SimpleQueue[Event | None] = SimpleQueue()
         ticket = Ticket(call, events.put)
-        missing = call.open + len(call.answers)
         with self._lock:
             if self._ended:
                 raise NotServing(ENDED)
             self._under_way[ticket] = events
             self._worker.start(ticket, priority, timeout)
         try:
-            for _ in range(missing):
-                event = events.get()
+            while (event := events.get()) is not None:
                 if isinstance(event, BaseException):
                     raise event
                 assert not isinstance(event, Piece)

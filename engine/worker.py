@@ -32,6 +32,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 Event = tuple[int, Score | Completion | Embedding] | Piece | BaseException
 """An answer with its place, a piece of an answer to come, or what ended the call instead."""
+Deliver = Callable[[Event | None], None]
+"""Takes what comes of a call; None after the last answer."""
 
 
 @dataclass(eq=False)
@@ -39,7 +41,7 @@ class Ticket:
     """A call under way. `deliver` is called in the worker's thread, with each event; `pieces` asks for those too."""
 
     call: Call
-    deliver: Callable[[Event], None]
+    deliver: Deliver
     pieces: bool = False
     _sent: dict[int, tuple[int, int]] = field(default_factory=dict)  # by place: characters, tokens
 
@@ -51,6 +53,8 @@ class Ticket:
                     self._forward_piece(request)
         while self.call.answers:
             self.deliver(self.call.answers.popleft())
+        if not self.call.open:
+            self.deliver(None)
         return self.call.open > 0
 
     def _forward_piece(self, writer: Writer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,6 @@ from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar
 
-from adjudge.engine.call import Call
 from adjudge.engine.cluster.order import Order, Query
 from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Heads, Replica
@@ -114,7 +112,7 @@ class ClusterEngine(EngineFace):
         timeout: float | None = None,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        yield from self._answers(self.score_order(prompts, labels, priority, timeout))
+        yield from self._answers(self.score_call(prompts, labels), priority, timeout)
 
     def generate_iter(
         self,
@@ -127,54 +125,46 @@ class ClusterEngine(EngineFace):
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
-        yield from self._answers(self.generate_order(prompts, sampling, seeds, priority, timeout, **options))
+        yield from self._answers(self.generate_call(prompts, sampling, seeds, **options), priority, timeout)
 
     def embed_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, Embedding]]:
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        yield from self._answers(self.embed_order(prompts, priority, timeout))
+        yield from self._answers(self.embed_call(prompts), priority, timeout)
 
-    def score_order(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Order:
+    def score_call(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Order:
         """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""
-        deadline = _deadline(timeout)
+        order = Order()
         compiled = self.compiled(prompts, labels)
-        queries = [Query(number, tokens, label_set, {0}) for number, (tokens, label_set) in enumerate(compiled)]
-        return Order(queries, priority=priority, deadline=deadline)
+        order.queries = [Query(number, tokens, label_set, {0}) for number, (tokens, label_set) in enumerate(compiled)]
+        return order
 
-    def generate_order(
+    def generate_call(
         self,
         prompts: Sequence[AnyPrompt],
         sampling: Sampling | None = None,
         seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        pieces: bool = False,
         **options: Any,
     ) -> Order:
         """What `generate` would start; any thread may prepare it. Raises PromptError."""
-        deadline = _deadline(timeout)
-        tokens, sampling = self.sampled(prompts, sampling, seeds, options)
-        self._grammars.form(sampling)  # refused here, before anything is sent
+        order = Order()
+        tokens, order.sampling = self.sampled(prompts, sampling, seeds, options)
+        self._grammars.form(order.sampling)  # refused here, before anything is sent
         if seeds is None:
-            seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
-        queries = [
-            Query(number, prompt, None, set(range(sampling.n)), seed)
+            given = order.sampling.seed
+            seeds = [self._random.getrandbits(64) if given is None else given for _ in prompts]
+        order.queries = [
+            Query(number, prompt, None, set(range(order.samples)), seed)
             for number, (prompt, seed) in enumerate(zip(tokens, seeds, strict=True))
         ]
-        return Order(queries, sampling, priority, deadline, pieces)
+        return order
 
-    def embed_order(self, prompts: Sequence[AnyPrompt], priority: int = 0, timeout: float | None = None) -> Order:
+    def embed_call(self, prompts: Sequence[AnyPrompt]) -> Order:
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
-        deadline = _deadline(timeout)
-        queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(self.read(prompts))]
-        return Order(queries, priority=priority, deadline=deadline)
+        order = Order()
+        order.queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(self.read(prompts))]
+        return order
 
     def update_weights(
         self, weights: str | Path | None = None, *, adapter: str | Path | EllipsisType | None = ...
@@ -213,7 +203,8 @@ class ClusterEngine(EngineFace):
     ) -> None:
         self.close(drain=error is None)
 
-    def _answers(self, order: Order) -> Iterator[tuple[int, Any]]:
+    def _answers(self, order: Order, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
+        order.begin(priority, timeout)
         events: SimpleQueue[Event | None] = SimpleQueue()
         under_way = self.dispatcher.start(order, events.put)
         try:
@@ -224,12 +215,6 @@ class ClusterEngine(EngineFace):
                 yield event
         finally:
             under_way.cancel()
-
-
-def _deadline(timeout: float | None) -> float | None:
-    """When an order whose preparation begins now has to be done."""
-    ends = Call().deadline(timeout)
-    return ends if ends < math.inf else None
 
 
 def _absolute(path: str | Path) -> str:

@@ -20,7 +20,7 @@ from adjudge.engine.cluster.replica import Done, NotOpen, Opened
 from adjudge.engine.cluster.routing import Lane
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NotServing, QueueFull, first_of
 from adjudge.engine.face import Stats
-from adjudge.engine.worker import Event, Piece
+from adjudge.engine.worker import Deliver, Event, Piece
 
 Result = TypeVar("Result")
 
@@ -65,7 +65,7 @@ class Dispatcher:
         """One of `AsyncEngine.counters` over all replicas, those that were lost too, as each last told it."""
         return sum(counters[name] for counters in list(self._counters.values()))
 
-    def start(self, order: Order, deliver: Callable[[Event | None], None]) -> Future[None]:
+    def start(self, order: Order, deliver: Deliver) -> Future[None]:
         """Begin an order; cancelling the future ends it. `deliver` is called in the dispatcher's thread."""
         order.deliver = deliver
         return self._do(self._run(order))

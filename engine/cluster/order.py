@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
-from adjudge.engine.call import check_priority
+from adjudge.engine.call import Call, check_priority
 from adjudge.engine.cluster.routing import Route
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
@@ -16,7 +16,7 @@ from adjudge.engine.labels import LabelSet
 from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.engine.worker import Event, Piece
+from adjudge.engine.worker import Deliver, Piece
 
 Lengths = tuple[int, int]
 """Of a text so far: characters, tokens."""
@@ -48,19 +48,23 @@ class Order:
     seconds of `time.monotonic`, the clock of event loops.
     """
 
-    queries: list[Query]
+    queries: list[Query] = field(default_factory=list)
     sampling: Sampling | None = None
     priority: int = 0
     deadline: float | None = None
     pieces: bool = False
-    deliver: Callable[[Event | None], None] = lambda event: None
+    deliver: Deliver = lambda event: None
     failed: type[BaseException] | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    made: Call = field(default_factory=Call)
     _sent: dict[int, Lengths] = field(default_factory=dict)  # by place, in pieces
 
-    def __post_init__(self) -> None:
-        check_priority(self.priority)
+    def begin(self, priority: int, timeout: float | None, pieces: bool = False) -> None:
+        """Say how it is asked; raises PromptError for a priority or a timeout that is no number."""
+        check_priority(priority)
+        ends = self.made.deadline(timeout)
+        self.priority, self.deadline, self.pieces = priority, ends if ends < math.inf else None, pieces
 
     @property
     def samples(self) -> int:

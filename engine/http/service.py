@@ -76,7 +76,7 @@ class Service:
         began: float = request.scope["state"].setdefault("began", now)
         return max(0.0, min(self.limits.request_timeout, asked or self.limits.request_timeout) - (now - began))
 
-    def ends_with(self, request: AnyRequest, end: Callable[[], None]) -> None:
+    def ends_with(self, request: AnyRequest, end: Callable[[], object]) -> None:
         """Call `end` when the request has ended in whatever way: nothing it has begun may outlive it."""
         request.scope["state"]["ending"].callback(end)
 

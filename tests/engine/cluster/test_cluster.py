@@ -107,9 +107,9 @@ def test_calls_of_many_threads_get_their_own_answers(cluster: ClusterEngine, one
 
 def test_what_is_wrong_with_a_call_is_said_before_it_is_sent(cluster: ClusterEngine) -> None:
     with pytest.raises(PromptError, match="regex cannot be followed"):
-        cluster.generate_order(["a"], regex="(")
+        cluster.generate_call(["a"], regex="(")
     with pytest.raises(PromptError, match="empty"):
-        cluster.score_order([""], NUMBERS)
+        cluster.score_call([""], NUMBERS)
     assert cluster.score([], NUMBERS) == []
 
 
