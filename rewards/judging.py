@@ -129,7 +129,7 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
     """The rows of a request, how its judge is opened, and what that reads of each; raises a 400 for a mistake."""
     field, rows = data.field, data.rows
     asked = data.judge or usual(model, {"orders": data.orders} if data.orders else {})
-    name = named(asked, rows)
+    name = of_pairs(asked) if field == "pairs" else named(asked, rows)
     kind = KINDS[name]
     if kind.what != field:
         raise HttpError(400, f"the judge {asked} reads {kind.what}, not {field}", param=field)

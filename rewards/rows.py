@@ -23,7 +23,8 @@ from adjudge.engine.tokenizer import well_formed
 BREAK = re.compile(r"<br ?/?>|<newline>")
 """How public files write the end of a line."""
 
-
+READ = {"prompt", "response", "responses", "story_a", "story_b"}
+"""What judges read: a column of such a name is meant as it is called."""
 MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 """What parts a table's columns."""
 
@@ -54,7 +55,7 @@ class Row(msgspec.Struct, frozen=True):
                 f'{self.place}: "{name}" is missing ({why}): it is null, fill it in or take the row out'
             )
         there = [str(column) for column, value in self.columns.items() if value is not None]
-        named = {column.strip().lower(): column for column in there}
+        named = {column.strip().lower(): column for column in there if column not in READ}
         mend = ""
         if "responses" in there and name != "prompt":
             mend = "; `adjudge rank` reads such rows"

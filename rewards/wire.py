@@ -65,7 +65,7 @@ def group_of(row: Row, number: int) -> Group:
 
 def item_of(row: Row, number: int) -> Item:
     """The item of a row; its id is the row's number where it has none."""
-    judge = "a judge of single texts"
+    judge = "a judge of single texts; pairs have story_a and story_b"
     return Item(
         prompt=row.text("prompt", judge),
         response=row.text("response", judge),

@@ -52,8 +52,8 @@ def judge_command(
         ]
         | None,
         typer.Option(
-            help="Which judge; above stand the columns each reads (default: pointwise for house, pairwise for other"
-            " models, behind a --url, and where --orders is given)."
+            help="Which judge; the columns that each reads are listed above (default: pointwise for house, pairwise for"
+            " other models and where --orders is given)."
         ),
     ] = None,
     *,
@@ -139,7 +139,7 @@ def judge_command(
     judge_file(
         texts,
         output or beside(texts, ".verdicts.jsonl"),
-        judge=judge or usual(source.model, options),
+        judge=judge or usual(source.model_name(), options),
         options=options,
         source=source,
         earlier=earlier,

@@ -60,7 +60,7 @@ def measure_agreement(
     whole = load(files, named=format, scale=scale, characters=characters)
     dataset = drawn(whole, limit, draw_seed)
     if judge is None:
-        alone = usual(source.model, options) if dataset.what == "pairs" else "pointwise"
+        alone = usual(source.model_name(), options) if dataset.what == "pairs" else "pointwise"
         judge = JUDGES[protocol] if protocol else alone
     options = _fitted(options, judge, dataset)
     make_folder_of(output / "verdicts.jsonl")

@@ -49,7 +49,7 @@ def rank_file(
 
     Mistakes in the file or the options are found before the model is loaded.
     """
-    name = of_pairs(judge or usual(source.model, options))
+    name = of_pairs(judge or usual(source.model_name(), options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(source.model, source.adapter, name, options)
     rows = rows_of(path, limit)

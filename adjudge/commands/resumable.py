@@ -103,6 +103,8 @@ def check_shared(journal: Path, path: Path) -> None:
 def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
     """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
     written = output.is_file() and output.stat().st_size > 0
+    if earlier == "refuse" and written and not len(book) and not book.runs():
+        raise AdjudgeError(f"{output} exists, and no run's journal beside it: name another with -o, or --overwrite it")
     if earlier == "refuse" and (written or len(book)):
         found, other = (output, "-o names another") if written else (book.path, "or name another")
         raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, {other}")

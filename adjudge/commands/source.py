@@ -58,6 +58,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
                 "--url asks a server: --adapter, --replicas, --device and --dtype are its own matter, leave them out"
             )
 
+    def model_name(self) -> str:
+        """What the model is called; a server that was given none is asked for its own."""
+        if self.model is not None:
+            return self.model
+        with self.open() as engine:
+            return engine.name
+
     @contextmanager
     def open(self) -> Iterator[EngineFace]:
         """The engine, until the block ends."""

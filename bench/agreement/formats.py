@@ -50,6 +50,9 @@ FORMATS: dict[str, Format] = {
 }
 """By name; the first whose columns are all there is a file's."""
 
+OWN = ("scores", "labels", "preferences", "expected")
+"""The formats of files that somebody writes, and no data set has."""
+
 RESPONSES = ("index", "response")
 """Rows that belong to requests of WritingBench in another file."""
 
@@ -85,10 +88,10 @@ def format_of(rows: Sequence[Row], path: Path) -> str:
     for name, one in FORMATS.items():
         if columns >= set(one.columns):
             return name
-    known = "; ".join(f"{name}: {', '.join(one.columns)}" for name, one in FORMATS.items())
+    own = " or ".join(", ".join(FORMATS[name].columns) for name in OWN)
     raise AdjudgeError(
-        f"{rows[0].place} has the columns {', '.join(map(str, columns))[:200]}, which are those of no known file"
-        f" ({known}): rename them, or give --format"
+        f"{rows[0].place} has the columns {', '.join(map(str, columns))[:200]}, which are those of no known data set:"
+        f" in a file of your own name them {own}; --help lists the data sets"
     )
 
 

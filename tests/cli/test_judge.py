@@ -93,7 +93,7 @@ def test_single_texts_are_scored_into_a_table_and_lines(run: Run, tmp_path: Path
     assert alone.returncode == 0 and "1 pair" in alone.stdout, alone.stderr
     (tmp_path / "none.jsonl").write_text('{"prompt": "Tell one."}\n')
     missing = run("judge", "none.jsonl", "--judge", "pointwise", *TINY)
-    assert '"response" is missing (needed by a judge of single texts)' in refused(missing)
+    assert '"response" is missing (needed by a judge of single texts; pairs' in refused(missing)
 
 
 def test_a_judge_that_reasons_says_what_it_wrote_and_where_it_wrote_no_score(run: Run, tmp_path: Path) -> None:

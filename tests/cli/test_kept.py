@@ -60,6 +60,13 @@ def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(
     assert stored(journal).keys() == after.keys() and stored(journal) != after
 
 
+def test_a_file_that_no_run_has_written_is_no_run_to_go_on_from(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    write_pairs(tmp_path / "mine.jsonl", 1)
+    told = refused(run("judge", "pairs.jsonl", "-o", "mine.jsonl", *SHORT))
+    assert "mine.jsonl exists, and no run's journal beside it: name another with -o, or --overwrite it" in told
+
+
 def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in a shell's background it is ignored, here and there
     write_pairs(tmp_path / "pairs.jsonl", 2000)

@@ -117,3 +117,13 @@ def test_what_a_servers_model_was_not_trained_for_is_said_as_of_one_here(
     result = CliRunner().invoke(app, [*COMMANDS[command], *words])
     assert 'house was not trained for the aspect "wit"' in result.stderr and result.exit_code == 0, result.output
     assert "house was trained to score, not to write" in message(command, *words, "--mode", "reasoned")
+
+
+@pytest.mark.parametrize("name", ["house", "another"])
+def test_the_usual_judge_is_that_of_the_model_which_a_server_has(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
+    there.name = name
+    monkeypatch.setattr(Source, "open", lambda source: nullcontext(there))
+    Path("pairs.jsonl").write_text('{"prompt": "Tell one.", "story_a": "Story.", "story_b": "Tale."}\n')
+    result = CliRunner().invoke(app, ["judge", "pairs.jsonl", "--url", "http://localhost:1", "--min-mass", "0"])
+    assert f"{name}, {'pointwise' if name == 'house' else 'pairwise'}: 1 pair" in result.output, result.output

@@ -182,6 +182,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
     ("path", "body", "param", "message"),
     [
         ("judge", {"pairs": [PAIR, {"prompt": "p", "story_a": "a"}]}, "pairs[1]", 'pairs[1]: "story_b" is missing'),
+        ("judge", {"pairs": [{"prompt": "p", "a": "x"}], "judge": "pointwise"}, "pairs[0]", '"story_a" is missing'),
         ("judge", {"pairs": [{**PAIR, "story_a": 5}]}, "pairs[0]", '"story_a" is 5, not a string'),
         ("judge", {"pairs": [{"story_a": "a", "story_b": "b"}]}, "pairs[0]", '"prompt" is missing'),
         ("judge", {"pairs": ["a"]}, "pairs[0]", "expected `object`"),

@@ -76,7 +76,8 @@ def test_a_mistake_in_line_7_is_named(tmp_path: Path, line: str, message: str) -
     [
         ({"Prompt": "p", "response": "r"}, 'its columns are "Prompt", "response"; if "Prompt" is meant, rename it'),
         ({"promt": "p", "id": None}, 'its columns are "promt"; if "promt" is meant, rename it'),
-        ({"text": "p"}, '(needed by a judge of single texts): its columns are "text"'),
+        ({"text": "p"}, '(needed by a judge of single texts; pairs have story_a and story_b): its columns are "text"'),
+        ({"prompts": "p", "response": "r"}, 'if "prompts" is meant, rename it'),
         ({}, "its columns are none"),
     ],
 )
@@ -84,6 +85,11 @@ def test_where_a_column_is_missing_those_that_are_there_are_told(columns: dict[s
     with pytest.raises(AdjudgeError) as caught:
         item_of(Row("line 1", columns), 1)
     assert str(caught.value).endswith(message)
+
+
+def test_the_other_story_is_not_taken_for_the_missing_one() -> None:
+    with pytest.raises(AdjudgeError, match='its columns are "prompt", "story_a"$'):
+        pair_of(Row("line 1", {"prompt": "p", "story_a": "x"}), 1)
 
 
 def test_rows_of_responses_are_sent_to_rank() -> None:
@@ -192,7 +198,7 @@ def test_an_item_takes_its_id_or_its_number_and_a_missing_text_is_named() -> Non
     row = Row("line 4 of items.jsonl", {"prompt": "p", "response": "r", "id": 7})
     assert item_of(row, 4) == Item(prompt="p", response="r", id="7")
     assert item_of(Row("x", {"prompt": "", "response": ""}), 4).id == "4"
-    with pytest.raises(AdjudgeError, match=r'line 4 .*: "response" is missing \(needed by a judge of single texts\)'):
+    with pytest.raises(AdjudgeError, match=r'line 4 .*: "response" is missing \(needed by a judge of single texts'):
         item_of(Row("line 4 of items.jsonl", {"prompt": "p"}), 4)
 
 

@@ -22,7 +22,7 @@ from adjudge.training.stages import passed
 
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
-FEWEST_LABELS = 3
+FEWEST_LABELS, FEWEST_FOR_P = 3, 10
 """Labelled rows without which a rank correlation says nothing."""
 
 
@@ -108,7 +108,10 @@ def compare_schemes(verdicts: Mapping[Scheme, Sequence[Verdict]], labels: Sequen
 
 
 def _spearman(scores: Sequence[float], labels: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Rank correlation and its p-value; None for too few rows, or where a side does not vary."""
+    """Rank correlation and its p-value; None for too few rows, or where a side does not vary.
+
+    The p-value is of Student's t, which fits no correlation of a few rows: below FEWEST_FOR_P it is None.
+    """
     from scipy.stats import spearmanr
 
     if len(scores) < FEWEST_LABELS or len(set(scores)) < 2 or len(set(labels)) < 2:
@@ -116,4 +119,4 @@ def _spearman(scores: Sequence[float], labels: Sequence[float | None]) -> tuple[
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = spearmanr(scores, labels)
-    return float(found.statistic), float(found.pvalue)
+    return float(found.statistic), float(found.pvalue) if len(scores) >= FEWEST_FOR_P else None

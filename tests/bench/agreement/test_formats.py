@@ -245,7 +245,11 @@ def test_parquet_is_read_as_the_same_rows(tmp_path: Path) -> None:
 MT_ROW = {"question_id": 1, "model_a": "x", "model_b": "y", "conversation_a": [], "conversation_b": []}
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
-    ("x.jsonl", {"wrong": 1}, "line 1 of x.jsonl has the columns wrong, which are those of no known file"),
+    (
+        "x.jsonl",
+        {"wrong": 1},
+        "line 1 of x.jsonl has the columns wrong, which are those of no known data set: in a file of your own",
+    ),
     ("h.csv", HANNA_ROW | {"Empathy": "six"}, 'line 2 of h.csv: "Empathy" is "six", not a number'),
     ("h.csv", HANNA_ROW | {"Empathy": ""}, 'line 2 of h.csv: "Empathy" is missing'),
     ("h.csv", HANNA_ROW | {"Empathy": 6}, 'line 2 of h.csv: "empathy" is 6, outside the scale of hanna, 1 to 5'),

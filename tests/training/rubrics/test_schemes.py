@@ -36,6 +36,12 @@ def test_schemes_are_compared_on_the_rows_that_all_of_them_have_scored() -> None
     assert fixed.spearman == pytest.approx(1) and free.spearman == pytest.approx(-1)
     assert fixed.mean == pytest.approx(0.25) and fixed.variance == pytest.approx(0.0125)
     assert free.abstained == {"timeout": 1}
+    assert fixed.p is None  # Student's t makes it 0
+
+
+def test_a_correlation_of_some_rows_has_a_p_value() -> None:
+    [row] = compare_schemes({"fixed": verdicts([n / 10 for n in range(10)])}, [1, 0, 2, 3, 5, 4, 6, 7, 9, 8])
+    assert row.spearman == pytest.approx(159 / 165) and 0 < (row.p or 0) < 1e-4
 
 
 @pytest.mark.parametrize(
