@@ -173,7 +173,7 @@ def worth(summary: RunSummary) -> tuple[str, str]:
 def position_bias(summary: RunSummary) -> str:
     """The mean position bias, and how many winners depend on the order."""
     if summary.bias is None or summary.shift is None:
-        return "position bias not told: no pair was shown in both orders"
+        return "position bias unknown: no pair was shown in both orders"
     return (
         f"position bias {signed(summary.bias)} log-odds for the story shown first"
         f" ({signed(100 * summary.shift, 0)} points on an even pair);"

@@ -78,7 +78,7 @@ def judge_command(
     report: Report = None,
     journal: JournalFile = None,
 ) -> None:
-    """Judge a file of texts; what each judge reads and writes stands below.
+    """Judge a file of texts; each judge's columns are listed below.
 
     **pairwise** compares two stories aspect by aspect, shown together. A row has `story_a`, `story_b` and `prompt` (or
     `prompt_a` and `prompt_b`), optionally `id`; further columns pass through, and `expected` (a, b or tie) is compared

@@ -91,7 +91,7 @@ JudgeAspects = Annotated[
     str | None,
     typer.Option(
         help="hanna (default), storyer, perse (default of personal), or names after commas;"
-        " your own as name=what it means; name*3 weighs."
+        " your own as name=what it means; name*3 triples its weight."
     ),
 ]
 JudgeOrders = Annotated[

@@ -25,7 +25,7 @@ def serve(
     ] = "hanna",
     max_queue: Annotated[
         int,
-        typer.Option(help="Prompts that may wait: 429 for what comes above it, 400 for more at once.", min=1),
+        typer.Option(help="Prompts that may wait; beyond it 429, or 400 for a single larger request.", min=1),
     ] = 10_000,
     max_concurrency: Annotated[int, typer.Option(help="Requests at once; above it, 429.", min=1)] = 1024,
     max_body_mb: Annotated[
