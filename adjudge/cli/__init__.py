@@ -47,7 +47,9 @@ def _say_version(asked: bool) -> None:
 
 @app.callback()
 def adjudge(
-    which: Annotated[bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version.")] = False,
+    which: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """LLM judges as rewards. Start with: adjudge judge pairs.jsonl -o verdicts.jsonl"""
 

@@ -90,7 +90,7 @@ Report = Annotated[Path | None, typer.Option(help="Also write a self-contained H
 JudgeAspects = Annotated[
     str | None,
     typer.Option(
-        help="hanna (default), storyer, perse (default of personal), or names after commas;"
+        help="hanna (default), storyer, perse (default of personal), or comma-separated names;"
         " your own as name=what it means; name*3 triples its weight."
     ),
 ]
@@ -122,7 +122,7 @@ Examples = Annotated[
 Without = Annotated[
     str | None,
     typer.Option(
-        help="Leave out, names after commas: nodes of a tree; retrieval, positive, negative, judge or reflect of a"
+        help="Leave out, comma-separated: nodes of a tree; retrieval, positive, negative, judge or reflect of a"
         " debate; texts of earlier reviews (personal)."
     ),
 ]
@@ -134,7 +134,7 @@ TreeWeights = Annotated[
     ),
 ]
 Partners = Annotated[
-    int | None, typer.Option(help="Other texts of the file that each is shown beside (ensemble: 4).", min=0)
+    int | None, typer.Option(help="Other texts of the file that each is compared with (ensemble: 4).", min=0)
 ]
 HowMany = Annotated[
     int | None,
