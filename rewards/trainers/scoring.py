@@ -142,7 +142,7 @@ class Scorer:
             with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
                 answers = self._by(ends, ask) if groups else []
             if answers is None:
-                text = 'reward "%s" took longer than %g s: %d groups abstain%s'
+                text = 'reward "%s" took longer than %g s, groups that abstain: %d%s'
                 _log.warning(text, self.name, self.deadline, len(groups), FIRST_CALLS)
                 return [_abstaining(group, "timeout") for group in groups]
             if late := _late(answers):

@@ -44,7 +44,7 @@ def test_a_judge_that_does_not_return_costs_its_own_rewards_and_those_asked_mean
     assert scorer.score(GROUPS).rewards == [LATE, LATE]
     assert scorer.score(GROUPS).rewards == [LATE, LATE]
     assert reward.calls == 1  # nothing is asked beside a call under way
-    assert "took longer than 0.05 s: 2 groups abstain" in caplog.text
+    assert "took longer than 0.05 s, groups that abstain: 2" in caplog.text
     reward.go.set()
     assert scorer._busy.acquire(timeout=60)  # it comes back
     scorer._busy.release()
