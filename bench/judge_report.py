@@ -10,11 +10,11 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.load import Load
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.questions import Questions
 from adjudge.bench.rounds import Runs
+from adjudge.training.pictures import new_figure, save_figure
 from adjudge.training.terminal import plain_table
 
 Rows = list[list[object]]

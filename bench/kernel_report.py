@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.limits import COMPILED, MATMUL, UNCHECKED
 from adjudge.bench.measurement import Measurement
+from adjudge.training.pictures import new_figure, save_figure
 from adjudge.training.terminal import plain_table
 
 PLOTTED_LABELS = (5, 64)

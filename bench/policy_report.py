@@ -8,12 +8,12 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.length import length_line
 from adjudge.bench.policy_bouts import Against
 from adjudge.bench.policy_wins import HUMAN, PolicyResult, Spread, Wins
 from adjudge.bench.visible import visible
 from adjudge.bench.words import percent, signed, span
+from adjudge.training.pictures import new_figure, save_figure
 from adjudge.training.terminal import ruled_table
 
 OPPONENTS: tuple[Against, ...] = ("base", "human")

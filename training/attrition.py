@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from adjudge.training.pictures import check_picture, save_picture
+from adjudge.training.pictures import check_picture, new_figure, save_picture
 from adjudge.training.stages import Passed
 from adjudge.training.terminal import plain_table
 
@@ -55,9 +55,7 @@ def show_attrition(counts: Sequence[Count], title: str, console: Console | None 
 def draw_attrition(counts: Sequence[Count], path: Path, title: str) -> None:
     """Draw what was left after each stage into a .png, .svg or .pdf; `check_picture` says whether that can be."""
     check_picture(path)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.5, 4), layout="constrained")
+    figure = new_figure(7.5, 4)
     axes = figure.subplots()
     names = ["all", *(f"{number}. {count.stage}" for number, count in enumerate(counts, 1))]
     here = [100.0, *(100 * (_left(count, counts) or 0.0) for count in counts)]

@@ -1,9 +1,10 @@
-"""Pictures of runs and of pipelines: where they can be drawn, and how they are saved."""
+"""Pictures of runs, pipelines and benchmarks: where they can be drawn, and how they are made and saved."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
@@ -25,6 +26,15 @@ def check_picture(path: Path) -> None:
         raise AdjudgeError("plots need matplotlib: pip install 'adjudge[report]'")
 
 
+def new_figure(width: float = 6.4, height: float = 4.8) -> Any:
+    """A matplotlib figure of that size in inches; raises AdjudgeError where matplotlib is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise AdjudgeError("there is no plot: matplotlib is missing; pip install 'adjudge[report]'") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def save_picture(figure: Any, path: Path) -> None:
     """Save a matplotlib figure, the whole file or nothing; raises OSError where it cannot be written.
 
@@ -34,3 +44,12 @@ def save_picture(figure: Any, path: Path) -> None:
         text.set_parse_math(False)
     with whole_file(path) as file:
         figure.savefig(file, dpi=110, format=path.suffix.removeprefix("."))
+
+
+def save_figure(figure: Any, path: Path, title: str) -> None:
+    """Save it under a small title; raises AdjudgeError where the file cannot be written."""
+    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7, parse_math=False)
+    try:
+        figure.savefig(path, dpi=100)
+    except OSError as error:
+        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
