@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,16 @@ class Count(msgspec.Struct, frozen=True):
         reasons = dict(Counter(drop.reason for drop in passed.dropped).most_common())
         kept = len(passed.kept)
         return Count(passed.stage, kept + len(passed.dropped), kept, reasons, published)
+
+
+def tell(
+    stages: Sequence[Passed[Any]], title: str, plot: Path | None = None, published: Sequence[float | None] = ()
+) -> None:
+    """Print what each stage left, beside the `published` shares if there are any, and draw it where there is a plot."""
+    counts = list(map(Count.of, stages, published or repeat(None)))
+    show_attrition(counts, title)
+    if plot is not None:
+        draw_attrition(counts, plot, title)
 
 
 def show_attrition(counts: Sequence[Count], title: str, console: Console | None = None) -> None:

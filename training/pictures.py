@@ -18,8 +18,10 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def check_picture(path: Path) -> None:
+def check_picture(path: Path | None) -> None:
     """Raise AdjudgeError where a picture cannot be drawn there, so that it is known before anything is computed."""
+    if path is None:
+        return
     if path.suffix not in PICTURES:
         raise AdjudgeError(f"{path} is no picture: name a {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
     if not can_draw():
