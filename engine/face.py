@@ -71,6 +71,11 @@ class EngineFace(ABC):
         """The longest prompt that fits."""
 
     @property
+    def identity(self) -> tuple[str, str | None, str, int]:
+        """All of the engine that decides an answer: whatever is kept of one goes under it."""
+        return self.fingerprint, self.adapter, self.dtype, self.max_prompt_tokens
+
+    @property
     def reward_head(self) -> RewardHead | None:
         """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None
