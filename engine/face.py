@@ -340,5 +340,10 @@ def sets_of(prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels
     return cast(Sequence[AnyLabels], given)
 
 
+def names_in(labels: AnyLabels) -> tuple[str, ...]:
+    """The labels of one set, compiled or not."""
+    return labels.labels if isinstance(labels, LabelSet) else Labels.of(labels).labels
+
+
 def _place(answer: tuple[int, Any]) -> int:
     return answer[0]
