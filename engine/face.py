@@ -257,7 +257,7 @@ class EngineFace(ABC):
         return [(ids, self._compile(prompt, one)) for ids, prompt, one in zip(tokens, prompts, sets, strict=True)]
 
     def read(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
-        """Every prompt as tokens, as far as shows that it is too long; raises PromptError with its place."""
+        """Every prompt as tokens, one that is certainly too long only in part; raises PromptError with its place."""
         if isinstance(prompts, str | Prompt):
             raise PromptError("one prompt is given for a list of them: put it in brackets, [prompt]")
         if not isinstance(prompts, Sized):
