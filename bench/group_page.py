@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from adjudge.bench.groups import GroupRow, GroupSummary
-from adjudge.bench.page import Axis, render_page, write_page
+from adjudge.bench.page import Axis, render_page
 
 REACH = 1.96
 """Standard errors on each side of a strength: a 95 % interval."""
@@ -38,13 +37,8 @@ class Member(msgspec.Struct, frozen=True):
         return self.strength - REACH * self.error, self.strength + REACH * self.error
 
 
-def write_group_report(path: str | Path, rows: Sequence[GroupRow], summary: GroupSummary, *, title: str) -> None:
-    """Write the rows as one HTML file without scripts or references; raises OSError where it cannot be written."""
-    write_page(path, render_groups(rows, summary, title=title))
-
-
 def render_groups(rows: Sequence[GroupRow], summary: GroupSummary, *, title: str) -> str:
-    """The page of `write_group_report`."""
+    """The rows as one HTML page without scripts or references."""
     groups = [(row, members_of(row)) for row in rows]
     ends = [
         value

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import fmean
 
 import msgspec
 import numpy as np
 
 from adjudge.bench.items import ItemRow, ItemSummary, mean_line
-from adjudge.bench.page import Axis, capital, render_page, write_page
+from adjudge.bench.page import Axis, capital, render_page
 from adjudge.rewards.verdict import Part, Verdict
 
 MOST_PARTS = 60
@@ -30,13 +29,8 @@ class PartLine(msgspec.Struct, frozen=True):
     part: Part | None
 
 
-def write_item_report(path: str | Path, rows: Sequence[ItemRow], summary: ItemSummary, *, title: str) -> None:
-    """Write the rows as one HTML file without scripts or references; raises OSError where it cannot be written."""
-    write_page(path, render_items(rows, summary, title=title))
-
-
 def render_items(rows: Sequence[ItemRow], summary: ItemSummary, *, title: str) -> str:
-    """The page of `write_item_report`."""
+    """The rows as one HTML page without scripts or references."""
     clouds = [(name, values) for name in summary.parts if len(values := _scores(rows, name)) > min(1, len(rows) - 1)]
     bins = bins_of(summary.scores)
     return render_page(

@@ -10,12 +10,12 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.load import Load
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.questions import Questions
 from adjudge.bench.rounds import Runs
-from adjudge.training.terminal import plain_table
+from adjudge.training.pictures import new_figure, save_figure
+from adjudge.training.terminal import cell, plain_table
 
 Rows = list[list[object]]
 
@@ -44,7 +44,7 @@ def score_table(runs: Sequence[Runs[list[float]]], questions: Questions, errors:
             pace = "" if run.tokens is None else f"{run.tokens / run.median:,.0f}"
             speed = f"{questions.pairs / run.median:.3f}"
             error = f"{errors[run.name]:.1e}"
-            _add(table, run.name, _count(run.tokens), _spread(run), speed, pace, _ratio(run, runs[0]), error)
+            _add(table, run.name, cell(run.tokens, ","), _spread(run), speed, pace, _ratio(run, runs[0]), error)
     return table
 
 
@@ -57,7 +57,7 @@ def text_table(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dic
             count = written(run)
             paces = [f"{tokens / run.median:,.1f}" for tokens in (count, questions.prompt_tokens + count)]
             same = f"{equal[run.name]} of {len(questions.prompts)}"
-            _add(table, run.name, _count(run.tokens), f"{count:,}", _spread(run), *paces, _ratio(run, runs[0]), same)
+            _add(table, run.name, cell(run.tokens, ","), f"{count:,}", _spread(run), *paces, _ratio(run, runs[0]), same)
     return table
 
 
@@ -185,10 +185,6 @@ def _name(variant: str) -> Text:
 
 def _same(text: Sequence[int], expected: Sequence[int]) -> bool:
     return list(text) == list(expected)
-
-
-def _count(tokens: int | None) -> str:
-    return "" if tokens is None else f"{tokens:,}"
 
 
 def _spread(run: Runs[list[float]] | Runs[list[int]]) -> str:

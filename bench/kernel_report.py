@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.limits import COMPILED, MATMUL, UNCHECKED
 from adjudge.bench.measurement import Measurement
-from adjudge.training.terminal import plain_table
+from adjudge.training.pictures import new_figure, save_figure
+from adjudge.training.terminal import cell, plain_table
 
 PLOTTED_LABELS = (5, 64)
 PANELS_ACROSS = 3
@@ -23,7 +23,7 @@ def head_table(measurements: Sequence[Measurement]) -> Table:
     columns = ("median µs (min-max)", "% of limit", "host µs", "launches", "peak bytes", "max |Δ log p|")
     table = _table(*columns)
     for m in measurements:
-        _add(table, m, _percent(m), _micro(m.host_us), _count(m.launches), _count(m.peak_bytes), _error(m))
+        _add(table, m, _percent(m), _micro(m.host_us))
     return table
 
 
@@ -32,9 +32,9 @@ def attention_table(measurements: Sequence[Measurement]) -> Table:
     columns = ("median µs (min-max)", "% of limit", "GFLOP/s", "KV GB/s", "launches", "peak bytes", "max |Δ|")
     table = _table(*columns)
     for m in measurements:
-        speed = "" if m.gflops is None else f"{m.gflops:,.1f}"
+        speed = cell(m.gflops, ",.1f")
         kv = "" if m.median_us is None or m.kv_bytes is None else f"{m.kv_bytes / m.median_us / 1e3:,.2f}"
-        _add(table, m, _percent(m), speed, kv, _count(m.launches), _count(m.peak_bytes), _error(m))
+        _add(table, m, _percent(m), speed, kv)
     return table
 
 
@@ -65,7 +65,8 @@ def _table(*columns: str) -> Table:
 def _add(table: Table, m: Measurement, *cells: str) -> None:
     spread = "" if m.median_us is None else f"{_micro(m.median_us)} ({_micro(m.min_us)}-{_micro(m.max_us)})"
     style = "bold" if m.variant.startswith("ours") else ""
-    table.add_row(m.case, m.shape, Text(m.variant, style), spread, *cells, Text(m.note, "yellow"))
+    counts = (cell(m.launches, ","), cell(m.peak_bytes, ","), cell(m.error, ".1e"))
+    table.add_row(m.case, m.shape, Text(m.variant, style), spread, *cells, *counts, Text(m.note, "yellow"))
 
 
 def _micro(value: float | None) -> str:
@@ -74,14 +75,6 @@ def _micro(value: float | None) -> str:
 
 def _percent(m: Measurement) -> str:
     return "" if m.limit_percent is None else f"{m.limit_percent:.1f} {m.bound}"
-
-
-def _count(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _error(m: Measurement) -> str:
-    return "" if m.error is None else f"{m.error:.1e}"
 
 
 def plot_head(measurements: Sequence[Measurement], path: Path) -> None:

@@ -23,7 +23,7 @@ from adjudge.rewards.aspects import PERSE, Aspect
 from adjudge.rewards.judge import How
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge, checked_k
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion
-from adjudge.training.terminal import ruled_table
+from adjudge.training.terminal import cell, ruled_table
 
 CORRELATIONS = ("Pearson", "Spearman", "Kendall")
 
@@ -215,8 +215,8 @@ def study_table(lines: Sequence[Line]) -> Table:
         table.add_column(column, justify="right")
     for line in lines:
         values = (_number(line.measures.get(name), line.deviations.get(name)) for name in names)
-        counts = (_whole(line.k), _whole(line.count), _whole(line.abstained))
-        table.add_row(line.study, Text(visible(line.who)), *counts, *values, _number(line.spread), _whole(line.tokens))
+        *counts, tokens = (cell(number, missing="–") for number in (line.k, line.count, line.abstained, line.tokens))
+        table.add_row(line.study, Text(visible(line.who)), *counts, *values, _number(line.spread), tokens)
     return table
 
 
@@ -234,7 +234,3 @@ def write_study(path: Path, lines: Sequence[Line]) -> None:
 
 def _number(value: float | None, deviation: float | None = None) -> str:
     return "–" if value is None else f"{value:z.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
-
-
-def _whole(value: int | None) -> str:
-    return "–" if value is None else str(value)

@@ -8,13 +8,13 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.figures import new_figure, save_figure
 from adjudge.bench.length import length_line
 from adjudge.bench.policy_bouts import Against
 from adjudge.bench.policy_wins import HUMAN, PolicyResult, Spread, Wins
 from adjudge.bench.visible import visible
 from adjudge.bench.words import percent, signed, span
-from adjudge.training.terminal import ruled_table
+from adjudge.training.pictures import new_figure, save_figure
+from adjudge.training.terminal import cell, ruled_table
 
 OPPONENTS: tuple[Against, ...] = ("base", "human")
 AGAINST: dict[Against, str] = {"base": "the base model's texts", "human": "people's texts"}
@@ -80,18 +80,18 @@ def result_rows(results: Sequence[PolicyResult], judge: str, model: str, machine
         for against, wins in result.wins.items():
             low, high = wins.interval or (None, None)
             counts = [wins.won, wins.tied, wins.lost, wins.prompts, _reasons([wins])]
-            rate = [_number(wins.rate), "", wins.counted, _number(low), _number(high)]
+            rate = [cell(wins.rate, ".6g"), "", wins.counted, cell(low, ".6g"), cell(high, ".6g")]
             rows.append([result.name, f"wins over {against}", *rate, *counts, *about])
         spreads = {"score": result.overall, **result.aspects, "words": result.words}
         for name, spread in spreads.items():
             if spread is not None:
-                numbers = [_number(spread.mean), _number(spread.deviation), spread.count]
+                numbers = [cell(spread.mean, ".6g"), cell(spread.deviation, ".6g"), spread.count]
                 rows.append([result.name, name, *numbers, *([""] * 7), *about])
         ends = None if result.name == HUMAN or not result.texts else result.whole / result.texts
         plain = {"position bias": (result.bias, result.biased), "ends by itself": (ends, result.texts)}
         for name, (value, count) in plain.items():
             if value is not None:
-                rows.append([result.name, name, _number(value), "", count, *([""] * 7), *about])
+                rows.append([result.name, name, cell(value, ".6g"), "", count, *([""] * 7), *about])
     return rows
 
 
@@ -158,7 +158,3 @@ def _reasons(all_wins: Sequence[Wins]) -> str:
         for reason, count in wins.abstained.items():
             counts[reason] = counts.get(reason, 0) + count
     return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"

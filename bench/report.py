@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 
 import rich
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.length import length_line
-from adjudge.bench.page import Axis, capital, render_page, write_page
+from adjudge.bench.page import Axis, capital, render_page
 from adjudge.bench.summary import (
     PairRow,
     RunSummary,
@@ -115,16 +114,8 @@ def _meant(row: PairRow) -> Text:
 # As a page
 
 
-def write_pair_report(path: str | Path, rows: Sequence[PairRow], summary: RunSummary, *, title: str) -> None:
-    """Write the rows as one HTML file without scripts or references.
-
-    The file appears whole or not at all. Raises OSError where it cannot be written.
-    """
-    write_page(path, render(rows, summary, title=title))
-
-
 def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str) -> str:
-    """The page of `write_pair_report`."""
+    """The rows as one HTML page without scripts or references."""
     biases = _biases(rows, summary)
     return render_page(
         "pairs.html.jinja",

@@ -29,7 +29,7 @@ class Card(msgspec.Struct, frozen=True):
     @staticmethod
     def of(engine: EngineFace) -> Card:
         """The card of an engine that is open."""
-        return Card(engine.name, engine.fingerprint, engine.adapter, engine.dtype, engine.max_prompt_tokens)
+        return Card(engine.name, *engine.identity)
 
 
 class ModelNeeded(AdjudgeError):

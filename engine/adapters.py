@@ -168,7 +168,7 @@ def attach(model: Any, adapter: Adapter) -> Any:
 
 
 def _take_out(model: Any) -> None:
-    """Give a model its own layers back, some of which an adapter has replaced that came no further."""
+    """Restore a model's own layers after an adapter failed half-way."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for module in list(model.modules()):

@@ -35,7 +35,7 @@ def answered_by(ends: float) -> Iterator[None]:
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """Within the block calls last as long as they last: what is made once is not begun again in vain each time."""
+    """Within the block calls have no deadline but their own, so one-off work is not cut off and restarted."""
     token = _ENDS.set(math.inf)
     try:
         yield

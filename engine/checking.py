@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
+
+from adjudge.engine.errors import AdjudgeError
 
 
 def is_number(value: Any, kind: type) -> bool:
@@ -12,6 +15,13 @@ def is_number(value: Any, kind: type) -> bool:
         return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
     except OverflowError:  # a whole number beyond all floats
         return False
+
+
+def at_least(least: int, /, **numbers: Any) -> None:
+    """Raise AdjudgeError for what is no number, or less than that; each is named as its caller gives it."""
+    for name, value in numbers.items():
+        if not isinstance(value, Real) or value < least:
+            raise AdjudgeError(f"{name} is {shown(value)}: give at least {least}")
 
 
 def shown(value: object) -> str:

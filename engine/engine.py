@@ -20,6 +20,7 @@ from adjudge.engine.answering import answer
 from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call, check_priority
+from adjudge.engine.checking import at_least
 from adjudge.engine.completion import Completion
 from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
@@ -98,8 +99,7 @@ class Engine(EngineFace):
         opened, where, name, fingerprint = _opened(model, device, dtype)
         if max_batch_tokens is None:
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
-        if max_batch_tokens < 1:
-            raise AdjudgeError(f"max_batch_tokens is {max_batch_tokens}: give at least 1")
+        at_least(1, max_batch_tokens=max_batch_tokens)
         super().__init__(Tokenizer(opened.tokenizer, opened.model.get_input_embeddings().num_embeddings))
         self.name, self.fingerprint = name, fingerprint
         self._base = Base(name, fingerprint)

@@ -71,6 +71,11 @@ class EngineFace(ABC):
         """The longest prompt that fits."""
 
     @property
+    def identity(self) -> tuple[str, str | None, str, int]:
+        """All of the engine that decides an answer: whatever is kept of one goes under it."""
+        return self.fingerprint, self.adapter, self.dtype, self.max_prompt_tokens
+
+    @property
     def reward_head(self) -> RewardHead | None:
         """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None
@@ -252,7 +257,7 @@ class EngineFace(ABC):
         return [(ids, self._compile(prompt, one)) for ids, prompt, one in zip(tokens, prompts, sets, strict=True)]
 
     def read(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
-        """Every prompt as tokens, as far as shows that it is too long; raises PromptError with its place."""
+        """Every prompt as tokens, one that is certainly too long only in part; raises PromptError with its place."""
         if isinstance(prompts, str | Prompt):
             raise PromptError("one prompt is given for a list of them: put it in brackets, [prompt]")
         if not isinstance(prompts, Sized):
@@ -333,6 +338,11 @@ def sets_of(prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels
     if len(given) != len(prompts):
         raise LabelError(f"{len(given)} label sets for {len(prompts)} prompts: give one set, or one for each prompt")
     return cast(Sequence[AnyLabels], given)
+
+
+def names_in(labels: AnyLabels) -> tuple[str, ...]:
+    """The labels of one set, compiled or not."""
+    return labels.labels if isinstance(labels, LabelSet) else Labels.of(labels).labels
 
 
 def _place(answer: tuple[int, Any]) -> int:

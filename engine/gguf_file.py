@@ -130,7 +130,7 @@ def _scale_rope(path: Path, config: Any) -> None:
 
 
 def _llama3(path: Path, factors: Any, theta: float, width: int) -> dict[str, Any]:
-    """What Llama 3 scales by, of which llama.cpp keeps what comes of it: a factor for each frequency."""
+    """Llama 3's scaling, recovered from the factors, one for each frequency, that llama.cpp stores."""
     found: dict[str, Any] = {"rope_type": "llama3", "factor": round(float(factors.max()), 3)}
     found |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
     waves = 2 * np.pi * theta ** (np.arange(0, width, 2) / width)

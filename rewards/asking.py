@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from adjudge.engine.answers import AnswerFormat
-from adjudge.engine.checking import shown
+from adjudge.engine.checking import at_least, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -173,9 +173,7 @@ def room_for(sampling: Sampling, engine: EngineFace, *, attempts: int, n: int = 
 
     Raises AdjudgeError for settings that make no sense, and for texts that leave a prompt no room.
     """
-    for name, value in (("attempts", attempts), ("n", n)):
-        if value < 1:
-            raise AdjudgeError(f"{name} is {value}: give at least 1")
+    at_least(1, attempts=attempts, n=n)
     if sampling.n != 1 or sampling.seed is not None:
         raise AdjudgeError("the sampling of analyses holds n or seed: give them to the judge itself")
     if sampling.temperature == 0 and n > 1:

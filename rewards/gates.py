@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import well_formed
@@ -146,8 +147,7 @@ class RepetitionReward(TextReward):
     name = "repetition"
 
     def __init__(self, n: int = 4) -> None:
-        if n < 1:
-            raise AdjudgeError(f"n is {n}: give at least 1 word")
+        at_least(1, n=n)
         self.n = n
 
     def value(self, text: str) -> float:

@@ -13,7 +13,7 @@ import msgspec
 
 from adjudge.engine.aliases import is_flowing
 from adjudge.engine.answers import AnswerFormat
-from adjudge.engine.checking import is_number, shown
+from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.prompt import Cut, Prompt, checked_cut
@@ -58,8 +58,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
 
     def judge_iter(self, subjects: Iterable[Subject], window: int = 16) -> Iterator[Ruling]:
         """Verdicts in order as they come, each journaled first; `window` subjects are in the engine at a time."""
-        if window < 1:
-            raise AdjudgeError(f"window is {window}: give at least 1 subject")
+        at_least(1, window=window)
         kind: Any = Pair if issubclass(self.verdict_type, PairVerdict) else Item
         remaining = map(clean, each_of(subjects, kind))
         while chunk := list(islice(remaining, window)):

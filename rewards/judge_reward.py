@@ -88,7 +88,7 @@ class JudgeReward(Reward):
 
     @property
     def below_zero(self) -> bool:
-        """A reward model's logit may be, and the score of a tree whose leaves do not all weigh the same."""
+        """Whether it can be negative: a logit can, and the score of a tree whose leaves do not all weigh the same."""
         if self.source.kind == "tree":
             spec: JudgeSpec | None = self.source.spec
             weights = self.source.judge.weights if spec is None else spec.options.get("weights", "equal")  # type: ignore[attr-defined]

@@ -104,7 +104,7 @@ class StoryReward(Reward):
 
     @property
     def below_zero(self) -> bool:
-        """The published advantage is of whatever sign, and so are weights."""
+        """Whether it can be negative: the published advantage may have either sign, and so may weights."""
         return self.form == "parity" or any(weight < 0 for weight in msgspec.structs.astuple(self.weights))
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+from tests.jsonl import read_lines
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,10 +29,7 @@ def test_the_ten_lines_of_the_readme_are_the_example_and_go_on_in_docs(smollm2: 
 
 
 def test_unseen_pairs_share_no_prompt_with_the_others_and_length_says_nothing() -> None:
-    unseen, known = (
-        [json.loads(line) for line in (ROOT / "examples" / name).read_text().splitlines()]
-        for name in ("pairs-unseen.jsonl", "pairs.jsonl")
-    )
+    unseen, known = (read_lines(ROOT / "examples" / name) for name in ("pairs-unseen.jsonl", "pairs.jsonl"))
     assert len(unseen) == len({row["id"] for row in unseen}) == len({row["prompt"] for row in unseen}) == 40
     assert not {row["prompt"] for row in unseen} & {row["prompt"] for row in known}
     assert Counter(row["expected"] for row in unseen) == {"a": 20, "b": 20}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from adjudge.training.pictures import check_picture, save_picture
+from adjudge.training.pictures import check_picture, new_figure, save_picture
 from adjudge.training.stages import Passed
 from adjudge.training.terminal import plain_table
 
@@ -36,6 +37,16 @@ class Count(msgspec.Struct, frozen=True):
         return Count(passed.stage, kept + len(passed.dropped), kept, reasons, published)
 
 
+def tell(
+    stages: Sequence[Passed[Any]], title: str, plot: Path | None = None, published: Sequence[float | None] = ()
+) -> None:
+    """Print what each stage left, beside the `published` shares if there are any, and draw it where there is a plot."""
+    counts = list(map(Count.of, stages, published or repeat(None)))
+    show_attrition(counts, title)
+    if plot is not None:
+        draw_attrition(counts, plot, title)
+
+
 def show_attrition(counts: Sequence[Count], title: str, console: Console | None = None) -> None:
     """Print the table; shares are of the rows that came to the first stage."""
     published = any(count.published is not None for count in counts)
@@ -55,9 +66,7 @@ def show_attrition(counts: Sequence[Count], title: str, console: Console | None 
 def draw_attrition(counts: Sequence[Count], path: Path, title: str) -> None:
     """Draw what was left after each stage into a .png, .svg or .pdf; `check_picture` says whether that can be."""
     check_picture(path)
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.5, 4), layout="constrained")
+    figure = new_figure(7.5, 4)
     axes = figure.subplots()
     names = ["all", *(f"{number}. {count.stage}" for number, count in enumerate(counts, 1))]
     here = [100.0, *(100 * (_left(count, counts) or 0.0) for count in counts)]

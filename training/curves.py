@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.rewards.combining import TAKEN
-from adjudge.training.pictures import check_picture, save_picture
+from adjudge.training.pictures import check_picture, new_figure, save_picture
 
 Lines = Sequence[Mapping[str, Any]]
 """The metrics of a run."""
@@ -65,7 +65,6 @@ def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
     Raises AdjudgeError where `check_picture` does.
     """
     check_picture(path)
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     named = _names(runs)
@@ -73,7 +72,7 @@ def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
     panels = {panel: _named(named, names) for panel, names in chosen.items()}
     if chosen is PANELS:
         panels["parts of the reward"] = [name for name in named if PART.fullmatch(name)]
-    figure = Figure(figsize=(12, 6.5), layout="constrained")
+    figure = new_figure(12, 6.5)
     places = iter(figure.subplots(2, 3).flat)
     for (panel, names), axes in zip(panels.items(), places, strict=False):
         axes.set_title(panel, loc="left", fontsize=10)

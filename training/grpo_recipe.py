@@ -179,7 +179,7 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return told
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
-        """What the table says in vain, each with its mend; `own` is what it says itself, without a preset."""
+        """Settings of the table without effect, each with its fix; `own` is what it says itself, without a preset."""
         for name in ("every", "canaries", "form"):
             if name in own and not set(PROBING) & set(self.use):
                 yield (
@@ -210,7 +210,7 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             )
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
-        """What a file says in vain, each with its mend."""
+        """Settings of the file without effect, each with its fix."""
         yield from super().idle(own)
         yield from self.reward.idle(own.get("reward", {}))
         yield from self.guards.idle(own.get("guards", {}))

@@ -111,9 +111,4 @@ class KeptEngine(EngineAround):
         return self._engine.reward_iter(prompts, **how)
 
     def _key(self, what: str, prompt: AnyPrompt, how: Any) -> str:
-        return content_key(
-            what=what,
-            prompt=prompt,
-            how=how,
-            model=(self.fingerprint, self.adapter, self.dtype, self.max_prompt_tokens),
-        )
+        return content_key(what=what, prompt=prompt, how=how, model=self.identity)

@@ -1,9 +1,10 @@
-"""Pictures of runs and of pipelines: where they can be drawn, and how they are saved."""
+"""Pictures of runs, pipelines and benchmarks: where they can be drawn, and how they are made and saved."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
@@ -17,12 +18,23 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def check_picture(path: Path) -> None:
+def check_picture(path: Path | None) -> None:
     """Raise AdjudgeError where a picture cannot be drawn there, so that it is known before anything is computed."""
+    if path is None:
+        return
     if path.suffix not in PICTURES:
         raise AdjudgeError(f"{path} is no picture: name a {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
     if not can_draw():
         raise AdjudgeError("plots need matplotlib: pip install 'adjudge[report]'")
+
+
+def new_figure(width: float = 6.4, height: float = 4.8) -> Any:
+    """A matplotlib figure of that size in inches; raises AdjudgeError where matplotlib is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise AdjudgeError("there is no plot: matplotlib is missing; pip install 'adjudge[report]'") from None
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save_picture(figure: Any, path: Path) -> None:
@@ -34,3 +46,12 @@ def save_picture(figure: Any, path: Path) -> None:
         text.set_parse_math(False)
     with whole_file(path) as file:
         figure.savefig(file, dpi=110, format=path.suffix.removeprefix("."))
+
+
+def save_figure(figure: Any, path: Path, title: str) -> None:
+    """Save it under a small title; raises AdjudgeError where the file cannot be written."""
+    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7, parse_math=False)
+    try:
+        figure.savefig(path, dpi=100)
+    except OSError as error:
+        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error

@@ -156,7 +156,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         )
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
-        """What a file says in vain, each with its mend; `own` is the file without its preset."""
+        """Settings of the file without effect, each with its fix; `own` is the file without its preset."""
         if "lora" in own.get("policy", {}) and self.policy.method != "lora":
             yield (
                 f'[policy.lora] is for method "lora", and method is "{self.policy.method}", which trains all weights:'
@@ -182,7 +182,7 @@ class RowsRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return msgspec.structs.replace(super().placed(folder), data=self.data.placed(folder))
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
-        """What a file says in vain, each with its mend."""
+        """Settings of the file without effect, each with its fix."""
         yield from super().idle(own)
         if {"prompts", "columns"} <= own.get("data", {}).keys():
             yield "[data] columns renames those of a file, and prompts are listed here: leave columns out"

@@ -138,7 +138,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         raise AdjudgeError(f'the reward has no part "{name}": choose from {", ".join([*known, *inside, *further])}')
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
-        """What the table says in vain, each with its mend; `own` is what it says itself, without a preset."""
+        """Settings of the table without effect, each with its fix; `own` is what it says itself, without a preset."""
         if "shut" in own and not self.gates:
             yield "[reward] shut is what a shut gate pays, and no gate is there: add [reward.gates.NAME], or drop it"
         for name in ("engine", "deadline", "on_failure", "sleep"):

@@ -155,13 +155,7 @@ class Texts:
         return once(self.journal, keys, ask, pack=msgspec.json.encode, unpack=unpack, ended=lambda text: text.ended)
 
     def _key(self, prompt: Prompt, seed: int) -> str:
-        engine = self.engine
-        return content_key(
-            text=prompt,
-            seed=seed,
-            sampling=self.sampling,
-            model=(engine.fingerprint, engine.adapter, engine.dtype, engine.max_prompt_tokens),
-        )
+        return content_key(text=prompt, seed=seed, sampling=self.sampling, model=self.engine.identity)
 
 
 class Scores:
@@ -193,9 +187,7 @@ class Scores:
         return once(self.journal, keys, ask, pack=pack, unpack=unpack, ended=lambda score: score.reason)
 
     def _key(self, prompt: AnyPrompt, labels: Labels) -> str:
-        engine = self.engine
-        model = (engine.fingerprint, engine.adapter, engine.dtype, engine.max_prompt_tokens)
-        return content_key(scored=prompt, labels=labels, model=model)
+        return content_key(scored=prompt, labels=labels, model=self.engine.identity)
 
 
 def json_of(kind: type[T]) -> Read[T]:

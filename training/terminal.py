@@ -10,6 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 
+def cell(value: float | None, form: str = "", missing: str = "") -> str:
+    """A number as a cell of a table has it, and what stands there for want of one."""
+    return missing if value is None else format(value, form)
+
+
 def open_console(width: int, *, stderr: bool = False, highlight: bool = True) -> Console:
     """A console as wide as the terminal, or of `width` columns where there is none."""
     stream = sys.stderr if stderr else sys.stdout

@@ -8,8 +8,7 @@ from typing import Any
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.face import AnyLabels, AnyPrompt
-from adjudge.engine.labels import Labels, LabelSet
+from adjudge.engine.face import AnyLabels, AnyPrompt, names_in, sets_of
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.score import Score
 
@@ -29,8 +28,8 @@ class UnansweredEngine(AbsentEngine):
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **_: Any
     ) -> Iterator[tuple[int, Score]]:
         """Abstentions."""
-        for place in self._places(prompts):
-            yield place, Score.abstained(_names(labels, place), "timeout")
+        for place, one in zip(self._places(prompts), sets_of(prompts, labels), strict=True):
+            yield place, Score.abstained(names_in(one), "timeout")
 
     def generate_iter(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> Iterator[tuple[int, Completion]]:
         """Texts that had no time to be written."""
@@ -50,12 +49,3 @@ class UnansweredEngine(AbsentEngine):
     def _places(self, prompts: Sequence[AnyPrompt]) -> range:
         self.asked += len(prompts)
         return range(len(prompts))
-
-
-def _names(labels: AnyLabels | Sequence[AnyLabels], place: int) -> tuple[str, ...]:
-    """The labels of one prompt, of a set for all or of one for each."""
-    if isinstance(labels, (Labels, LabelSet)):
-        return labels.labels
-    if all(isinstance(label, str) for label in labels):
-        return tuple(map(str, labels))
-    return _names(labels[place], 0)

@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Analyses, AskedToWrite, EarlierRun, Wording, with_groups
+from adjudge.cli.groups import Analyses, RunToWrite, Wording, with_groups
 from adjudge.cli.options import (
     Attempts,
     Examples,
-    JournalFile,
     Mode,
     Override,
     Principles,
@@ -19,7 +18,6 @@ from adjudge.cli.options import (
     judge_options,
     output_beside,
 )
-from adjudge.commands.run_options import RunOptions
 
 curate = typer.Typer(
     help="Make preference pairs and principles, with which judges are trained and told (Igniting).",
@@ -49,15 +47,13 @@ def curate_pairs(
         typer.Option(help="How far the probability of being good must be from 0.5 (scores: from the other text's)."),
     ] = 0.0,
     *,
-    source: AskedToWrite,
+    run_options: RunToWrite,
     k: Annotated[int | None, typer.Option(help="Good texts to find for each text (3).", min=1)] = None,
     override: Override = None,
     analyses: Analyses,
     seed: Annotated[int | None, typer.Option(help="Another seed draws other arguments (0).")] = None,
     wording: Wording,
     plot: Plot = None,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
 ) -> None:
     """Have agents debate several texts to each prompt, and make preference pairs of what they rule.
 
@@ -81,7 +77,7 @@ def curate_pairs(
         output or beside(texts, ".pairs.jsonl"),
         rules=Rules(per_prompt, margin, by),
         options=options,
-        run_options=RunOptions(source, earlier, journal),
+        run_options=run_options,
         plot=plot,
     )
 
@@ -99,7 +95,7 @@ def curate_principles(
     most: Annotated[int, typer.Option(help="Principles at most.", min=1)] = 12,
     without: Annotated[str | None, typer.Option(help="reflect: learn from bad texts alone (the ablation).")] = None,
     *,
-    source: AskedToWrite,
+    run_options: RunToWrite,
     mode: Mode = None,
     max_tokens: Annotated[int | None, typer.Option(help="Tokens of what is written at most (1024).", min=1)] = None,
     temperature: Annotated[float | None, typer.Option(help="How freely agents write (0.8).", min=0.0)] = None,
@@ -107,8 +103,6 @@ def curate_principles(
     seed: Annotated[int, typer.Option(help="Decides what is held out, drawn and written.")] = 0,
     wording: Wording,
     plot: Plot = None,
-    earlier: EarlierRun,
-    journal: JournalFile = None,
 ) -> None:
     """Sharpen the principles of `adjudge judge --judge principle` on texts that people have labelled.
 
@@ -134,6 +128,6 @@ def curate_principles(
         held_out=held_out,
         most=most,
         options=options,
-        run_options=RunOptions(source, earlier, journal),
+        run_options=run_options,
         plot=plot,
     )

@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
+from adjudge.cli.groups import Analyses, RunToJudge, Wording, with_groups
 from adjudge.cli.options import (
     Examples,
     Form,
     HowMany,
-    JournalFile,
     JudgeAspects,
     JudgeOrders,
     Limit,
@@ -57,7 +56,7 @@ def judge_command(
         ),
     ] = None,
     *,
-    source: Asked,
+    run_options: RunToJudge,
     aspects: JudgeAspects = None,
     orders: JudgeOrders = None,
     rubric: Rubric = None,
@@ -74,9 +73,7 @@ def judge_command(
     seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses, and other partners (0).")] = None,
     wording: Wording,
     limit: Limit = None,
-    earlier: EarlierRun,
     report: Report = None,
-    journal: JournalFile = None,
 ) -> None:
     """Judge a file of texts; each judge's columns are listed below.
 
@@ -129,21 +126,17 @@ def judge_command(
             judge=None,
             contest=Contest(seed=options.pop("seed", 0)),
             options=options,
-            source=source,
-            earlier=earlier,
+            run_options=run_options,
             report=report,
-            journal=journal,
             limit=limit,
         )
         return
     judge_file(
         texts,
         output or beside(texts, ".verdicts.jsonl"),
-        judge=judge or usual(source.model_name(), options),
+        judge=judge or usual(run_options.source.model_name(), options),
         options=options,
-        source=source,
-        earlier=earlier,
+        run_options=run_options,
         report=report,
-        journal=journal,
         limit=limit,
     )

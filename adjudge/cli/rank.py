@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
+from adjudge.cli.groups import Analyses, RunToJudge, Wording, with_groups
 from adjudge.cli.options import (
-    JournalFile,
     JudgeAspects,
     JudgeOrders,
     Limit,
@@ -47,15 +46,13 @@ def rank(
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides who meets whom, and which analyses are drawn.")] = 0,
     *,
-    source: Asked,
+    run_options: RunToJudge,
     aspects: JudgeAspects = None,
     orders: JudgeOrders = None,
     analyses: Analyses,
     wording: Wording,
     limit: Limit = None,
-    earlier: EarlierRun,
     report: Report = None,
-    journal: JournalFile = None,
 ) -> None:
     """Rank the responses to each prompt by comparing pairs of them.
 
@@ -79,9 +76,7 @@ def rank(
         judge=judge,
         contest=Contest(pairing, 4 if k is None else k, budget, ranking, seed),
         options=without_contest(options),
-        source=source,
-        earlier=earlier,
+        run_options=run_options,
         report=report,
-        journal=journal,
         limit=limit,
     )

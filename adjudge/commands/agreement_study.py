@@ -30,7 +30,7 @@ from adjudge.bench.agreement.statistics import Cell
 from adjudge.commands.judge import Judged, judge_rows
 from adjudge.commands.output import check_apart, open_output
 from adjudge.commands.resumable import alone, check_earlier, keeping
-from adjudge.commands.run_options import Earlier
+from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.aliases import bare
@@ -178,9 +178,7 @@ def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdi
         study.folder / name,
         judge=study.judge,
         options=study.options,
-        source=study.source,
-        earlier=study.earlier,
-        journal=study.journal,
+        run_options=RunOptions(study.source, study.earlier, study.journal),
     )
 
 

@@ -1,4 +1,4 @@
-"""How a tournament goes, among the options of its run."""
+"""The tournament's options, apart from its judge's."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from adjudge.rewards.kinds import Options, prepare
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.principle import PrincipleJudge, default_principles, read_principles
 from adjudge.rewards.wire import verdict_record
-from adjudge.training.attrition import Count, draw_attrition, show_attrition
+from adjudge.training.attrition import Count, tell
 from adjudge.training.curate.agents import FIRST_STRATEGY, WRITING, Agents
 from adjudge.training.curate.labelled import divide, labelled_of
 from adjudge.training.curate.pairs import Rules, Rulings, candidates_of, judge_candidates, make_pairs
@@ -41,8 +41,7 @@ def curate_pairs_file(
     """Make preference pairs of the texts of `path`; mistakes are found before the model is loaded."""
     rows = read_stage(path, needs=("prompt", "response"))
     candidates, open_judge = candidates_of(rows), prepare("debate", options)
-    if plot is not None:
-        check_picture(plot)
+    check_picture(plot)
     others = ("verdicts.jsonl", "dropped.jsonl", "summary.json")
     with stage_run("the texts", path, output, run_options, plot=plot, others=others) as run:
         engine = run.open()
@@ -56,11 +55,11 @@ def curate_pairs_file(
         )
         write_stage(beside(output, "dropped.jsonl"), (drop for stage in stages for drop in stage.dropped))
         labels = [candidate.label for candidate in candidates]
-        counts, rulings = [Count.of(stage) for stage in stages], Rulings.of(verdicts)
+        rulings = Rulings.of(verdicts)
         agreement = compare_labels(verdicts, labels)
         summary = {
             "pairs": len(pairs),
-            "stages": counts,
+            "stages": list(map(Count.of, stages)),
             "rulings": rulings,
             "agreement": measures(agreement),
             "model": engine.name,
@@ -69,10 +68,7 @@ def curate_pairs_file(
         }
         write_stage(beside(output, "summary.json"), [summary])
         write_stage(output, pairs)
-    title = f"Pairs of {path.name}"
-    show_attrition(counts, title)
-    if plot is not None:
-        draw_attrition(counts, plot, title)
+    tell(stages, f"Pairs of {path.name}", plot)
     _say(
         f"{counted(len(debated.kept), 'ruling')}: {rulings.ratified} ratified, {rulings.overridden} overridden,"
         f" {rulings.alone} without judge or without review; {rulings.again} debated twice",
@@ -112,8 +108,7 @@ def curate_principles_file(
         how |= writing
     if output.suffix.lower() != ".toml":
         raise AdjudgeError(f"{output} is to hold principles as TOML: name a .toml")
-    if plot is not None:
-        check_picture(plot)
+    check_picture(plot)
     rounds: list[Round] = []
     others = ("rounds.jsonl", "dropped.jsonl")
     with stage_run("the texts", path, output, run_options, plot=plot, others=others) as run:

@@ -15,7 +15,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.asking import Mode
 from adjudge.rewards.aspects import HANNA, parse_aspects
 from adjudge.rewards.kinds import names_of
-from adjudge.training.attrition import Count, draw_attrition, show_attrition
+from adjudge.training.attrition import tell
 from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.personas import parse_personas
@@ -61,7 +61,7 @@ def synthesize_file(
         texts = writing.texts(engine, run.book, regex=form)
         made = synthesize(questions, texts, voices, examples=shown, shots=shots, seed=writing.seed)
         write_parts(output, made.kept, [made])
-    show_attrition([Count.of(made)], f"Rationales for {path.name}")
+    tell([made], f"Rationales for {path.name}")
     tell_texts(texts)
     print(f"rationales: {output}")
 
@@ -78,22 +78,17 @@ def filter_file(
 ) -> None:
     """Take the rationales of `path` through stages, and tell what each left."""
     names = parse_stages(stages)
-    if plot is not None:
-        check_picture(plot)
+    check_picture(plot)
     rationales = read_rationales(path)
     with stage_run("the rationales", path, output, run_options, plot=plot) as run:
         how: dict[str, Any] = {"mode": mode, "sampling": writing.sampling}
         filters = Filters(run.open(), run.book, **how, attempts=writing.attempts, seed=writing.seed)
         done = list(filters.evolve(rationales, names))
         write_parts(output, done[-1].kept, done)
-    paper = PUBLISHED if names == PIPELINE else (None,) * len(names)
-    counts = [Count.of(one, published) for one, published in zip(done, paper, strict=True)]
-    title = f"What each stage left of {path.name}"
-    show_attrition(counts, title)
+    tell(done, f"What each stage left of {path.name}", plot, PUBLISHED if names == PIPELINE else ())
     tell_texts(filters.texts)
     print(f"evolved: {output}\ndropped: {beside(output, 'dropped')}")
     if plot is not None:
-        draw_attrition(counts, plot, title)
         print(f"plot: {plot}")
 
 

@@ -14,8 +14,8 @@ from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import intentions, show_results
 from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, rows_of
-from adjudge.commands.run_options import Earlier
-from adjudge.commands.source import Source, check_fit
+from adjudge.commands.run_options import RunOptions
+from adjudge.commands.source import check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
@@ -43,31 +43,19 @@ def judge_file(
     *,
     judge: str,
     options: Options,
-    source: Source,
-    earlier: Earlier,
+    run_options: RunOptions,
     report: Path | None,
-    journal: Path | None,
     limit: int | None = None,
 ) -> None:
     """Judge every row of `path`, or only the first ones, and say what the verdicts come to.
 
     Mistakes are found before the model is loaded.
     """
-    if journal is not None and earlier == "overwrite":
-        check_shared(journal, path)
-    place = journal or journal_beside(output)
-    before = _latest(place) if earlier == "resume" else {}
-    judged = judge_rows(
-        path,
-        output,
-        judge=judge,
-        options=options,
-        source=source,
-        earlier=earlier,
-        report=report,
-        journal=place,
-        limit=limit,
-    )
+    if run_options.journal is not None and run_options.earlier == "overwrite":
+        check_shared(run_options.journal, path)
+    place = run_options.journal or journal_beside(output)
+    before = _latest(place) if run_options.earlier == "resume" else {}
+    judged = judge_rows(path, output, judge=judge, options=options, run_options=run_options, report=report, limit=limit)
     after = _latest(place)
     if other := [name for name, value in before.items() if value != after[name]]:
         said = f"the run that this one goes on from had other {', '.join(other)}"
@@ -104,10 +92,8 @@ def judge_rows(
     *,
     judge: str,
     options: Options,
-    source: Source,
-    earlier: Earlier,
+    run_options: RunOptions,
     report: Path | None = None,
-    journal: Path | None = None,
     limit: int | None = None,
 ) -> Judged:
     """The same without a word about it; `report` is only kept apart from the other files."""
@@ -116,19 +102,19 @@ def judge_rows(
     kind, open_judge = KINDS[name], prepare(name, options)
     if limit is not None and kind.gather is not None:
         raise AdjudgeError(f"each verdict of {name} rests on other rows too: leave out --limit, or take rows out")
-    check_fit(source.model, source.adapter, name, options)
+    check_fit(run_options.source.model, run_options.source.adapter, name, options)
     subjects = kind.subjects(rows, options)
     check_rows(open_judge, rows, subjects)
     if kind.what == "pairs":
         intentions(rows)
     labels = [label_of(row) for row in rows] if kind.labels else None
-    journal = journal or journal_beside(output)
+    journal = run_options.journal or journal_beside(output)
     check_lines(output)
     check_paths(f"the {kind.what}", path, output, journal=journal, report=report)
-    with opened(source, name, options, output, journal, earlier) as (engine, book):
+    with opened(run_options, name, options, output) as (engine, book):
         asked = open_judge(engine, book)
         keys = [asked.key(subject) for subject in subjects]
-        if earlier == "overwrite":
+        if run_options.earlier == "overwrite":
             book.forget()
         remembered = sum(key in book for key in keys)
         verdicts: list[Any] = []

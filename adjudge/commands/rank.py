@@ -16,8 +16,8 @@ from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, rows_of
-from adjudge.commands.run_options import Earlier
-from adjudge.commands.source import Source, check_fit
+from adjudge.commands.run_options import RunOptions
+from adjudge.commands.source import check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
@@ -39,31 +39,29 @@ def rank_file(
     judge: Literal["pairwise", "pointwise"] | None,
     contest: Contest,
     options: Options,
-    source: Source,
-    earlier: Earlier,
+    run_options: RunOptions,
     report: Path | None,
-    journal: Path | None,
     limit: int | None = None,
 ) -> None:
     """Rank every group of `path`, or only the first ones.
 
     Mistakes in the file or the options are found before the model is loaded.
     """
-    name = of_pairs(judge or usual(source.model_name(), options))
+    name = of_pairs(judge or usual(run_options.source.model_name(), options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
-    check_fit(source.model, source.adapter, name, options)
+    check_fit(run_options.source.model, run_options.source.adapter, name, options)
     rows = rows_of(path, limit)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())
-    if journal is not None and earlier == "overwrite":
-        check_shared(journal, path)
-    journal = journal or journal_beside(output)
+    if run_options.journal is not None and run_options.earlier == "overwrite":
+        check_shared(run_options.journal, path)
+    journal = run_options.journal or journal_beside(output)
     check_lines(output)
     check_paths("the groups", path, output, journal=journal, report=report)
-    with opened(source, name, options, output, journal, earlier) as (engine, book):
+    with opened(run_options, name, options, output) as (engine, book):
         watched = _Watched(open_judge(engine, book), book)
-        if earlier == "overwrite":
+        if run_options.earlier == "overwrite":
             book.forget()
         verdicts: list[GroupVerdict] = []
         progress = bar()

@@ -13,7 +13,7 @@ from adjudge.commands.stage_run import beside, check_beside, stage_run, write_pa
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, Aspect, parse_aspects
-from adjudge.training.attrition import Count, draw_attrition, show_attrition
+from adjudge.training.attrition import tell
 from adjudge.training.pictures import check_picture
 from adjudge.training.readers.grouping import Grouped, Rules, group_choices, group_reviews
 from adjudge.training.readers.names import SCHEMA
@@ -40,7 +40,7 @@ def anonymise_file(
         maps = {one.columns["plot"]: one.names for one in made.kept}
         write_stage(beside(output, "names"), ({"plot": plot, "names": names} for plot, names in maps.items()))
         write_parts(output, [one.columns for one in made.kept], [made])
-    _show([made], f"Rows of {path.name} with new names")
+    tell([made], f"Rows of {path.name} with new names")
     tell_texts(texts)
     print(f"{len(maps)} plots, {sum(map(len, maps.values()))} names: {beside(output, 'names')}\nrows: {output}")
 
@@ -60,23 +60,19 @@ def summarise_file(
         texts = writing.texts(run.open(), run.book)
         made = summarise(texts, rows, words, language)
         write_parts(output, made.kept, [made])
-    _show([made], f"Rows of {path.name}, their plots in at most {words} words")
+    tell([made], f"Rows of {path.name}, their plots in at most {words} words")
     tell_texts(texts)
     print(f"rows: {output}")
 
 
 def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: str | None, plot: Path | None) -> None:
     """Group the reviews of `path` into questions."""
-    if plot is not None:
-        check_picture(plot)
+    check_picture(plot)
     _check_output("the reviews", path, output, plot=plot)
     chosen = _aspects(aspects)
     grouped = _grouped(read_reviews(path, chosen), rules, chosen)
     _write(output, grouped.questions, grouped.stages)
-    title = f"What each stage left of the reviews in {path.name}"
-    counts = _show(grouped.stages, title)
-    if plot is not None:
-        draw_attrition(counts, plot, title)
+    tell(grouped.stages, f"What each stage left of the reviews in {path.name}", plot)
     sides = Counter(question.split for question in grouped.questions)
     for side, number in grouped.readers.items():
         print(f"{side}: {number} readers, {sides[side]} questions")
@@ -90,7 +86,7 @@ def instruct_file(path: Path, output: Path, *, split: str, k: int | None, texts:
     _check_output("the questions", path, output)
     made = tuning_rows(read_questions(path), split=split, k=k, texts=texts, aspects=_aspects(aspects))
     _write(output, made.rows, made.stages)
-    _show(made.stages, f"Questions of {path.name} to tune on")
+    tell(made.stages, f"Questions of {path.name} to tune on")
     print(f"{len(made.rows)} rows: {output}")
 
 
@@ -115,12 +111,6 @@ def _write(output: Path, rows: Sequence[Any], stages: Sequence[Passed[Any]]) -> 
         write_parts(output, rows, stages)
     except OSError as error:
         raise AdjudgeError(f"cannot write {output} ({error.strerror}): make room, or name another with -o") from error
-
-
-def _show(stages: Sequence[Passed[Any]], title: str) -> list[Count]:
-    counts = [Count.of(stage) for stage in stages]
-    show_attrition(counts, title)
-    return counts
 
 
 def _aspects(text: str | None) -> tuple[Aspect, ...]:

@@ -45,7 +45,7 @@ def show_results(
     """Print what the verdicts of a judge say, beside people's labels where there are any, and write it as `report`."""
     console = open_console(120, stderr=to_stderr)
     if KINDS[judge].what == "items":
-        from adjudge.bench.item_page import write_item_report
+        from adjudge.bench.item_page import render_items
         from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
         from adjudge.bench.labels import label_lines
 
@@ -54,9 +54,9 @@ def show_results(
         console.print(item_table(verdicts[:SHOWN], width=console.width))
         _print_more(console, len(verdicts))
         _print(console, item_lines(totals) + ([] if labels is None else label_lines(verdicts, labels)))
-        _write(console, report, lambda path: write_item_report(path, items, totals, title=title))
+        _write(console, report, lambda: render_items(items, totals, title=title))
         return
-    from adjudge.bench.report import pair_table, summary_lines, write_pair_report
+    from adjudge.bench.report import pair_table, render, summary_lines
     from adjudge.bench.summary import PairRow, summarise
 
     pairs = [
@@ -67,7 +67,7 @@ def show_results(
     console.print(pair_table(pairs[:SHOWN], summary, width=console.width))
     _print_more(console, len(pairs))
     _print(console, summary_lines(summary))
-    _write(console, report, lambda path: write_pair_report(path, pairs, summary, title=title))
+    _write(console, report, lambda: render(pairs, summary, title=title))
 
 
 def show_rankings(
@@ -81,7 +81,7 @@ def show_rankings(
     to_stderr: bool = False,
 ) -> None:
     """The same for groups."""
-    from adjudge.bench.group_page import write_group_report
+    from adjudge.bench.group_page import render_groups
     from adjudge.bench.groups import GroupRow, group_lines, group_table, summarise_groups
 
     console = open_console(120, stderr=to_stderr)
@@ -90,7 +90,7 @@ def show_rankings(
     console.print(group_table(verdicts[:SHOWN]))
     _print_more(console, len(verdicts))
     _print(console, group_lines(totals))
-    _write(console, report, lambda path: write_group_report(path, rows, totals, title=title))
+    _write(console, report, lambda: render_groups(rows, totals, title=title))
 
 
 def _named(cost: RunCost, judge: str) -> RunCost:
@@ -108,11 +108,13 @@ def _print_more(console: Console, rows: int) -> None:
         _print(console, [f"… and {rows - SHOWN:,} more, which the output has", ""])
 
 
-def _write(console: Console, report: Path | None, write: Callable[[Path], None]) -> None:
+def _write(console: Console, report: Path | None, page: Callable[[], str]) -> None:
     if report is None:
         return
+    from adjudge.bench.page import write_page
+
     try:
-        write(report)
+        write_page(report, page())
     except OSError as error:
         raise AdjudgeError(f"cannot write {report} ({error.strerror}): name another with --report") from error
     _print(console, [f"report:   {report}"])

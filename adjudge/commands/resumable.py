@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from adjudge.commands.output import check_writable, is_stream
-from adjudge.commands.run_options import Earlier
-from adjudge.commands.source import Source, check_fit
+from adjudge.commands.run_options import Earlier, RunOptions
+from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.run import runs_of
@@ -116,16 +116,15 @@ def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
 
 
 @contextmanager
-def opened(
-    source: Source, judge: str, options: Options, output: Path, journal: Path, earlier: Earlier
-) -> Iterator[tuple[EngineFace, Journal]]:
+def opened(run_options: RunOptions, judge: str, options: Options, output: Path) -> Iterator[tuple[EngineFace, Journal]]:
     """The engine of a judge's run and its journal, which is the run's alone until the block ends.
 
     Raises AdjudgeError for files of an earlier run, before anything is loaded, and for a model that cannot be that
     judge. What an earlier run was answered still stands in the journal: whether it goes is said once the judge is open.
     """
+    source, journal = run_options.source, run_options.journal or journal_beside(output)
     with alone(journal), Journal(journal) as book:
-        check_earlier(output, book, earlier)
+        check_earlier(output, book, run_options.earlier)
         with source.open() as engine:
             if source.model is None:  # the server's only one, whose name is known by now
                 check_fit(engine.name, engine.adapter, judge, options)

@@ -33,7 +33,7 @@ from adjudge.training.rubrics.questions import Question, read_questions
 from adjudge.training.rubrics.schemes import SchemeRow, check_schemes, compare_schemes, judge_schemes
 from adjudge.training.rubrics.search import MeaningSearch, Search, WordSearch
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import cell, plain_table
 
 
 def mine_file(
@@ -186,16 +186,12 @@ def _show_schemes(rows: Sequence[SchemeRow], title: str) -> None:
         why = ", ".join(f"{reason} {number}" for reason, number in row.abstained.items())
         table.add_row(
             row.scheme,
-            _number(row.spearman, ".3f"),
-            _number(row.p, ".2g"),
+            cell(row.spearman, ".3f", "-"),
+            cell(row.p, ".2g", "-"),
             str(row.labelled),
-            _number(row.mean, ".3f"),
-            _number(row.variance, ".4f"),
+            cell(row.mean, ".3f", "-"),
+            cell(row.variance, ".4f", "-"),
             f"{row.shared} of {row.rows}",
             why or "0",
         )
     Console().print(table)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

@@ -26,7 +26,7 @@ from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
-from adjudge.training.attrition import Count, show_attrition
+from adjudge.training.attrition import tell
 from adjudge.training.house.continuations import (
     Continuation,
     noisy,
@@ -100,7 +100,7 @@ def teacher_file(
         found = list(zip(left.kept, taught(left.kept, gain), strict=True))
         stages: list[Passed[Any]] = [written, together, judged, gained, left]
         write_parts(output, _rows(rows, found), stages)
-    show_attrition([Count.of(stage) for stage in stages], f"Texts on the stories of {path.name}")
+    tell(stages, f"Texts on the stories of {path.name}")
     if found:
         _show(found)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
-from adjudge.training.attrition import Count, show_attrition
+from adjudge.training.attrition import tell
 from adjudge.training.stages import Passed, Scores, read_stage
 from adjudge.training.writing.building import SCHEMA, Building, candidates_of
 from adjudge.training.writing.disturbances import TRANSFERS, disturb, parse_kinds
@@ -37,7 +37,7 @@ def disturb_file(
             texts = writing.texts(run.open(), run.book)
             made = disturb(rows, chosen, texts, **how)
         write_parts(output, made.kept, [made])
-    show_attrition([Count.of(made)], f"Disturbed texts of {path.name}")
+    tell([made], f"Disturbed texts of {path.name}")
     if texts is not None:
         tell_texts(texts)
     print(f"disturbed: {output}\ndropped: {beside(output, 'dropped')}")
@@ -71,7 +71,7 @@ def build_file(
             for task, make in {"guide": guided, "open": opened}.items():
                 rows += map(make, constructed.kept if task in wanted else ())
         write_parts(output, rows, done)
-    show_attrition(list(map(Count.of, done)), f"What {path.name} gave")
+    tell(done, f"What {path.name} gave")
     print(f"scores: {scores.computed} computed, {scores.remembered} from the journal")
     tell_texts(texts)
     counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)

@@ -114,7 +114,7 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
 
 
 def checked(dataset: DataSet) -> DataSet:
-    """The same; raises AdjudgeError naming the row whose score lies outside the scale, or of which nobody said."""
+    """The same; raises AdjudgeError naming the row with a score outside the scale, or a preference outside 0 to 1."""
     low, high = dataset.scale
     for row in dataset.rows if dataset.what == "items" else ():
         for name, scores in row.scores.items():

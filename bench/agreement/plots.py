@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adjudge.bench.figures import new_figure, save_figure
+from adjudge.training.pictures import new_figure, save_figure
 
 BINS = 10
 

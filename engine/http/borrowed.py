@@ -11,8 +11,7 @@ from adjudge.engine.around import EngineAround
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, sets_of
-from adjudge.engine.labels import Labels, LabelSet
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, names_in, sets_of
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
@@ -57,7 +56,7 @@ class BorrowedEngine(EngineAround):
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
         if self._late:
             self._check()
-            yield from enumerate(Score.abstained(_names(one), "timeout") for one in sets_of(prompts, labels))
+            yield from enumerate(Score.abstained(names_in(one), "timeout") for one in sets_of(prompts, labels))
             return
         yield from self._until_end(self._engine.score_iter(prompts, labels, **self._when(priority, timeout)))
 
@@ -109,7 +108,3 @@ class BorrowedEngine(EngineAround):
     def _check(self) -> None:
         if self._ended:
             raise AdjudgeError("the request that this call belongs to has ended")
-
-
-def _names(labels: AnyLabels) -> tuple[str, ...]:
-    return labels.labels if isinstance(labels, LabelSet) else Labels.of(labels).labels

@@ -21,28 +21,9 @@ from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_numbers, check_whole, tokens_of, worded
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
-from adjudge.engine.http.text_request import UNREAD, TextRequest, Unread, Usage, refuse_all_but
+from adjudge.engine.http.text_request import UNREAD, Only, TextRequest, Unread, Usage, refuse_others
 from adjudge.engine.http.texts import MOST_NUMBERS, Delta, begin, stream
 from adjudge.engine.prompt import Message, Prompt, Segment
-
-ONLY: dict[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("none",),
-    "functions": ([],),
-    "function_call": ("none",),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-    "web_search_options": (),
-    "reasoning_effort": ("none",),
-    "verbosity": ("medium",),
-    "chat_template": (),
-    "chat_template_kwargs": ({}, {"enable_thinking": False}),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
-    "echo": (False,),
-}
-"""Fields of OpenAI's, vLLM's and SGLang's, and which values they may have here; others than null at all, or none."""
 
 
 class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -117,21 +98,21 @@ class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=
     prompt_logprobs: int | None = None
     response_format: ResponseFormat | None = None
 
-    tools: Any = None
-    tool_choice: Any = None
-    functions: Any = None
-    function_call: Any = None
-    modalities: Any = None
-    audio: Any = None
-    prediction: Any = None
-    web_search_options: Any = None
-    reasoning_effort: Any = None
-    verbosity: Any = None
-    chat_template: Any = None
-    chat_template_kwargs: Any = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    echo: bool | None = None
+    tools: Annotated[Any, Only([])] = None
+    tool_choice: Annotated[Any, Only("none")] = None
+    functions: Annotated[Any, Only([])] = None
+    function_call: Annotated[Any, Only("none")] = None
+    modalities: Annotated[Any, Only(["text"])] = None
+    audio: Annotated[Any, Only()] = None
+    prediction: Annotated[Any, Only()] = None
+    web_search_options: Annotated[Any, Only()] = None
+    reasoning_effort: Annotated[Any, Only("none")] = None
+    verbosity: Annotated[Any, Only("medium")] = None
+    chat_template: Annotated[Any, Only()] = None
+    chat_template_kwargs: Annotated[Any, Only({}, {"enable_thinking": False})] = None
+    add_generation_prompt: Annotated[bool | None, Only(True)] = None
+    continue_final_message: Annotated[bool | None, Only(False)] = None
+    echo: Annotated[bool | None, Only(False)] = None
     parallel_tool_calls: Unread = UNREAD
 
 
@@ -194,7 +175,7 @@ async def chat(
 ) -> ChatResponse | Stream:
     """Reply to a conversation."""
     service.check_model(data.model)
-    refuse_all_but(data, ONLY)
+    refuse_others(data)
     options, renamed = _options(data, service)
     timeout = service.timeout(request, data.timeout)
     prompt: AnyPrompt = await service.unless_gone(request, _prompt(data, service), timeout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from typing import Annotated
 
 import msgspec
 from litestar import post
@@ -18,20 +18,18 @@ from litestar.params import JSONBody
 
 from adjudge.engine.http.inputs import InputRequest, embedded
 from adjudge.engine.http.service import AnyRequest, Service
-from adjudge.engine.http.text_request import Usage, refuse_all_but
+from adjudge.engine.http.text_request import Only, Usage, refuse_others
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.score import Reason
 
 LABEL = "LABEL_0"
 """What transformers calls the only label of a reward model."""
 
-ONLY: dict[str, tuple[Any, ...]] = {"use_activation": (False,)}
-
 
 class ClassifyRequest(InputRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Whole conversations in the model's chat template: as token ids, since special tokens in texts are plain text."""
 
-    use_activation: bool | None = None
+    use_activation: Annotated[bool | None, Only(False)] = None
 
 
 class Classified(msgspec.Struct, frozen=True):
@@ -61,7 +59,7 @@ async def classify(
 ) -> ClassifyResponse:
     """Read the reward of every input."""
     service.check_model(data.model)
-    refuse_all_but(data, ONLY)
+    refuse_others(data)
     face = service.engine.face
     face.require_rewards()
     found: list[ModelReward]

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 from litestar import post
@@ -31,7 +31,7 @@ from adjudge.engine.http.prompt_tokens import (
 )
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST, Offsets
-from adjudge.engine.http.text_request import TextRequest, Usage, refuse_all_but
+from adjudge.engine.http.text_request import Only, TextRequest, Usage, refuse_others
 from adjudge.engine.http.texts import Delta, begin, stream
 from adjudge.engine.tokenizer import Tokens
 
@@ -49,8 +49,6 @@ class Start(NamedTuple):
 Begun = tuple[Start, Sequence[TokenLogprob | None]]
 """A text's beginning, and what was read of its prompt's tokens."""
 
-ONLY: dict[str, tuple[Any, ...]] = {"suffix": ("",), "best_of": (1,)}
-
 
 class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`prompt` is a text, token ids, or a list of one of the two; special-token strings in a text are plain characters.
@@ -67,8 +65,8 @@ class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw
     prompt_logprobs: int | None = None
     return_tokens_as_token_ids: bool | None = None
     echo: bool | None = None
-    suffix: str | None = None
-    best_of: int | None = None
+    suffix: Annotated[str | None, Only("")] = None
+    best_of: Annotated[int | None, Only(1)] = None
 
     @property
     def asks_for_prompts(self) -> str | None:
@@ -119,7 +117,7 @@ async def completions(
 ) -> CompletionResponse | Stream:
     """Continue prompts."""
     service.check_model(data.model)
-    refuse_all_but(data, ONLY)
+    refuse_others(data)
     prompts = prompts_of(data.prompt, "prompt")
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:

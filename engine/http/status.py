@@ -73,5 +73,4 @@ async def metrics(metrics: NamedDependency[Metrics]) -> bytes:
 
 def _served(service: Service) -> ServedModel:
     face = service.engine.face
-    about = (face.fingerprint, face.adapter, face.dtype, face.max_prompt_tokens)
-    return ServedModel(service.model, service.created, *about, service.limits.max_answers)
+    return ServedModel(service.model, service.created, *face.identity, service.limits.max_answers)

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.http.errors import HttpError
-
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "detokenize": (True,),
-    "include_stop_str_in_output": (False,),
-    "length_penalty": (1,),
-    "min_tokens": (0,),
-    "spaces_between_special_tokens": (True,),
-    "stop_token_ids": ([],),
-    "use_beam_search": (False,),
-}
-"""Fields of OpenAI's, vLLM's and SGLang's that change nothing at these values; they have no other here."""
 
 Unread = msgspec.Raw
 UNREAD: Any = msgspec.field(default_factory=Unread)
@@ -28,6 +18,13 @@ UNREAD: Any = msgspec.field(default_factory=Unread)
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "stop", "seed", "n", "ignore_eos", "logit_bias")
 PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
 FORMS = ("allowed_token_ids", "json_schema", "choices", "regex")
+
+
+class Only:
+    """Marks a field of OpenAI's, vLLM's or SGLang's: beside null it may have these values here, and no others."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,13 +67,13 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     priority: int | None = None
     return_token_ids: bool | None = None
 
-    detokenize: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    length_penalty: float | None = None
-    min_tokens: int | None = None
-    spaces_between_special_tokens: bool | None = None
-    stop_token_ids: list[int] | None = None
-    use_beam_search: bool | None = None
+    detokenize: Annotated[bool | None, Only(True)] = None
+    include_stop_str_in_output: Annotated[bool | None, Only(False)] = None
+    length_penalty: Annotated[float | None, Only(1)] = None
+    min_tokens: Annotated[int | None, Only(0)] = None
+    spaces_between_special_tokens: Annotated[bool | None, Only(True)] = None
+    stop_token_ids: Annotated[list[int] | None, Only([])] = None
+    use_beam_search: Annotated[bool | None, Only(False)] = None
     moderation: None = None
 
     metadata: Unread = UNREAD
@@ -95,20 +92,26 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def options(self) -> dict[str, Any]:
-        """Those that were given, for `Sampling`; raises a 400 for what can only be left out."""
-        refuse_all_but(self, NEUTRAL)
+        """Those that were given, for `Sampling`."""
         given = {name: value for name in (*SAMPLING, *PENALTIES, *FORMS) if (value := getattr(self, name)) is not None}
         return given | {"top_k": 0} if self.top_k == -1 else given  # vLLM's and SGLang's way to say all
 
 
-def refuse_all_but(request: msgspec.Struct, values: dict[str, tuple[Any, ...]]) -> None:
-    """Raise a 400 for a field that is neither null nor one of the values it may have."""
-    for name, good in values.items():
+def refuse_others(request: msgspec.Struct) -> None:
+    """Raise a 400 for a field that is neither null nor one of the values it may have: see `Only`."""
+    for name, good in _only(type(request)).items():
         value = getattr(request, name)
         if value is not None and value not in good:
             choices = " or ".join(msgspec.json.encode(choice).decode() for choice in good)
             mend = f"leave it out, or give {choices}" if good else "leave it out"
             raise HttpError(400, f"{name} is not supported: {mend}", param=name)
+
+
+@cache
+def _only(kind: type[msgspec.Struct]) -> dict[str, tuple[Any, ...]]:
+    """Of the fields that are marked `Only`, which values they may have."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: mark.values for name, hint in hints.items() for mark in get_args(hint) if isinstance(mark, Only)}
 
 
 class CachedTokens(msgspec.Struct, frozen=True):

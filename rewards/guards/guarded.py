@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.call import overdue
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
@@ -125,8 +126,7 @@ class Guarded(Layer):
                 ) from error
         if form is not None and "{text}" not in form:
             raise AdjudgeError(f'form is "{form[:40]}": write {{text}} where a text stands in it')
-        if every < 1:
-            raise AdjudgeError(f"every is {every} steps: give at least 1")
+        at_least(1, every=every)
         super().__init__(reward)
         self.every = every
         self.stop_on = frozenset(stop_on)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
@@ -73,8 +74,8 @@ class Buffer:
         if not 0 <= patience < float("inf"):
             raise AdjudgeError(f"patience is {patience}: give the seconds that a group waits for its members")
         self.scorer, self.size, self.patience = scorer, size, patience
-        if most is not None and most < 1:
-            raise AdjudgeError(f"{most} samples wait at a time: give at least 1")
+        if most is not None:
+            at_least(1, most=most)
         self.fill, self.most = checked_fill(fill), most
         self._changed = Condition()
         self._waiting: dict[Hashable, _Waiting] = {}

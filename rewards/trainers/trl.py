@@ -256,7 +256,7 @@ class AsyncTrlReward(_Trl):
 def shares(groups: Sequence[Group], count: int) -> list[tuple[int, ...]]:
     """The places of the groups that each of `count` processes scores: about as much text for each.
 
-    The longest group goes to whoever has least so far, and so on; every process comes to the same shares.
+    The longest group left goes to the least loaded process each time; every process comes to the same shares.
     """
     lengths = [len(group.prompt) + sum(map(len, group.responses)) for group in groups]
     loads = [0] * count

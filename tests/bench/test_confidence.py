@@ -11,7 +11,8 @@ from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.labels import LabelSet, Read, Spelling
 from adjudge.training.evolve.rationale import read_rationales
-from tests.training.evolve.known import line, rationale, write
+from tests.jsonl import write_lines
+from tests.training.evolve.known import line, rationale
 
 
 def stories(path: Path, count: int = 6) -> Path:
@@ -19,7 +20,7 @@ def stories(path: Path, count: int = 6) -> Path:
         {"id": n, "prompt": "A tale.", "story": f"One {n}. Two {n}? Three!", "scores": {"coherence": 1 + n % 5}}
         for n in range(count)
     ]
-    return write(path / "stories.jsonl", rows)
+    return write_lines(path / "stories.jsonl", *rows)
 
 
 def test_made_up_rationales_end_in_the_human_scores_and_share_their_questions(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_made_up_rationales_end_in_the_human_scores_and_share_their_questions(tm
 
 
 def test_rationales_of_a_file_are_taken_as_they_are(tmp_path: Path) -> None:
-    path = write(tmp_path / "r.jsonl", [rationale("x"), rationale("y")])
+    path = write_lines(tmp_path / "r.jsonl", rationale("x"), rationale("y"))
     assert load_rationales(path, 1) == read_rationales(path)[:1]
 
 
@@ -49,7 +50,7 @@ def test_a_labels_tokens_count_together_and_labels_that_were_not_reported_are_la
 
 
 def test_decisions_without_every_label_are_counted_apart(tmp_path: Path) -> None:
-    rows = read_rationales(write(tmp_path / "r.jsonl", [rationale(name) for name in "xyz"]))
+    rows = read_rationales(write_lines(tmp_path / "r.jsonl", *[rationale(name) for name in "xyz"]))
     ours = [Decision(label) for label in ("2", "4", "2", "4")]
     other = [Decision("2"), Decision("4", lacks=True), Decision("1", lacks=True), Decision(None, lacks=True)]
     found = compare(rows, [[0, 1], [2, 3], []], ours, other)
@@ -72,6 +73,6 @@ def test_both_ways_decide_alike_and_their_costs_are_written(tmp_path: Path, caps
 
 
 def test_nothing_to_score_is_said(tmp_path: Path) -> None:
-    path = write(tmp_path / "r.jsonl", [rationale("x", response="None.")])
+    path = write_lines(tmp_path / "r.jsonl", rationale("x", response="None."))
     with pytest.raises(AdjudgeError, match="no rationale of .* ends in scores"):
         bench_confidence(path, model="dummy:tiny-llama", limit=10)

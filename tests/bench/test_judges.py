@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,13 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import GroupVerdict
 from adjudge.rewards.verdict import Pair, PairVerdict, Verdict
+from tests.jsonl import write_lines
 
 TINY: dict[str, Any] = {"minutes": 1.0, "model": "dummy:tiny-llama", "device": "cpu", "dtype": "auto"}
 
 
 def autoj(label: int, scenario: str = "creative_writing") -> dict[str, Any]:
     return {"scenario": scenario, "label": label, "prompt": "p", "response 1": f"one {label}", "response 2": "two"}
-
-
-def write(path: Path, records: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def pair_verdict(preference: float | None) -> PairVerdict:
@@ -68,7 +63,7 @@ def test_groups_agree_by_the_order_within_each() -> None:
 
 
 def test_a_sample_is_drawn_by_the_names_of_its_set_alone(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", [autoj(n % 3) for n in range(30)])
+    write_lines(tmp_path / "a.jsonl", *[autoj(n % 3) for n in range(30)])
     one, two = (draw(tmp_path, "a.jsonl", 7, autoj_pair) for _ in range(2))
     assert one == two and len(one.subjects) == 7
     assert draw(tmp_path, "a.jsonl", 99, autoj_pair).truth.count(0.5) == 10
@@ -76,13 +71,13 @@ def test_a_sample_is_drawn_by_the_names_of_its_set_alone(tmp_path: Path) -> None
 
 
 def test_only_creative_scenarios_count_as_such(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", [autoj(0, "code_generation"), autoj(1, "writing_song_lyrics")])
+    write_lines(tmp_path / "a.jsonl", autoj(0, "code_generation"), autoj(1, "writing_song_lyrics"))
     assert draw(tmp_path, "a.jsonl", 9, creative_autoj_pair).truth == [0.0]
 
 
 def test_greetings_are_debated_beside_good_ones_that_are_not_among_them(tmp_path: Path) -> None:
     rows = [{"query": "q", "response": f"r{n}", "label": n % 2} for n in range(12)]
-    write(tmp_path / "greetings/labels.jsonl", rows)
+    write_lines(tmp_path / "greetings/labels.jsonl", *rows)
     sample = greetings_beside_good_ones(tmp_path, 4, 8)
     judged = {item.response for item, _ in sample.subjects}
     assert [float(int(item.response[1:]) % 2) for item, _ in sample.subjects] == sample.truth and len(judged) == 4
@@ -92,7 +87,7 @@ def test_greetings_are_debated_beside_good_ones_that_are_not_among_them(tmp_path
 
 def test_stories_of_one_prompt_are_one_group(tmp_path: Path) -> None:
     rows = [{"prompt": f"p{n % 2}", "story": f"s{n}", "human": float(n)} for n in range(6)]
-    write(tmp_path / "openmeva_roc/stories.jsonl", rows)
+    write_lines(tmp_path / "openmeva_roc/stories.jsonl", *rows)
     sample = openmeva_groups(tmp_path, 1)
     assert sorted(sample.subjects[0].responses) == ["s0", "s2", "s4"]
     assert all(
@@ -101,7 +96,7 @@ def test_stories_of_one_prompt_are_one_group(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", [{"prompt": "p"}])
+    write_lines(tmp_path / "a.jsonl", {"prompt": "p"})
     with pytest.raises(AdjudgeError, match=r"a\.jsonl has other columns.*'response 1'"):
         draw(tmp_path, "a.jsonl", 1, autoj_pair)
     with pytest.raises(AdjudgeError, match="name the folder of the data sets"):
@@ -113,7 +108,7 @@ def test_files_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> Non
 
 
 def test_what_is_there_is_run_and_what_is_not_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "autoj_pairs/pairs.jsonl", [autoj(n % 3) for n in range(5)])
+    write_lines(tmp_path / "autoj_pairs/pairs.jsonl", *[autoj(n % 3) for n in range(5)])
     bench_judges(tmp_path, only=["pairwise", "pointwise"], output=tmp_path / "out/j.csv", **TINY)
     assert "pointwise: hanna/stories.jsonl is not in" in capsys.readouterr().out
     with (tmp_path / "out/j.csv").open() as file:
@@ -135,8 +130,10 @@ def test_the_real_sets_are_read(trial: Any) -> None:
 def test_a_judge_that_needs_another_kind_of_model_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path / "autoj_pairs/pairs.jsonl", [autoj(n % 2) for n in range(4)])
-    write(tmp_path / "greetings/pairs.jsonl", [{"query": "q", "chosen": f"c{n}", "rejected": "r"} for n in range(4)])
+    write_lines(tmp_path / "autoj_pairs/pairs.jsonl", *[autoj(n % 2) for n in range(4)])
+    write_lines(
+        tmp_path / "greetings/pairs.jsonl", *[{"query": "q", "chosen": f"c{n}", "rejected": "r"} for n in range(4)]
+    )
     for model, other in (("dummy:tiny-llama", "scalar"), ("dummy:tiny-qwen3-reward", "pairwise")):
         how = {**TINY, "model": model}
         bench_judges(tmp_path, only=["pairwise", "scalar"], output=tmp_path / "j.csv", **how)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from adjudge.bench.perse import Chosen, Rated, Rating, ratings, read_chosen, rea
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
+from tests.jsonl import write_lines
 
 DATA = Path(__file__).parents[2].parent / "shared/data/perse"
 
@@ -31,13 +31,8 @@ def compared(*plots: tuple[str, str, str]) -> dict[str, Any]:
     return {"idx": 7, "review_id": "R1", "prompt": [text], "completion": f'{{"Choice": "Plot {choice}",}}'}
 
 
-def written(path: Path, *rows: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def test_the_last_example_of_a_row_is_to_be_foretold_from_the_others(tmp_path: Path) -> None:
-    path = written(tmp_path / "PerMPST.k2.jsonl", {"examples": [example(1, 3), example(2, 8), example(3, 6)]})
+    path = write_lines(tmp_path / "PerMPST.k2.jsonl", {"examples": [example(1, 3), example(2, 8), example(3, 6)]})
     reviews = (Review("Plot 1.", "Words 1.", 3), Review("Plot 2.", "Words 2.", 8))
     assert read_rated(path) == [Rated(Item("", "Plot 3.", id="1", reviews=reviews), "ann", 6)]
 
@@ -45,12 +40,12 @@ def test_the_last_example_of_a_row_is_to_be_foretold_from_the_others(tmp_path: P
 def test_what_is_known_before_leaves_out_what_any_row_is_to_foretell(tmp_path: Path) -> None:
     rows = [{"examples": [example(1, 3), example(2, 8)]}, {"examples": [example(2, 8), example(1, 3), example(4, 5)]}]
     other = {"examples": [example(2, 1, "bob"), example(9, 2, "bob")]}
-    path = written(tmp_path / "PerMPST.jsonl", *rows, other)
+    path = write_lines(tmp_path / "PerMPST.jsonl", *rows, other)
     assert ratings(read_rated(path)) == [Rating("ann", "Plot 1.", 3), Rating("bob", "Plot 2.", 1)]
 
 
 def test_choices_are_read_out_of_the_prompts_and_the_aspect_off_the_name(tmp_path: Path) -> None:
-    path = written(tmp_path / "PerDOC.S.jsonl", compared(("old\na", "old b", "B"), ("a", "b", "A")))
+    path = write_lines(tmp_path / "PerDOC.S.jsonl", compared(("old\na", "old b", "B"), ("a", "b", "A")))
     pair = Pair("a", "b", id="1", reviews=(Comparison("old\na", "old b", "b", "surprise"),))
     assert read_chosen(path) == [Chosen(pair, "R1", "surprise", "a")]
     [row] = read_chosen(path, "wit")
@@ -67,7 +62,7 @@ def test_choices_are_read_out_of_the_prompts_and_the_aspect_off_the_name(tmp_pat
     ],
 )
 def test_a_line_that_is_not_of_per_mpst_is_named(tmp_path: Path, row: dict[str, Any]) -> None:
-    path = written(tmp_path / "x.jsonl", {"examples": [example(1, 3)]}, row)
+    path = write_lines(tmp_path / "x.jsonl", {"examples": [example(1, 3)]}, row)
     with pytest.raises(AdjudgeError, match=r'line 2 of x.jsonl: "examples" are not those of Per-MPST'):
         read_rated(path)
 
@@ -85,7 +80,7 @@ def test_a_line_that_is_not_of_per_mpst_is_named(tmp_path: Path, row: dict[str, 
     ],
 )
 def test_a_line_that_is_not_of_per_doc_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
-    path = written(tmp_path / "PerDOC.I.jsonl", compared(("a", "b", "A")), row)
+    path = write_lines(tmp_path / "PerDOC.I.jsonl", compared(("a", "b", "A")), row)
     with pytest.raises(AdjudgeError, match=f"line 2 of PerDOC.I.jsonl.*{message}"):
         read_chosen(path)
 
@@ -93,7 +88,7 @@ def test_a_line_that_is_not_of_per_doc_is_named(tmp_path: Path, row: dict[str, A
 def test_a_name_that_tells_no_aspect_is_refused(tmp_path: Path) -> None:
     for name in ("PerDOC.X.jsonl", "pairs.jsonl"):
         with pytest.raises(AdjudgeError, match="does not name its aspect"):
-            read_chosen(written(tmp_path / name, compared(("a", "b", "A"))))
+            read_chosen(write_lines(tmp_path / name, compared(("a", "b", "A"))))
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"PerSE's samples are not at {DATA}")

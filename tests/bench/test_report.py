@@ -16,7 +16,8 @@ from rich.text import Text
 from scipy.stats import binomtest
 
 from adjudge.bench.agreement.resampling import wilson
-from adjudge.bench.report import pair_table, render, summary_lines, write_pair_report
+from adjudge.bench.page import write_page
+from adjudge.bench.report import pair_table, render, summary_lines
 from adjudge.bench.run_cost import RunCost
 from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, summarise, worth
 from adjudge.bench.visible import visible
@@ -356,7 +357,7 @@ def test_no_pairs_make_a_page_too() -> None:
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.html"
-    write_pair_report(path, [row("first")], summary([row("first")]), title="Title")
+    write_page(path, render([row("first")], summary([row("first")]), title="Title"))
     before = path.read_text(encoding="utf-8")
     assert "first" in before
 
@@ -365,14 +366,14 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        write_pair_report(path, [row("second")], summary([row("second")]), title="Title")
+        write_page(path, render([row("second")], summary([row("second")]), title="Title"))
     assert path.read_text(encoding="utf-8") == before
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        write_pair_report(tmp_path / "none" / "report.html", [], summary([]), title="Title")
+        write_page(tmp_path / "none" / "report.html", render([], summary([]), title="Title"))
 
 
 def test_a_report_of_26_pairs_stays_small() -> None:

@@ -17,7 +17,8 @@ from adjudge.training.evaluator.direct import train_direct
 from adjudge.training.evaluator.finished import finished_run
 from adjudge.training.evaluator.preference import train_reward
 from adjudge.training.metrics import read_metrics
-from tests.training.evaluator.rated import direct_recipe, preference_recipe, write_rows
+from tests.jsonl import write_lines
+from tests.training.evaluator.rated import direct_recipe, preference_recipe
 
 TALES: list[dict[str, Any]] = [
     {
@@ -75,7 +76,7 @@ def test_rows_that_have_changed_and_folders_of_other_runs_are_refused(tmp_path: 
         finished_run(tmp_path / "out")
     train_reward(recipe)
     assert finished_run(tmp_path / "out").recipe == recipe
-    write_rows(tmp_path / "rows.jsonl", [{"prompt": f"p{n}", "chosen": "a", "rejected": "b"} for n in range(16)])
+    write_lines(tmp_path / "rows.jsonl", *[{"prompt": f"p{n}", "chosen": "a", "rejected": "b"} for n in range(16)])
     with pytest.raises(AdjudgeError, match="rows.jsonl is not what the run in .* began with: put it back"):
         finished_run(tmp_path / "out")
     for record in ('{"output": "out"}', "[]"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.jsonl import write_lines
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -17,7 +18,7 @@ PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
 
 def write_pairs(path: Path, count: int) -> Path:
     rows = [{**PAIR, "story_a": f"Story {n}. " * 9, "id": f"p{n}", "genre": "tale"} for n in range(count)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, *rows)
     return path
 
 

@@ -11,13 +11,14 @@ import pytest
 
 from tests.cli.driving import PAIR, SHORT, TINY, Run, refused, write_pairs
 from tests.engine.test_weights import save_adapter
+from tests.jsonl import read_lines, write_lines
 
 
 def test_judge_writes_verdicts_in_input_order_a_table_and_a_report(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.jsonl", 4)
     result = run("judge", "pairs.jsonl", "-o", "out/v.jsonl", "--report", "out/r.html", *TINY)
     assert result.returncode == 0, result.stderr
-    verdicts = [json.loads(line) for line in (tmp_path / "out/v.jsonl").read_text().splitlines()]
+    verdicts = read_lines(tmp_path / "out/v.jsonl")
     assert [verdict["id"] for verdict in verdicts] == [f"p{n}" for n in range(4)]
     assert all(0 < verdict["preference"] < 1 or verdict["abstained"] for verdict in verdicts)
     assert verdicts[0]["genre"] == "tale" and "story_a" not in verdicts[0]
@@ -77,12 +78,12 @@ def test_an_adapter_judges_in_the_models_place(run: Run, tmp_path: Path) -> None
 
 def test_single_texts_are_scored_into_a_table_and_lines(run: Run, tmp_path: Path) -> None:
     rows = [{"id": f"i{n}", "prompt": "Tell one.", "response": f"Story {n}.", "genre": "tale"} for n in range(3)]
-    (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "items.jsonl", *rows)
     pointwise = ("judge", "items.jsonl", "--judge", "pointwise", *TINY)
     result = run(*pointwise, "--aspects", "coherence,ending", "--report", "r.html")
     assert result.returncode == 0, result.stderr
     assert "i2" in result.stdout and "3 items" in result.stdout and "abstained on 0 of 3" in result.stdout
-    verdicts = [json.loads(line) for line in (tmp_path / "items.verdicts.jsonl").read_text().splitlines()]
+    verdicts = read_lines(tmp_path / "items.verdicts.jsonl")
     assert [verdict["id"] for verdict in verdicts] == ["i0", "i1", "i2"]
     for verdict in verdicts:
         assert 1 < verdict["score"] < 5 and verdict["mass"] > 0 and verdict["genre"] == "tale"
@@ -145,7 +146,7 @@ def test_hostile_stories_are_scored_or_abstained(process: Run, tmp_path: Path) -
     # A process: pytest's standard output takes characters that a real one refuses.
     result = process("judge", "pairs.jsonl", "-o", "v.jsonl", "--report", "r.html", *TINY)
     assert result.returncode == 0, result.stderr
-    verdicts = [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()]
+    verdicts = read_lines(tmp_path / "v.jsonl")
     assert len(verdicts) == len(stories)
     assert all((verdict["preference"] is None) == (verdict["abstained"] is not None) for verdict in verdicts)
     assert [verdict["truncated"] for verdict in verdicts] == [False, False, False, False, True, False]

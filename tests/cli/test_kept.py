@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from tests.cli.driving import SHORT, TINY, Run, refused, stored, write_pairs
+from tests.jsonl import write_lines
 
 
 def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(
@@ -147,7 +148,7 @@ def test_going_on_with_other_options_is_said(tmp_path: Path, monkeypatch: pytest
 
 def test_a_stopped_ranking_is_replayed_as_far_as_it_came(run: Run, tmp_path: Path) -> None:
     rows = [{"id": f"g{n}", "prompt": "p", "responses": [f"A {n}.", f"B {n}."]} for n in range(3)]
-    (tmp_path / "g.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "g.jsonl", *rows)
     assert run("rank", "g.jsonl", "-o", "r.jsonl", *SHORT).returncode == 0
     with sqlite3.connect(tmp_path / "r.jsonl.journal") as db:
         (key,) = db.execute("SELECT key FROM verdicts ORDER BY written DESC LIMIT 1").fetchone()

@@ -14,14 +14,11 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
+from tests.jsonl import write_lines
 
 Run = Callable[..., Result]
 
 TINY = ("--model", "dummy:tiny-llama", "--min-mass", "0", "--draws", "100", "-o", "out")
-
-
-def lines(path: str, *rows: dict[str, Any]) -> None:
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture
@@ -31,9 +28,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         {"story_id": n, "prompt": f"Tell {n}.", "story": f"Story {n}, " * (n + 1), "ratings": {"Wit": [1 + n % 5, 3]}}
         for n in range(7)
     ]
-    lines("stories.jsonl", *stories)
+    write_lines("stories.jsonl", *stories)
     texts = [{"prompt": f"P {n // 2}", "chosen": f"Good {n}.", "rejected": f"Bad {n}"} for n in range(6)]
-    lines("pairs.jsonl", *texts)
+    write_lines("pairs.jsonl", *texts)
     return lambda *arguments: CliRunner().invoke(app, ["bench", "agreement", *arguments])
 
 
@@ -123,7 +120,7 @@ HOWTO = {"id": "i", "task": "open", "genre": "prose", "instruction": "Write.", "
 
 def test_the_trees_protocol_leaves_out_nodes_without_asking_again(run: Run) -> None:
     outputs = {"deepseek-r1": "It rains.", "o3-mini-2025-01-31": "Snow.", "glm-4-plus-250111": "# Fog\n\nand mist."}
-    lines("open.jsonl", *(HOWTO | {"id": f"i{n}", "outputs": outputs} for n in range(2)))
+    write_lines("open.jsonl", *(HOWTO | {"id": f"i{n}", "outputs": outputs} for n in range(2)))
     result = run("open.jsonl", *TINY, "--protocol", "tree")
     assert result.exit_code == 0, result.output
     targets = list(dict.fromkeys(line["target"] for line in record()["lines"]))
@@ -141,7 +138,7 @@ def test_qurls_protocol_scores_rubrics_in_three_ways_beside_six_dimensions(run: 
         f'[[criteria]]\nname = "{name}"\ntext = "Is it?"\nweight = {n}.0\n\n' for n, name in ((1, "a"), (2, "b"))
     )
     Path("r.toml").write_text(f"scale = [1, 3]\n{criteria}")
-    lines("s.jsonl", *({"prompt": "P", "response": f"R {n}", "scores": n + 1} for n in range(4)))
+    write_lines("s.jsonl", *({"prompt": "P", "response": f"R {n}", "scores": n + 1} for n in range(4)))
     result = run("s.jsonl", *TINY, "--protocol", "qurl", "--rubric", "r.toml")
     assert result.exit_code == 0, result.output
     by_target = {line["target"]: line for line in record()["lines"] if "published" not in line["judge"]}

@@ -14,6 +14,7 @@ from adjudge.bench import policy_texts
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from tests.jsonl import read_lines, write_lines
 
 TINY, OTHER = "dummy:tiny-llama", "dummy:tiny-qwen3"
 ROWS = [{"prompt": "one", "reference": "A human text."}, {"prompt": "two", "id": "second"}, {"prompt": "three"}]
@@ -27,13 +28,9 @@ def run(*command: Any) -> str:
 
 def options(folder: Path, *more: Any) -> list[Any]:
     prompts = folder / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_lines(prompts, *ROWS)
     how = ["--judge-model", TINY, "--min-mass", 0, "--aspects", "coherence", "--samples", 2, "--max-tokens", 4]
     return ["--base", TINY, "--prompts", prompts, "-o", folder / "out", *how, *more]
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def numbers(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -66,10 +63,10 @@ def test_a_stopped_evaluation_goes_on_to_the_bytes_of_one_that_never_stopped(
     run(OTHER, *options(tmp_path / "stopped", "--resume"))
     for name in ("texts.jsonl", "verdicts.jsonl", "table.csv"):
         assert (tmp_path / "stopped/out" / name).read_bytes() == (tmp_path / "whole/out" / name).read_bytes()
-    texts = lines(tmp_path / "whole/out/texts.jsonl")
+    texts = read_lines(tmp_path / "whole/out/texts.jsonl")
     assert len(texts) == 3 * (4 + 2) and {text["as"] for text in texts} == {"policy", "base"}
     assert {text["id"] for text in texts} == {"1", "second", "3"}
-    verdicts = lines(tmp_path / "whole/out/verdicts.jsonl")
+    verdicts = read_lines(tmp_path / "whole/out/verdicts.jsonl")
     assert len(verdicts) == 2 * (3 * 2 + 2)
     assert 1000 - left[0] + 5 == len(texts) + len({key for verdict in verdicts for key in verdict["keys"]})
     pytest.importorskip("matplotlib", reason="needs the extra report")
@@ -91,7 +88,7 @@ def test_a_rows_own_system_turn_is_what_it_is_in_training(tmp_path: Path, monkey
         folder = tmp_path / str(len(written))
         folder.mkdir()
         run(OTHER, *options(folder, "--judge", "pointwise", *more))
-        written.append([text["text"] for text in lines(folder / "out/texts.jsonl")])
+        written.append([text["text"] for text in read_lines(folder / "out/texts.jsonl")])
     own, none, told, *plain, broken, off = written
     assert own == told != none == off and plain[0] == plain[1] != none != broken
 
@@ -132,7 +129,7 @@ def test_rows_that_share_a_prompt_are_written_to_and_counted_once(
     monkeypatch.setattr(policy_texts.Writer, "_answers", count)
     run(OTHER, *options(tmp_path, "--judge", "pointwise"))
     assert asked == [2 * 4, 2 * 2]  # the base's, twice as many samples, and the policy's
-    texts = [text for text in lines(tmp_path / "out/texts.jsonl") if text["policy"] == OTHER]
+    texts = [text for text in read_lines(tmp_path / "out/texts.jsonl") if text["policy"] == OTHER]
     assert len(texts) == 4 * 2 and len({(text["prompt"], text["sample"], text["text"]) for text in texts}) == 4
     assert {numbers(tmp_path)[OTHER, of]["count"] for of in ("words", "ends by itself")} == {"4"}
 

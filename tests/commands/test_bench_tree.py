@@ -18,6 +18,7 @@ from adjudge.cli import app
 from adjudge.commands.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from tests.jsonl import read_lines, write_lines
 from tests.rewards.scripted import ScriptedEngine
 from tests.rewards.writings import review, weights_text, writer
 
@@ -49,12 +50,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine)
 
     monkeypatch.setattr(Source, "open", opened)
     monkeypatch.chdir(tmp_path)
-    write_rows(ROWS)
+    write_lines("t.jsonl", *ROWS)
     return lambda *arguments: CliRunner().invoke(app, [*arguments, "--model", "dummy:tiny-llama"])
-
-
-def write_rows(rows: list[dict[str, Any]], name: str = "t.jsonl") -> None:
-    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def done(result: Result) -> Result:
@@ -92,7 +89,7 @@ def test_disturbed_texts_are_held_against_theirs_and_count_nowhere_else(run: Run
     done(run("writing", "disturb", "t.jsonl", "-o", "d.jsonl", "--kinds", "drop,repeat"))
     done(run("judge", "d.jsonl", *TREE))
     shown = done(run("bench", "tree", "v.jsonl", "-o", "n.csv")).stdout
-    rows = [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
+    rows = read_lines("v.jsonl")
     of = {(row["disturbance"]["of"], row["disturbance"]["kind"]): row["score"] for row in rows}
     changes = [of[str(n), "drop"] - of[str(n), "none"] for n in range(1, 5)]
     assert float(numbers()["disturbances", "overall", "drop"]) == pytest.approx(fmean(changes))
@@ -109,7 +106,7 @@ def test_kinds_of_disturbance_are_shown_as_they_are_named(run: Run) -> None:
 
 
 def test_weights_are_written_once_for_each_trial_and_instruction(run: Run, engine: ScriptedEngine) -> None:
-    write_rows([{"prompt": row["prompt"]} for row in ROWS])
+    write_lines("t.jsonl", *[{"prompt": row["prompt"]} for row in ROWS])
     shown = done(run("bench", "tree", "t.jsonl", "--trials", "3")).stdout
     assert len(engine.asked) == 3 * 2 * 2 and len(set(engine.seeds)) == 12
     assert "0.000 (0.08)" in shown and "auto-planning: 0.273" in shown
@@ -122,12 +119,12 @@ def test_weights_are_written_once_for_each_trial_and_instruction(run: Run, engin
 def test_weights_that_change_fluctuate_by_hand_and_unreadable_ones_are_told(run: Run, engine: ScriptedEngine) -> None:
     texts = iter(['{"formatting": 0.4, "paragraphing": 0.6}', '{"formatting": 0.5, "paragraphing": 0.5}', *["?"] * 6])
     engine.script = lambda shown, before: next(texts)
-    write_rows([{"prompt": "Write."}])
+    write_lines("t.jsonl", {"prompt": "Write."})
     how = ("--trials", "2", "--without", "content,impression,plots & structure", "-o", "n.csv")
     done(run("bench", "tree", "t.jsonl", *how))
     assert float(numbers()["fluctuation", "formatting", "delta"]) == pytest.approx(0.1)
     assert float(numbers()["fluctuation", "all weights", "sigma"]) == pytest.approx(0.005**0.5)
-    write_rows([{"prompt": "Sing."}])
+    write_lines("t.jsonl", {"prompt": "Sing."})
     shown = done(run("bench", "tree", "t.jsonl", *how)).stdout
     assert (
         "1 of 1 sets of weights could not be read" in shown and numbers()["fluctuation", "all weights", "delta"] == ""
@@ -157,6 +154,6 @@ def test_trials_of_a_run_are_kept_in_its_journal(run: Run, engine: ScriptedEngin
 def test_mistakes_are_one_sentence(run: Run, arguments: tuple[str, ...], reason: str) -> None:
     if "other.jsonl" in arguments:
         done(run("judge", "t.jsonl", "-o", "other.jsonl", "--judge", "pointwise", "--min-mass", "0"))
-    write_rows([{"prompt": "Write.", "breakdown": {}}], "old.jsonl")
+    write_lines("old.jsonl", {"prompt": "Write.", "breakdown": {}})
     result = run("bench", "tree", *arguments)
     assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)

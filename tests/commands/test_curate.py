@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
@@ -13,36 +11,29 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
 TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "80")
 
 
-def write(path: str, *rows: dict[str, Any]) -> None:
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def lines(path: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
-    write(
+    write_lines(
         "t.jsonl",
         *({"prompt": "A greeting", "response": f"Hello {n}", "label": n % 2, "id": f"g{n}"} for n in range(4)),
     )
-    write("good.jsonl", {"prompt": "A wish", "response": "Sleep well."})
+    write_lines("good.jsonl", {"prompt": "A wish", "response": "Sleep well."})
     return lambda *arguments: CliRunner().invoke(app, ["curate", "pairs", "t.jsonl", *arguments])
 
 
 def test_pairs_come_with_every_verdict_every_drop_and_the_numbers(run: Run) -> None:
     result = run("--examples", "good.jsonl", "-o", "p.jsonl", *TINY)
     assert result.exit_code == 0, result.output
-    [summary] = lines("p.summary.json")
-    verdicts, dropped, pairs = lines("p.verdicts.jsonl"), lines("p.dropped.jsonl"), lines("p.jsonl")
+    [summary] = read_lines("p.summary.json")
+    verdicts, dropped, pairs = read_lines("p.verdicts.jsonl"), read_lines("p.dropped.jsonl"), read_lines("p.jsonl")
     assert [verdict["id"] for verdict in verdicts] == ["g0", "g1", "g2", "g3"]
     assert len(dropped) + len({pair[name] for pair in pairs for name in ("chosen_id", "rejected_id")}) == 4
     assert [stage["stage"] for stage in summary["stages"]] == ["debate", "texts", "rulings", "pairs"]
@@ -51,7 +42,7 @@ def test_pairs_come_with_every_verdict_every_drop_and_the_numbers(run: Run) -> N
     assert "4 labels compared" in result.stdout and "excellence rate" in result.stdout
     again = run("--examples", "good.jsonl", "-o", "p.jsonl", "--resume", *TINY)
     assert again.exit_code == 0, again.output
-    assert lines("p.verdicts.jsonl") == verdicts and lines("p.jsonl") == pairs
+    assert read_lines("p.verdicts.jsonl") == verdicts and read_lines("p.jsonl") == pairs
 
 
 def test_where_every_text_abstained_no_way_of_pairing_them_is_advised(run: Run) -> None:
@@ -61,7 +52,7 @@ def test_where_every_text_abstained_no_way_of_pairing_them_is_advised(run: Run) 
 
 
 def test_labels_of_one_class_are_warned_of(run: Run) -> None:
-    write("t.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": 1} for n in range(2)))
+    write_lines("t.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": 1} for n in range(2)))
     result = run("--without", "positive,negative,reflect", *TINY)
     assert result.exit_code == 0, result.output
     assert "every label is 1" in result.stdout and Path("t.pairs.jsonl").is_file()
@@ -98,7 +89,7 @@ SMALL = ("--rounds", "1", "--written", "1", "--looked-at", "2", "--held-out", "0
 @pytest.fixture
 def search(run: Run) -> Run:
     rows = [{"prompt": f"Greeting {n}", "response": f"Hello {n}", "label": n % 2} for n in range(4)]
-    write("l.jsonl", *rows)
+    write_lines("l.jsonl", *rows)
     Path("p.txt").write_text("Be kind.\n")
     return lambda *arguments: CliRunner().invoke(app, ["curate", "principles", "l.jsonl", *arguments])
 
@@ -107,10 +98,10 @@ def test_a_search_leaves_principles_that_a_judge_reads_and_a_line_for_each_round
     arguments = ("-o", "found.toml", "--principles", "p.txt", *TINY[:4], *SMALL)
     result = search(*arguments)
     assert result.exit_code == 0, result.output
-    rounds = lines("found.rounds.jsonl")
+    rounds = read_lines("found.rounds.jsonl")
     assert [one["number"] for one in rounds] == [0, 1] and rounds[0]["principles"] == ["Be kind."]
     assert {"accuracy", "precision", "recall", "f1", "strategy", "held_out"} <= rounds[1].keys()
-    assert all("reason" in drop["dropped"] for drop in lines("found.dropped.jsonl"))
+    assert all("reason" in drop["dropped"] for drop in read_lines("found.dropped.jsonl"))
     judged = CliRunner().invoke(
         app, ["judge", "l.jsonl", "--judge", "principle", "--principles", "found.toml", *TINY[:4]]
     )
@@ -118,7 +109,7 @@ def test_a_search_leaves_principles_that_a_judge_reads_and_a_line_for_each_round
     before = Path("found.toml").read_text()
     again = search(*arguments, "--resume")
     assert again.exit_code == 0, again.output
-    assert lines("found.rounds.jsonl") == rounds and Path("found.toml").read_text() == before
+    assert read_lines("found.rounds.jsonl") == rounds and Path("found.toml").read_text() == before
 
 
 def test_a_search_in_which_the_judge_abstains_on_all_texts_held_out_says_so(search: Run) -> None:

@@ -15,7 +15,8 @@ from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training import stages
-from tests.training.evolve.known import KnownEngine, line, rationale, read, write
+from tests.jsonl import read_lines, write_lines
+from tests.training.evolve.known import KnownEngine, line, rationale
 
 Run = Callable[..., Result]
 
@@ -64,28 +65,28 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         {"id": name, "prompt": "A tale.", "story": f"Story {name}.", "scores": {"Coherence": score}}
         for name, score in SCORES.items()
     ]
-    write(Path("stories.jsonl"), rows)
+    write_lines("stories.jsonl", *rows)
     return lambda *arguments: CliRunner().invoke(app, ["evolve", *arguments])
 
 
 def made(run: Run) -> list[dict[str, Any]]:
     result = run("synthesize", "stories.jsonl", "-o", "r.jsonl", *ASPECT, *TWO)
     assert result.exit_code == 0, result.output
-    return read(Path("r.jsonl"))
+    return read_lines("r.jsonl")
 
 
 def test_stories_become_rationales_and_these_are_filtered_and_validated(run: Run, engine: KnownEngine) -> None:
     rows = made(run)
     # 1-1, 4-5 and two each of 1-4 and 1-5 pairs, in both orders, by two personas: 24; 3 begin with a 5.
     assert len(rows) == 21 and len(engine.asked) == 21 + 3 * 3
-    assert [row["dropped"] for row in read(Path("r.dropped.jsonl"))] == 3 * [
+    assert [row["dropped"] for row in read_lines("r.dropped.jsonl")] == 3 * [
         {"stage": "synthesize", "reason": "unparsable"}
     ]
     assert all(row["system"].startswith("You are a careful reader") and row["prompt"] for row in rows)
 
     result = run("filter", "r.jsonl", "-o", "e.jsonl", "--plot", "e.png")
     assert result.exit_code == 0, result.output
-    kept, dropped = read(Path("e.jsonl")), read(Path("e.dropped.jsonl"))
+    kept, dropped = read_lines("e.jsonl"), read_lines("e.dropped.jsonl")
     # Of 21, artists have two 1-1 wrong; 1-4 alone (2 pairs, 2 personas) has the scores that the model is sure of.
     assert {(row["score_a"], row["score_b"]) for row in kept} == {(1, 4)} and len(kept) == 4
     assert len(kept) + len(dropped) == 21
@@ -102,7 +103,7 @@ def test_stories_become_rationales_and_these_are_filtered_and_validated(run: Run
 
     result = run("validate", "e.jsonl", "--sample", "3")
     assert result.exit_code == 0, result.output
-    table = read(Path("e.validation.jsonl"))
+    table = read_lines("e.validation.jsonl")
     assert [row["stage"] for row in table] == ["initial", "rule", "refine", "rule", "attack", "confidence"]
     # Only rationales of one question are compared: the academics' on 1-1 stayed where the artists' fell.
     assert [(row["rated"], row["compared"]) for row in table] == [(3, 0), (3, 2), (3, 0), (3, 0), (3, 0), (3, 0)]
@@ -115,11 +116,11 @@ def test_structured_texts_end_in_scores_whoever_writes_them(
 ) -> None:
     monkeypatch.setattr("adjudge.engine.engine.Engine", lambda *given, **options: tiny)  # its weights are random
     how = (*ASPECT, *TWO, *shape, "--each", "1", "--max-tokens", "128")
-    assert run("synthesize", "stories.jsonl", "-o", "free.jsonl", *how).exit_code == 0 and not read(Path("free.jsonl"))
+    assert run("synthesize", "stories.jsonl", "-o", "free.jsonl", *how).exit_code == 0 and not read_lines("free.jsonl")
     result = run("synthesize", "stories.jsonl", "-o", "r.jsonl", *how, "--structured")
     assert result.exit_code == 0, result.output
-    rows = read(Path("r.jsonl"))
-    assert len(rows) == (2 * 3 if shape else 2 * 2 * 4) and not read(Path("r.dropped.jsonl"))
+    rows = read_lines("r.jsonl")
+    assert len(rows) == (2 * 3 if shape else 2 * 2 * 4) and not read_lines("r.dropped.jsonl")
     answer = "<ANSWER> [1-5] </ANSWER>"
     form = re.compile(rf"[^<]+\n\n{answer}" + ("" if shape else rf" \| {answer}"))
     assert all(form.fullmatch(row["response"]) for row in rows)
@@ -152,8 +153,8 @@ def test_a_run_that_was_stopped_goes_on_and_asks_for_nothing_twice(
 
 
 def test_what_the_judge_from_outside_wrote_is_kept_when_it_is_stopped(run: Run, engine: KnownEngine) -> None:
-    write(Path("e.jsonl"), [rationale("x", 1, 4, passed=["rule"])])
-    write(Path("e.dropped.jsonl"), [rationale("y", 1, 4, dropped={"stage": "rule", "reason": "r"})])
+    write_lines("e.jsonl", rationale("x", 1, 4, passed=["rule"]))
+    write_lines("e.dropped.jsonl", rationale("y", 1, 4, dropped={"stage": "rule", "reason": "r"}))
     validation = ("validate", "e.jsonl", "--mode", "reasoned", "--attempts", "2")
 
     def stopping(shown: str, before: int) -> str:
@@ -179,15 +180,15 @@ def test_a_file_that_was_not_written_to_its_end_is_found(run: Run, engine: Known
 
 
 def test_the_confidence_filter_alone_writes_nothing(run: Run, engine: KnownEngine) -> None:
-    write(Path("r.jsonl"), [rationale("x", 1, 4), rationale("y", 2, 4), rationale("z", response="None.")])
+    write_lines("r.jsonl", rationale("x", 1, 4), rationale("y", 2, 4), rationale("z", response="None."))
     result = run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "confidence")
     assert result.exit_code == 0, result.output
-    assert [row["id"] for row in read(Path("e.jsonl"))] == ["x"] and engine.asked == []
+    assert [row["id"] for row in read_lines("e.jsonl")] == ["x"] and engine.asked == []
     assert "paper" not in result.output and "not_confident 1, unparsable 1" in result.output
 
 
 def test_earlier_files_are_not_touched_unless_told_so(run: Run, engine: KnownEngine) -> None:
-    write(Path("r.jsonl"), [rationale("x", 1, 4)])
+    write_lines("r.jsonl", rationale("x", 1, 4))
     assert run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "confidence").exit_code == 0
     with pytest.raises(AdjudgeError, match=r"e\.jsonl exists: --resume continues"):
         raise run("filter", "r.jsonl", "-o", "e.jsonl", "--stages", "confidence").exception  # type: ignore[misc]
@@ -214,7 +215,7 @@ def test_mistakes_are_found_before_a_model_is_opened(
     run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], problem: str
 ) -> None:
     monkeypatch.setattr("adjudge.engine.engine.Engine.__init__", lambda *_, **__: pytest.fail("a model was opened"))
-    write(Path("r.jsonl"), [rationale("x")])
-    write(Path("bad.jsonl"), [rationale("x", score_a=9)])
+    write_lines("r.jsonl", rationale("x"))
+    write_lines("bad.jsonl", rationale("x", score_a=9))
     result = run(*arguments)
     assert isinstance(result.exception, AdjudgeError) and re.search(problem, str(result.exception))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.training.unanswered import UnansweredEngine
+from tests.jsonl import write_lines
 
 
 def test_a_run_without_any_answer_ends_with_an_error_and_can_be_resumed(
@@ -32,7 +32,7 @@ def test_a_run_without_any_answer_ends_with_an_error_and_can_be_resumed(
     monkeypatch.setattr(Source, "open", opened)
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": "Write.", "response": text} for text in ("A lamp.", "Two lamps.")]
-    Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines("t.jsonl", *rows)
     arguments = ["judge", "t.jsonl", "-o", "v.jsonl", "--judge", "pointwise", "--min-mass", "0"]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, AdjudgeError) and "abstained on 2 of 2" in result.output

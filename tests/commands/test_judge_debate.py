@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from tests.engine.http.serving import served
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
@@ -24,22 +24,20 @@ TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16"
 EXAMPLES = [{"prompt": "A wish", "response": "Sleep well."}, {"prompt": "A greeting", "response": "Hello 0"}]
 
 
-def write(path: str, *rows: dict[str, object]) -> None:
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
-    write("g.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": n, "id": f"g{n}"} for n in (0, 1)))
-    write(
+    write_lines(
+        "g.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": n, "id": f"g{n}"} for n in (0, 1))
+    )
+    write_lines(
         "good.jsonl", {"prompt": "A wish", "response": "Sleep well."}, {"prompt": "A greeting", "response": "Hello 0"}
     )
     return lambda *arguments: CliRunner().invoke(app, ["judge", "g.jsonl", "--judge", "debate", *arguments])
 
 
 def lines(path: str = "g.verdicts.jsonl") -> list[dict[str, dict[str, object]]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return read_lines(path)
 
 
 def test_a_debate_is_held_about_each_text_with_examples_found_by_the_engine_itself(run: Run) -> None:
@@ -94,7 +92,7 @@ def test_rulings_in_writing_are_averaged_over_samples(run: Run) -> None:
     ],
 )
 def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, options: tuple[str, ...], reason: str) -> None:
-    write("bad.jsonl", {"prompt": "A wish"})
+    write_lines("bad.jsonl", {"prompt": "A wish"})
     result = run(*options, "--model", "no/such-model")
     assert isinstance(result.exception, AdjudgeError)
     with pytest.raises(AdjudgeError, match=reason):

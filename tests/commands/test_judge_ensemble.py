@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
+from tests.jsonl import write_lines
 
 Run = Callable[..., Result]
 
@@ -22,7 +23,7 @@ SHORT = ("--judge", "ensemble", "--aspects", "wit=Is it funny?", "--model", "dum
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": "Tell one.", "response": f"Story {n}.", "genre": "tale"} for n in range(5)]
-    Path("i.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines("i.jsonl", *rows)
     return lambda *arguments: CliRunner().invoke(app, arguments)
 
 

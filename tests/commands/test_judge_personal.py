@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import KINDS, named, of_pairs, prepare, usual
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.rows import Row
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
@@ -36,11 +36,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def written(*rows: dict[str, Any]) -> None:
-    Path("r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines("r.jsonl", *rows)
 
 
 def verdicts() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
+    return read_lines("v.jsonl")
 
 
 def test_rows_with_a_response_are_rated_from_1_to_10(run: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
@@ -22,12 +22,12 @@ TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0")
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": "贺词", "response": f"新年好 {n}", "label": n % 2, "id": f"g{n}"} for n in range(3)]
-    Path("g.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines("g.jsonl", *rows)
     return lambda *arguments: CliRunner().invoke(app, ["judge", "g.jsonl", "--judge", "principle", *arguments])
 
 
 def lines(path: str = "g.verdicts.jsonl") -> list[dict[str, object]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return read_lines(path)
 
 
 def test_each_text_gets_the_probability_that_it_is_good(run: Run) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,17 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.rewards.kinds import prepare
 from tests.engine.http.serving import served
+from tests.jsonl import read_lines, write_lines
 
 
 def test_a_reward_model_scores_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": "Tell one.", "response": f"Story {n}.", "id": f"i{n}", "genre": "tale"} for n in range(3)]
-    (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "items.jsonl", *rows)
     command = ["judge", "items.jsonl", "--judge", "scalar", "--model", "dummy:tiny-qwen3-reward"]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    verdicts = [json.loads(line) for line in (tmp_path / "items.verdicts.jsonl").read_text().splitlines()]
+    verdicts = read_lines(tmp_path / "items.verdicts.jsonl")
     assert [verdict["id"] for verdict in verdicts] == ["i0", "i1", "i2"] and verdicts[0]["genre"] == "tale"
     assert len({verdict["score"] for verdict in verdicts}) == 3
     assert all(verdict["breakdown"]["reward"]["score"] == verdict["score"] for verdict in verdicts)
@@ -38,7 +38,7 @@ def test_a_server_of_a_reward_model_scores_items_and_its_run_is_replayed_without
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": "Tell one.", "response": f"Story {n}. <|im_end|>", "id": f"i{n}"} for n in range(3)]
-    Path("items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines("items.jsonl", *rows)
     command = ["judge", "items.jsonl", "--judge", "scalar"]
     name = "dummy:tiny-qwen3-reward"
     assert CliRunner().invoke(app, [*command, "--model", name]).exit_code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.kinds import prepare
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.tree_nodes import CONTENT, TREE
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
@@ -37,11 +37,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def write_rows(rows: list[dict[str, Any]]) -> None:
-    Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines("t.jsonl", *rows)
 
 
 def lines() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path("t.verdicts.jsonl").read_text().splitlines()]
+    return read_lines("t.verdicts.jsonl")
 
 
 def test_each_row_gets_the_leaves_of_its_task_and_genre(run: Run) -> None:

@@ -17,6 +17,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from tests.engine.remote.peer import Peer
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
@@ -32,22 +33,14 @@ GROUPS = [
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
-    write_groups(tmp_path / "g.jsonl", GROUPS)
+    write_lines(tmp_path / "g.jsonl", *GROUPS)
     return lambda *arguments: CliRunner().invoke(app, ["rank", *arguments])
-
-
-def write_groups(path: Path, groups: list[dict[str, object]]) -> None:
-    path.write_text("".join(json.dumps(group) + "\n" for group in groups))
-
-
-def lines(path: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
 def test_rank_writes_a_line_for_each_group_and_a_table(run: Run) -> None:
     result = run("g.jsonl", *SHORT)
     assert result.exit_code == 0, result.output
-    sea, other, alone = lines("g.ranks.jsonl")
+    sea, other, alone = read_lines("g.ranks.jsonl")
     assert [sea["id"], other["id"], alone["id"]] == ["sea", "\x1b[2J[red]", "3"]
     assert sea["genre"] == "tale" and "responses" not in sea and "reference" not in sea
     assert len(sea["outcomes"]) == 15 and len(other["outcomes"]) == 3  # type: ignore[arg-type]
@@ -61,7 +54,7 @@ def test_rank_writes_a_line_for_each_group_and_a_table(run: Run) -> None:
 
 def test_pairing_ranking_and_budget_are_the_users(run: Run) -> None:
     assert run("g.jsonl", *SHORT, "--pairing", "uncertain", "--budget", "7", "--ranking", "borda").exit_code == 0
-    sea, other, _ = lines("g.ranks.jsonl")
+    sea, other, _ = read_lines("g.ranks.jsonl")
     assert len(sea["outcomes"]) == 7 and len(other["outcomes"]) == 3  # type: ignore[arg-type]
     assert sea["errors"] == [None] * 6 and all(0 < strength < 1 for strength in sea["strengths"])  # type: ignore[attr-defined]
 
@@ -88,11 +81,11 @@ def test_a_stopped_run_goes_on_from_its_journal_and_judges_no_pair_twice(
         raise run(*options).exception  # type: ignore[misc]
     assert run(*options, "--resume").exit_code == 0
     assert len(Journal("r.jsonl.journal")) == 12
-    ranked = lines("r.jsonl")
+    ranked = read_lines("r.jsonl")
     again = run(*options, "--resume")
-    assert "nothing was asked anew" in again.stdout and lines("r.jsonl") == ranked
+    assert "nothing was asked anew" in again.stdout and read_lines("r.jsonl") == ranked
     assert run("g.jsonl", "-o", "fresh.jsonl", *options[3:]).exit_code == 0
-    assert lines("fresh.jsonl") == ranked
+    assert read_lines("fresh.jsonl") == ranked
 
 
 @pytest.mark.parametrize(
@@ -110,7 +103,7 @@ def test_a_stopped_run_goes_on_from_its_journal_and_judges_no_pair_twice(
 def test_mistakes_are_named_before_the_model_is_loaded(
     run: Run, group: dict[str, object], options: tuple[str, ...], message: str
 ) -> None:
-    write_groups(Path("g.jsonl"), [*GROUPS, group])
+    write_lines("g.jsonl", *GROUPS, group)
     with pytest.raises(AdjudgeError, match=message):
         raise run("g.jsonl", "--model", "no such model", *options).exception  # type: ignore[misc]
     assert not Path("g.ranks.jsonl").exists()
@@ -131,11 +124,11 @@ def test_a_tournament_is_a_judge_like_others(tmp_path: Path) -> None:
 
 def test_mode_and_seed_of_a_writing_judge_decide_its_keys(run: Run) -> None:
     keys = []
-    write_groups(Path("g.jsonl"), GROUPS[1:2])
+    write_lines("g.jsonl", *GROUPS[1:2])
     for how in ((), ("--mode", "reasoned"), ("--mode", "reasoned", "--seed", "1")):
         result = run("g.jsonl", *SHORT, "--overwrite", *(how and (*how, "--max-tokens", "2", "--attempts", "1")))
         assert result.exit_code == 0, result.output
-        outcomes: Any = [outcome for line in lines("g.ranks.jsonl") for outcome in line["outcomes"]]  # type: ignore[attr-defined]
+        outcomes: Any = [outcome for line in read_lines("g.ranks.jsonl") for outcome in line["outcomes"]]  # type: ignore[attr-defined]
         keys.append({outcome["key"] for outcome in outcomes})
         assert {outcome["abstained"] for outcome in outcomes} == ({"unparsable"} if how else {None})
     assert not (keys[0] & keys[1] or keys[0] & keys[2] or keys[1] & keys[2])
@@ -151,7 +144,7 @@ def test_an_engine_behind_a_server_ranks_as_the_same_engine_here(run: Run) -> No
     finally:
         peer.close()
     assert result.exit_code == 0 and peer.bodies, result.output
-    for near, far in zip(lines("g.ranks.jsonl"), lines("far.jsonl"), strict=True):
+    for near, far in zip(read_lines("g.ranks.jsonl"), read_lines("far.jsonl"), strict=True):
         assert near["strengths"] == far["strengths"]
     with pytest.raises(AdjudgeError, match="--adapter, --replicas, --device and --dtype are its own matter"):
         raise run("g.jsonl", "--url", peer.url, "--replicas", "2").exception  # type: ignore[misc]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
@@ -39,11 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def write(*rows: dict[str, Any]) -> None:
-    Path("r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def lines(path: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+    write_lines("r.jsonl", *rows)
 
 
 def passed(result: Result) -> str:
@@ -54,17 +50,17 @@ def passed(result: Result) -> str:
 def test_reviews_become_questions_that_are_judged_studied_and_learnt_from(run: Run) -> None:
     shown = passed(run("group", "r.jsonl", "-o", "items.jsonl", "--n", "2", "--k", "2"))
     assert "readers 13 12 92.31 % few_reviews 1" in shown and "0 questions had 0 texts shortened" in shown
-    items, [dropped] = lines("items.jsonl"), lines("items.dropped.jsonl")
+    items, [dropped] = read_lines("items.jsonl"), read_lines("items.dropped.jsonl")
     assert dropped["dropped"] == {"stage": "readers", "reason": "few_reviews"} and dropped["reviewer"] == "eve"
     assert sorted(item["split"] for item in items) == ["test", "test", "train", "train"]
 
     passed(run("items.jsonl", "--judge", "personal", "-o", "v.jsonl", "--min-mass", "0", *TINY, group="judge"))
-    assert all(1 < verdict["score"] < 10 and verdict["expected"] for verdict in lines("v.jsonl"))
+    assert all(1 < verdict["score"] < 10 and verdict["expected"] for verdict in read_lines("v.jsonl"))
 
     assert "2 rows: items.sft.jsonl" in passed(run("instruct", "items.jsonl"))
-    rows = lines("items.sft.jsonl")
+    rows = read_lines("items.sft.jsonl")
     assert all(row["system"] and row["prompt"] and row["response"].endswith("</ANSWER>") for row in rows)
-    assert len(lines("items.sft.dropped.jsonl")) == 2
+    assert len(read_lines("items.sft.dropped.jsonl")) == 2
 
     study = ("personal-studies", "items.jsonl", "-o", "s.csv", "--k", "0,2", "--min-mass", "0", *TINY)
     assert "2 questions of 1 readers" in passed(run(*study, group="bench"))
@@ -78,14 +74,14 @@ def test_plots_are_rewritten_in_runs_that_go_on_where_they_stopped(run: Run) -> 
     for command, ending in (("anonymise", "anonymous"), ("summarise", "summaries")):
         options = ("r.jsonl", "--max-tokens", "8", "--attempts", "2", *TINY)
         shown = passed(run(command, *options))
-        kept, dropped = lines(f"r.{ending}.jsonl"), lines(f"r.{ending}.dropped.jsonl")
+        kept, dropped = read_lines(f"r.{ending}.jsonl"), read_lines(f"r.{ending}.dropped.jsonl")
         assert len(kept) + len(dropped) == 13 and "from the journal" in shown
         reasons = {row["dropped"]["reason"] for row in dropped}
         assert reasons <= {"cut_short", "empty", "renames_nothing", "unparsable"}
         assert isinstance(run(command, *options).exception, AdjudgeError)
         again = passed(run(command, *options, "--resume"))
         assert "texts: 0 written" in again
-        assert lines(f"r.{ending}.dropped.jsonl") == dropped
+        assert read_lines(f"r.{ending}.dropped.jsonl") == dropped
 
 
 @pytest.mark.parametrize(

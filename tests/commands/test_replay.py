@@ -17,6 +17,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.tree_nodes import CONTENT, FORMAT
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
@@ -38,7 +39,7 @@ def tiny() -> Engine:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Engine) -> Run:
     monkeypatch.chdir(tmp_path)
     for name, rows in (("pairs", PAIRS), ("items", ITEMS), ("groups", GROUPS)):
-        write(Path(f"{name}.jsonl"), rows)
+        write_lines(f"{name}.jsonl", *rows)
 
     def run(*arguments: str) -> Result:
         with monkeypatch.context() as patch:
@@ -50,10 +51,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Engine) -> Run:
 
 def no_model(*_: object, **__: object) -> None:
     raise AssertionError("a replay loads no model")
-
-
-def write(path: Path, rows: list[dict[str, object]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def done(result: Result) -> Result:
@@ -92,10 +89,10 @@ def test_a_replay_gives_the_same_lines_byte_for_byte(run: Run, kind: str) -> Non
 def test_rows_are_found_by_their_texts_in_any_order(run: Run) -> None:
     done(run(*RUNS["pairs"], "-o", "v.jsonl", *TINY))
     lines = Path("v.jsonl").read_text().splitlines()
-    write(Path("some.jsonl"), [PAIRS[2], {**PAIRS[0], "id": "renamed"}])
+    write_lines("some.jsonl", PAIRS[2], {**PAIRS[0], "id": "renamed"})
     first, second = done(run("replay", "v.jsonl", "--rows", "some.jsonl")).stdout.splitlines()
     assert first == lines[2] and json.loads(second) == {**json.loads(lines[0]), "id": "renamed"}
-    write(Path("other.jsonl"), [PAIRS[0], {**PAIRS[1], "story_b": "Never seen."}])
+    write_lines("other.jsonl", PAIRS[0], {**PAIRS[1], "story_b": "Never seen."})
     assert "line 2 of other.jsonl was not judged in this run of pairs.jsonl" in mistake(
         run("replay", "v.jsonl", "--rows", "other.jsonl")
     )
@@ -155,7 +152,7 @@ def test_old_texts_are_judged_again_by_another_judge_in_one_command(run: Run) ->
     Path("items.jsonl").unlink()
     again = ("judge", "v.jsonl.journal", "--judge", "pointwise", "--aspects", "wit=Is it witty?", *TINY)
     done(run(*again))
-    verdicts = [json.loads(line) for line in Path("v.jsonl.verdicts.jsonl").read_text().splitlines()]
+    verdicts = read_lines("v.jsonl.verdicts.jsonl")
     assert [(verdict["id"], verdict["n"], [*verdict["breakdown"]]) for verdict in verdicts] == [
         (str(n + 1), n, ["wit"]) for n in range(3)
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from adjudge.commands.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from tests.jsonl import read_lines, write_lines
 from tests.training.rubrics.examiner import Examiner, simple
 
 Run = Callable[..., Result]
@@ -51,7 +51,7 @@ def engine(tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Exa
     monkeypatch.chdir(tmp_path)
     Path("texts").mkdir()
     Path("texts", "bees.md").write_text("Bees dance in the hive.\n\nRain falls.")
-    write("q.jsonl", QUESTIONS)
+    write_lines("q.jsonl", *QUESTIONS)
     return examiner
 
 
@@ -59,28 +59,20 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
-def write(path: str, rows: list[dict[str, Any]]) -> None:
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def lines(path: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
 def test_mined_rubrics_judge_the_answers_and_are_compared_by_scheme(engine: Examiner) -> None:
     result = run(*MINE, "--items", "i.jsonl")
     assert result.exit_code == 0, result.output
     assert "low_variance" not in result.stdout and "(2 of 2 questions" in result.stdout
-    bees, rain = lines("r.jsonl")
+    bees, rain = read_lines("r.jsonl")
     assert (bees["id"], bees["topic"], rain["id"]) == ("bees", "nature", "2") and "answers" not in rain
     assert [one["points"] for one in bees["rubric"]["criteria"]] == [6.5, 3.5] and bees["mended"]
     names = ["answers.jsonl", "passages.jsonl", "sets.jsonl"]
-    assert sorted(path.name for path in Path("r.stages").iterdir()) == names and lines("r.dropped.jsonl") == []
+    assert sorted(path.name for path in Path("r.stages").iterdir()) == names and read_lines("r.dropped.jsonl") == []
 
     assert run("judge", "i.jsonl", "--judge", "rubric", "-o", "v.jsonl").exit_code == 0
-    assert [verdict["score"] for verdict in lines("v.jsonl")] == pytest.approx([0, 1, 0, 1, 0, 1, 0, 0])
+    assert [verdict["score"] for verdict in read_lines("v.jsonl")] == pytest.approx([0, 1, 0, 1, 0, 1, 0, 0])
 
-    write("l.jsonl", [row | {"label": float("good" in row["response"])} for row in lines("i.jsonl")])
+    write_lines("l.jsonl", *[row | {"label": float("good" in row["response"])} for row in read_lines("i.jsonl")])
     result = run("rubrics", "compare", "l.jsonl", "-o", "c.jsonl")
     assert result.exit_code == 0, result.output
     assert [line.split()[:2] for line in result.stdout.splitlines()[2:5]] == [
@@ -88,8 +80,8 @@ def test_mined_rubrics_judge_the_answers_and_are_compared_by_scheme(engine: Exam
         ["free", "1.000"],
         ["binary", "1.000"],
     ]
-    assert lines("c.jsonl")[1]["scores"] == pytest.approx({"fixed": 1, "free": 1, "binary": 1})
-    assert lines("c.jsonl")[1]["id"] == "bees/2"
+    assert read_lines("c.jsonl")[1]["scores"] == pytest.approx({"fixed": 1, "free": 1, "binary": 1})
+    assert read_lines("c.jsonl")[1]["id"] == "bees/2"
 
 
 def test_a_stopped_run_goes_on_with_resume_and_asks_nothing_twice(
@@ -133,9 +125,9 @@ def test_pages_found_by_meaning_are_embedded_once(
 
 def test_without_rubrics_every_question_gets_the_six_dimensions_and_nothing_is_asked(engine: Examiner) -> None:
     assert run("rubrics", "mine", "q.jsonl", "--without", "rubrics", "--items", "i.jsonl").exit_code == 0
-    assert len(lines("q.rubrics.jsonl")[1]["rubric"]["criteria"]) == 6 and not engine.asked
+    assert len(read_lines("q.rubrics.jsonl")[1]["rubric"]["criteria"]) == 6 and not engine.asked
     assert run("rubrics", "mine", "q.jsonl", "--without", "rubrics", "--resume").exit_code == 0
-    assert [item["response"] for item in lines("i.jsonl")] == ["good rain", "bad rain", "rain"]
+    assert [item["response"] for item in read_lines("i.jsonl")] == ["good rain", "bad rain", "rain"]
 
 
 def test_a_run_that_leaves_no_question_says_where_they_went(engine: Examiner) -> None:
@@ -143,7 +135,7 @@ def test_a_run_that_leaves_no_question_says_where_they_went(engine: Examiner) ->
     result = run(*MINE)
     assert isinstance(result.exception, AdjudgeError) and "not one question is left" in str(result.exception)
     assert "unparsable 2" in result.stdout and not Path("r.jsonl").exists()
-    dropped = lines("r.dropped.jsonl")
+    dropped = read_lines("r.dropped.jsonl")
     assert [row["dropped"]["reason"] for row in dropped] == ["unparsable"] * 2 + ["no_passage"] * 2
     assert dropped[0]["source"] == "bees.md"
 
@@ -172,7 +164,7 @@ def test_mistakes_are_one_sentence_before_anything_is_asked(
     engine: Examiner, rows: Any, options: list[str], message: str
 ) -> None:
     Path("empty").mkdir()
-    write("q.jsonl", rows)
+    write_lines("q.jsonl", *rows)
     result = run("rubrics", "mine", "q.jsonl", "-o", "r.jsonl", *options)
     assert isinstance(result.exception, AdjudgeError), result.output
     assert message in str(result.exception) and not engine.asked
@@ -189,7 +181,7 @@ def test_mistakes_are_one_sentence_before_anything_is_asked(
 def test_rows_that_cannot_be_compared_are_refused(
     engine: Examiner, rows: Any, options: list[str], message: str
 ) -> None:
-    write("i.jsonl", rows)
+    write_lines("i.jsonl", *rows)
     result = run("rubrics", "compare", "i.jsonl", *options)
     assert isinstance(result.exception, AdjudgeError), result.output
     assert message in str(result.exception) and not engine.graded

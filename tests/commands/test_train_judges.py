@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe, read_judge_recipe
-from tests.training.evaluator.rated import PAIRS, STORIES, write_rows
+from tests.jsonl import write_lines
+from tests.training.evaluator.rated import PAIRS, STORIES
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -42,13 +43,13 @@ def run(*command: Any) -> str:
 def test_a_judge_is_trained_and_judges(kind: str, text: str, rows: list[dict[str, Any]], tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="needs the extra train")
     (tmp_path / "recipe.toml").write_text(text)
-    data = write_rows(tmp_path / "rows.jsonl", rows)
+    data = write_lines(tmp_path / "rows.jsonl", *rows)
     said = run("train", kind, tmp_path / "recipe.toml", "--data", data, "-o", tmp_path / "other", "--seed", 3)
     assert "held out" in said and f"policy: {tmp_path / 'other' / 'policy'}" in said
     recipe = json.loads((tmp_path / "other" / "recipe.json").read_text())
     assert (recipe["seed"], recipe["data"]["train"]) == (3, str(data))
     assert "judge with it: adjudge judge items.jsonl --judge " in said and "beside people: adjudge train" in said
-    items = write_rows(tmp_path / "items.jsonl", [{"prompt": "p", "response": "r"}])
+    items = write_lines(tmp_path / "items.jsonl", {"prompt": "p", "response": "r"})
     judge = ["--judge", "pointwise", "--aspects", "wit=Is it funny?", "--min-mass", "0"]
     chosen = judge if kind == "direct" else ["--judge", "scalar"]
     adapter = ["--model", "dummy:tiny-llama", "--adapter", tmp_path / "other" / "policy"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from adjudge.cli import app
 from adjudge.commands.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from tests.jsonl import read_lines, write_lines
 from tests.rewards.scripted import Script, ScriptedEngine
 from tests.training.writing.grading import GradingEngine, construction
 
@@ -31,7 +31,11 @@ def tiny() -> Engine:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
-    write_rows([{"id": "a", "prompt": "Write.", "response": TEXT}, {"id": "b", "prompt": "Write.", "response": "One."}])
+    write_lines(
+        "t.jsonl",
+        {"id": "a", "prompt": "Write.", "response": TEXT},
+        {"id": "b", "prompt": "Write.", "response": "One."},
+    )
     return lambda *arguments: CliRunner().invoke(app, ["writing", *arguments])
 
 
@@ -57,20 +61,12 @@ def grade(shown: str, labels: tuple[str, ...]) -> Mapping[str, float]:
     return {labels[0] if labels[0] != "1" else "1" if "One." in shown else "5": 0.9}
 
 
-def write_rows(rows: list[dict[str, Any]], name: str = "t.jsonl") -> None:
-    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def lines(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(name).read_text().splitlines()]
-
-
 def test_dropping_and_repeating_needs_no_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Source, "open", lambda source: pytest.fail("a model was opened"))
     result = run("disturb", "t.jsonl", "--kinds", "drop,repeat")
     assert result.exit_code == 0, result.output
-    assert [line["id"] for line in lines("t.disturbed.jsonl")] == ["a/none", "a/drop", "a/repeat", "b/none"]
-    assert [line["dropped"] for line in lines("t.disturbed.dropped.jsonl")] == [
+    assert [line["id"] for line in read_lines("t.disturbed.jsonl")] == ["a/none", "a/drop", "a/repeat", "b/none"]
+    assert [line["dropped"] for line in read_lines("t.disturbed.dropped.jsonl")] == [
         {"stage": "disturb", "reason": "too_short"}
     ] * 2
     assert "too_short 2" in result.stdout
@@ -108,7 +104,7 @@ def test_mistakes_are_found_before_a_model_is_loaded(
     run: Run, script: Callable[[Script], ScriptedEngine], rows: list[dict[str, Any]], more: tuple[str, ...], reason: str
 ) -> None:
     script(lambda shown, before: pytest.fail("asked"))
-    write_rows(rows)
+    write_lines("t.jsonl", *rows)
     result = run("disturb", "t.jsonl", *more)
     assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)
 
@@ -117,13 +113,15 @@ def test_a_benchmark_is_built_of_good_texts_and_every_drop_is_told(
     run: Run, script: Callable[[Script], ScriptedEngine]
 ) -> None:
     engine = script(lambda shown, before: construction())
-    write_rows([{"id": name, "text": text} for name, text in {"a": TEXT, "b": "One.", "c": "Two. Three."}.items()])
+    write_lines(
+        "t.jsonl", *[{"id": name, "text": text} for name, text in {"a": TEXT, "b": "One.", "c": "Two. Three."}.items()]
+    )
     result = run("build", "t.jsonl", "-o", "b.jsonl")
     assert result.exit_code == 0, result.output
-    rows = lines("b.jsonl")
+    rows = read_lines("b.jsonl")
     assert [row["id"] for row in rows] == ["a/completion", "a/guide", "c/guide", "a/open", "c/open"]
     assert {row["genre"] for row in rows} == {"fiction"} and rows[0]["quality"] == pytest.approx(5.0)
-    assert [(line["id"], line["dropped"]) for line in lines("b.dropped.jsonl")] == [
+    assert [(line["id"], line["dropped"]) for line in read_lines("b.dropped.jsonl")] == [
         ("b", {"stage": "filter", "reason": "low_quality"}),
         ("c", {"stage": "completion", "reason": "too_short"}),
     ]
@@ -140,9 +138,9 @@ def test_completions_alone_need_no_text_of_the_model_and_nothing_left_is_said(
 ) -> None:
     script(lambda shown, before: pytest.fail("asked"))
     result = run("build", "t.jsonl", "-o", "b.jsonl", "--tasks", "completion")
-    assert result.exit_code == 0 and [row["id"] for row in lines("b.jsonl")] == ["a/completion"]
+    assert result.exit_code == 0 and [row["id"] for row in read_lines("b.jsonl")] == ["a/completion"]
     result = run("build", "t.jsonl", "-o", "c.jsonl", "--tasks", "completion", "--min-mass", "0.95")
-    assert result.exit_code == 0 and lines("c.jsonl") == [] and "nothing is left in c.jsonl" in result.stderr
+    assert result.exit_code == 0 and read_lines("c.jsonl") == [] and "nothing is left in c.jsonl" in result.stderr
     assert "low_mass 2" in result.stdout
 
 
@@ -159,6 +157,6 @@ def test_mistakes_of_a_benchmark_are_found_before_a_model_is_loaded(
     run: Run, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]], more: tuple[str, ...], reason: str
 ) -> None:
     monkeypatch.setattr(Source, "open", lambda source: pytest.fail("a model was opened"))
-    write_rows(rows)
+    write_lines("t.jsonl", *rows)
     result = run("build", "t.jsonl", *more)
     assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)

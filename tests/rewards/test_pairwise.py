@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import pair_of
 from tests.engine.reference import next_logprobs, open_reference
+from tests.jsonl import read_lines
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pairs.jsonl"
 TINY = "dummy:tiny-llama"
@@ -308,7 +308,7 @@ def test_unknown_orders_are_refused(tiny: Engine) -> None:
 
 
 def test_example_pairs_are_many_balanced_and_partly_hostile(examples: list[Pair]) -> None:
-    rows = [json.loads(line) for line in EXAMPLES.read_text().splitlines()]
+    rows = read_lines(EXAMPLES)
     assert len(rows) >= 20
     assert abs(sum(1 if row["expected"] == "a" else -1 for row in rows)) <= 2
     attacks = ("<ANSWER> 5", "<|im_end|>", "[[10]]")

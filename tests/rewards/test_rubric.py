@@ -9,6 +9,7 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.published_rubrics import IGNITING, RUBRICS, SIX, open_rubric
 from adjudge.rewards.rubric import Criterion, Level, Rubric, read_rubric, rubric_of, rubric_of_checklist
+from tests.jsonl import read_lines
 
 ROOT = Path(__file__).parents[2]
 CHECKLISTS = ROOT.parent / "shared/data/writingbench/checklists.jsonl"
@@ -77,7 +78,7 @@ def test_a_five_level_checklist_loads_as_a_rubric() -> None:
 
 @pytest.mark.skipif(not CHECKLISTS.exists(), reason="WritingBench's checklists are not at ../shared/data")
 def test_every_checklist_of_writingbench_loads() -> None:
-    rows = [json.loads(line) for line in CHECKLISTS.read_text(encoding="utf-8").splitlines()]
+    rows = read_lines(CHECKLISTS)
     rubrics = [rubric_of_checklist(row["checklist"], "row") for row in rows]
     assert len(rubrics) == 120
     assert all(criterion.values == tuple(range(1, 11)) for rubric in rubrics for criterion in rubric.criteria)

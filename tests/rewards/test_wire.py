@@ -27,6 +27,7 @@ from adjudge.rewards.wire import (
     verdict_line,
     verdict_record,
 )
+from tests.jsonl import write_lines
 
 GOOD = '{"prompt": "p", "story_a": "a", "story_b": "b"}'
 
@@ -278,7 +279,7 @@ def test_the_reviews_of_a_reader_are_read_from_jsonl_and_from_json_text_in_csv(t
             table.writeheader()
             table.writerows([{**base, "reviews": json.dumps(reviews)}, {**base, "reviews": ""}])
         rows: list[dict[str, object]] = [{**base, "reviews": reviews}, {**base, "reviews": None}, {**base}]
-        path.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(path.with_suffix(".jsonl"), *rows)
     given = (Review("p", "r", 7.0), Review("q", "", 4.5))
     chosen = (Comparison("x", "y", "b", "ending"), Comparison("x", "z", "a"))
     for suffix, empty in ((".csv", 1), (".jsonl", 2)):

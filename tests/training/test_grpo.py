@@ -28,6 +28,7 @@ from adjudge.training.prompts import Prompts
 from adjudge.training.recipe import Data, laid_over
 from adjudge.training.replay import replay_rewards
 from adjudge.training.run_folder import RunFolder
+from tests.jsonl import write_lines
 from tests.training.runs import PROMPTS, KillAfter, Killed, Vowels, curve, launched, tiny_recipe
 
 TINY = "dummy:tiny-llama"
@@ -120,7 +121,7 @@ def test_groups_that_abstain_teach_nothing_and_are_counted(tmp_path: Path) -> No
 
 def test_how_many_completions_got_no_reward_is_told_at_the_end(tmp_path: Path) -> None:
     rows = [{"prompt": prompt, "odd": place < 2} for place, prompt in enumerate(PROMPTS[:4])]
-    tmp_path.joinpath("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", *rows)
     data, told = {"train": "rows.jsonl", "prompts": []}, list[str]()
     train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 2}), reward=Vowels(), status=told.append)
     assert told[-1].startswith('50% of the completions got no reward, most often as "low_mass" (vowels/abstained')
@@ -206,7 +207,7 @@ def test_scores_that_cannot_be_read_and_parts_that_are_not_there_are_found_befor
     monkeypatch.setattr(grpo, "open_policy", lambda *_, **__: pytest.fail("the policy was loaded"))
     last = "good" if not tables else 2
     rows = [{"prompt": "a", "score": "4"}, {"prompt": "b", "score": last}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", *rows)
     recipe = tiny_recipe(tmp_path, reward={"parts": {"accuracy": {"kind": "accuracy", "columns": ["score"]}}}, **tables)
     recipe = msgspec.structs.replace(recipe, data=Data(train=str(tmp_path / "rows.jsonl")))
     with pytest.raises(AdjudgeError, match=message):
@@ -248,7 +249,7 @@ def test_a_policy_that_could_think_is_asked_as_engines_ask_unless_what_follows_i
 def test_the_text_of_a_conversation_is_what_is_judged(tmp_path: Path) -> None:
     user, reply = {"role": "user", "content": "One?"}, {"role": "assistant", "content": "Two."}
     rows = [{"prompt": [user]}, {"prompt": [user, reply, user]}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", *rows)
     reward = Vowels()
     data = {"train": "rows.jsonl", "prompts": [], "system": "Use tags."}
     train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 1}), reward=reward)

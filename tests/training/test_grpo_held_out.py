@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.training.grpo import HELD_OUT_BATCH, held_out_batch, train_grpo, weigh
 from adjudge.training.reward_log import read_rewards
+from tests.jsonl import write_lines
 from tests.training.runs import Vowels, tiny_recipe
 
 
@@ -58,7 +58,7 @@ def test_what_held_out_prompts_come_to_is_the_mean_of_their_rewards_wherever_som
 def test_held_out_rewards_of_batches_that_abstain_unalike_are_one_mean(tmp_path: Path) -> None:
     rows = [{"prompt": f"t{n}", "odd": False} for n in range(4)]
     rows += [{"prompt": "h" * (1 + n % 3) + str(n), "odd": n < 7} for n in range(16)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", *rows)
     data = {"train": "rows.jsonl", "prompts": [], "held_out": 16, "chat": False}
     reward = Vowels()
     run = train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 1}), reward=reward)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row
 from adjudge.training.prompts import asked, dataset, read_prompts, shuffled, within
 from adjudge.training.recipe import Data
+from tests.jsonl import write_lines
 
 
 def file_of(folder: Path, *rows: dict[str, Any]) -> str:
     path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, *rows)
     return str(path)
 
 

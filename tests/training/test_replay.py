@@ -24,6 +24,7 @@ from adjudge.training.metrics import read_metrics
 from adjudge.training.replay import read_run, replay_rewards
 from adjudge.training.reward_log import read_engines, read_rewards
 from adjudge.training.run_folder import RunFolder
+from tests.jsonl import read_lines, write_lines
 from tests.training.runs import PROMPTS, KillAfter, Killed, Vowels, tiny_recipe
 
 ENGINE = {"model": "dummy:tiny-llama", "kv_cache_gb": 0.05}
@@ -80,11 +81,11 @@ def test_every_reward_of_a_run_comes_again_bit_for_bit_without_a_model(run: RunF
 
 
 def test_what_was_stored_is_not_what_is_computed(run: RunFolder) -> None:
-    lines = [json.loads(line) for line in run.rewards.read_text().splitlines()]
+    lines = read_lines(run.rewards)
     true = [line["reward"] for line in read_rewards_raw(run)]
     for line in lines:
         line["reward"], line["parts"] = 7.0, {}
-    run.rewards.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(run.rewards, *lines)
     replayed = list(replay_rewards(run.path))
     assert [one.reward for one in replayed] == true and not any(one.equal for one in replayed)
 
@@ -123,10 +124,10 @@ def test_the_same_verdicts_make_other_rewards_under_other_weights(run: RunFolder
 
 
 def test_a_group_that_nobody_had_time_to_judge_is_not_compared(run: RunFolder) -> None:
-    lines = [json.loads(line) for line in run.rewards.read_text().splitlines()]
+    lines = read_lines(run.rewards)
     for line in lines[4:6]:
         line["reward"], line["abstained"] = None, "timeout"
-    run.rewards.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(run.rewards, *lines)
     replayed = list(replay_rewards(run.path))
     assert [one.kept for one in replayed].count(False) == 2
     assert all(one.equal for one in replayed if one.kept)
@@ -143,7 +144,7 @@ def test_the_command_replays_a_folder_lists_its_steps_and_fails_where_a_reward_i
         result.exit_code == 0
         and "16 rewards of 2 steps and 2 evaluations: 16 are the same, bit for bit" in result.stderr
     )
-    again = [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()]
+    again = read_lines(tmp_path / "again.jsonl")
     assert all(line["equal"] and line["replayed"] == line["reward"] for line in again) and len(again) == 16
     listed = adjudge("--list").stdout
     assert "held out" in listed and "mean reward" in listed
@@ -233,7 +234,7 @@ def test_rewards_without_their_length_trend_come_again_and_a_resumed_run_goes_on
     forged = [json.loads(line) for line in stored.splitlines()]
     for line in forged:
         line["parts"]["with_length_trend"] = 7.0
-    whole.rewards.write_text("".join(json.dumps(line) + "\n" for line in forged))
+    write_lines(whole.rewards, *forged)
     assert [one.reward for one in replay_rewards(whole.path)] == [one.reward for one in replayed]
     whole.rewards.write_bytes(stored)
     for step in (0, 4):

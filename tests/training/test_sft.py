@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from adjudge.training.prompts import read_prompts
 from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.sft import _texts, train_sft
 from adjudge.training.sft_recipe import Response, Select, SftRecipe
+from tests.jsonl import write_lines
 from tests.training.runs import KillAfter, Killed, curve
 
 ROWS: list[dict[str, Any]] = [
@@ -29,7 +29,7 @@ ROWS: list[dict[str, Any]] = [
 
 def recipe_in(folder: Path, rows: list[dict[str, Any]] = ROWS, **tables: Any) -> SftRecipe:
     folder.mkdir(exist_ok=True)
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "rows.jsonl", *rows)
     usual: dict[str, Any] = {
         "output": "out",
         "policy": {"model": "dummy:tiny-llama"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adjudge.engine.whole_file import write_whole
 from adjudge.training.curate.search import Round, best
-from adjudge.training.pictures import check_picture, save_picture
+from adjudge.training.pictures import check_picture, new_figure, save_picture
 
 LINES: dict[str, Callable[[Round], float | None]] = {
     "texts held out: judged as labelled": lambda one: one.hits,
@@ -37,10 +37,9 @@ def write_principles(path: Path, rounds: Sequence[Round]) -> None:
 def draw_rounds(rounds: Sequence[Round], path: Path, title: str) -> None:
     """Draw the rounds into a .png, .svg or .pdf, the best one marked; `check_picture` says whether that can be."""
     check_picture(path)
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(7.5, 4), layout="constrained")
+    figure = new_figure(7.5, 4)
     axes = figure.subplots()
     for number, (name, value) in enumerate(LINES.items()):
         points = [(one.number, shown) for one in rounds if (shown := value(one)) is not None]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import names_of
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
@@ -34,9 +35,7 @@ class Plan(msgspec.Struct, frozen=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "written", "looked_at"):
-            if getattr(self, name) < 1:
-                raise AdjudgeError(f"{name.replace('_', ' ')} is {getattr(self, name)}: give at least 1")
+        at_least(1, rounds=self.rounds, written=self.written, looked_at=self.looked_at)
 
 
 class Round(msgspec.Struct, frozen=True):

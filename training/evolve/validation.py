@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -15,7 +14,7 @@ from adjudge.rewards.verdict import Item, Pair
 from adjudge.training.evolve.filters import PIPELINE, WINDOW
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale, same_question
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import cell, plain_table
 
 PUBLISHED = ((3.22, None), (3.45, 0.772), (None, None), (3.57, 0.715), (3.61, 0.751), (3.65, 0.756))
 """Table 10: quality, and win rate, of the first rationales and of what each stage of the paper's pipeline left."""
@@ -127,11 +126,11 @@ def show_validation(rows: Sequence[Validated], judge: str, console: Console | No
         spread = f" ± {row.quality_error:.2f}" if row.quality_error is not None else ""
         table.add_row(
             row.stage,
-            _number(row.quality, "{:.2f}") + spread,
+            cell(row.quality, ".2f", "-") + spread,
             *map(str, (row.rated, row.unrated)),
-            _number(row.win_rate, "{:.1%}"),
+            cell(row.win_rate, ".1%", "-"),
             *map(str, (row.compared, row.uncompared)),
-            *([_number(published[0], "{:.2f}"), _number(published[1], "{:.1%}")] if paper else []),
+            *([cell(published[0], ".2f", "-"), cell(published[1], ".1%", "-")] if paper else []),
         )
     (console or Console()).print(table)
 
@@ -146,7 +145,3 @@ def _worded(rationale: Rationale, passed: Sequence[str]) -> Rationale:
     """The rationale as it was after those stages, each "refine" among which wrote it again."""
     wordings = (*rationale.drafts, rationale.response)
     return msgspec.structs.replace(rationale, response=wordings[min(passed.count("refine"), len(wordings) - 1)])
-
-
-def _number(value: Any, form: str) -> str:
-    return "-" if value is None else form.format(value)

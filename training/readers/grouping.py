@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import PERSE, Aspect
 from adjudge.rewards.personal import checked_k
@@ -38,9 +39,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         checked_k(self.k)
-        for name, value, floor in (("n", self.n, 1), ("k", self.k, 1), ("least", self.least, self.k + 1)):
-            if value < floor:
-                raise AdjudgeError(f"{name} is {value}: give at least {floor}")
+        at_least(1, n=self.n, k=self.k)
+        at_least(self.k + 1, least=self.least)
         if not 0 <= self.test < 1:
             raise AdjudgeError(f"{self.test} of the readers are kept for tests: give a share from 0 to less than 1")
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
@@ -71,9 +72,8 @@ class Mining(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("pages", 1), ("sets", 1), ("answers", FEWEST)):
-            if (value := getattr(self, name)) < least:
-                raise AdjudgeError(f"{name} is {value}: give at least {least}")
+        at_least(1, pages=self.pages, sets=self.sets)
+        at_least(FEWEST, answers=self.answers)
         if not 0 <= self.alpha < 1:
             raise AdjudgeError(f"alpha is {self.alpha}: give a share of the scale, from 0 to below 1")
         for part in self.without:

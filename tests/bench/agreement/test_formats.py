@@ -15,16 +15,12 @@ from adjudge.bench.agreement.formats import FORMATS, load
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.kinds import KINDS, prepare
 from adjudge.rewards.rows import Row
+from tests.jsonl import write_lines
 
 HANNA_ROW = {"Story ID": 0, "Prompt": "A ship.", "Human": "h", "Story": "It sank.", "Model": "GPT"} | dict.fromkeys(
     ("Relevance", "Coherence", "Empathy", "Surprise", "Engagement", "Complexity"), 3
 )
 PLOTS = "[The Start of Plot A]\n{}\n[The End of Plot A]\n[The Start of Plot B]\n{}\n[The End of Plot B]\n"
-
-
-def lines(path: Path, *rows: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def table(path: Path, *rows: dict[str, Any]) -> Path:
@@ -54,7 +50,7 @@ def test_hannas_table_has_a_row_for_each_rater(tmp_path: Path) -> None:
 
 def test_hanna_as_lines_has_lists_of_ratings(tmp_path: Path) -> None:
     row = {"story_id": 7, "prompt": "A ship.", "story": "It sank.", "ratings": {"Relevance": [5, 4], "Empathy": 2}}
-    (found,) = load([lines(tmp_path / "h.jsonl", row)]).rows
+    (found,) = load([write_lines(tmp_path / "h.jsonl", row)]).rows
     assert found.scores == {"relevance": (5, 4), "empathy": (2,)} and found.id == "7"
 
 
@@ -64,7 +60,7 @@ def test_openmeva_has_several_systems_for_a_prompt(tmp_path: Path) -> None:
     path.write_text(json.dumps({"0": {"prompt": "Tom woke.", "gen": gen, "gold_response": "x"}}, indent=1))
     first, second = load([path]).rows
     assert (first.id, first.system, first.overall, second.overall) == ("0/s2s", "s2s", 2.0, 4.4)
-    lined = lines(
+    lined = write_lines(
         tmp_path / "o.jsonl", {"doc": 0, "prompt": "Tom woke.", "system": "s2s", "story": "He ran.", "human": 2.0}
     )
     (same,) = load([lined]).rows
@@ -74,7 +70,7 @@ def test_openmeva_has_several_systems_for_a_prompt(tmp_path: Path) -> None:
 def test_without_a_cluster_of_its_own_a_row_is_drawn_with_its_prompt(tmp_path: Path) -> None:
     about = {"response": "It swam.", "scores": 3}
     rows = [{"prompt": "A", "cluster": None}, {"prompt": "B", "cluster": ""}, {"prompt": "C", "cluster": 7}]
-    found = load([lines(tmp_path / "r.jsonl", *({**row, **about} for row in rows))]).rows
+    found = load([write_lines(tmp_path / "r.jsonl", *({**row, **about} for row in rows))]).rows
     assert [row.cluster for row in found] == ["A", "B", "7"]
 
 
@@ -95,7 +91,7 @@ def test_per_mpst_foretells_a_readers_last_review(tmp_path: Path) -> None:
     reviews = [
         {"reviewer_name": "ann", "summ_plot": f"Plot {n}", "clean_review": f"Well {n}", "score": n} for n in (3, 8)
     ]
-    dataset = load([lines(tmp_path / "m.jsonl", {"examples": reviews})])
+    dataset = load([write_lines(tmp_path / "m.jsonl", {"examples": reviews})])
     (row,) = dataset.rows
     assert (row.overall, row.cluster, row.item.response, dataset.scale) == (8, "ann", "Plot 8", (1, 10))
     assert line_of(row)["reviews"][0]["plot"] == "Plot 3"
@@ -104,7 +100,7 @@ def test_per_mpst_foretells_a_readers_last_review(tmp_path: Path) -> None:
 def test_per_doc_has_an_aspect_and_a_reader(tmp_path: Path) -> None:
     prompt = PLOTS.format("old a", "old b") + '{"Choice": "Plot B"}' + PLOTS.format("new a", "new b")
     row = {"idx": 1, "review_id": "R7", "prompt": [prompt], "completion": '{"Choice": "Plot A"}'}
-    dataset = load([lines(tmp_path / "PerDOC.S.x.jsonl", row)])
+    dataset = load([write_lines(tmp_path / "PerDOC.S.x.jsonl", row)])
     (found,) = dataset.rows
     assert (dataset.name, dataset.aspects, found.aspect, found.cluster) == ("per-doc", "perse", "surprise", "R7")
     assert (found.pair.a, found.preferred, found.pair.reviews[0].preferred) == ("new a", 1.0, "b")
@@ -116,17 +112,17 @@ def test_rows_go_by_their_own_ids_and_numbers_of_several_files_do_not_collide(tm
     review = {"reviewer_name": "ann", "summ_plot": "Plot", "clean_review": "Well", "score": 3}
     kinds = {"autoj": pair, "PerDOC.I.x": plots, "PerDOC.S.x": plots, "mpst": {"examples": [review]}}
     for name, row in kinds.items():
-        first, second = (lines(tmp_path / f"{name}.{n}.jsonl", row, row | {"id": "7"}) for n in (1, 2))
+        first, second = (write_lines(tmp_path / f"{name}.{n}.jsonl", row, row | {"id": "7"}) for n in (1, 2))
         assert [one.id for one in load([first]).rows] == ["1", "7"]
-        both = load([first, lines(second, row, row | {"id": "8"})])
+        both = load([first, write_lines(second, row, row | {"id": "8"})])
         assert [one.id for one in both.rows] == [f"{first}:1", "7", f"{second}:1", "8"]
         with pytest.raises(AdjudgeError, match='has the id "7" of line 2 of'):
-            load([first, lines(second, row, row | {"id": "7"})])
+            load([first, write_lines(second, row, row | {"id": "7"})])
 
 
 def test_howtobench_has_published_scores_of_systems(tmp_path: Path) -> None:
     row = {"id": "i1", "task": "open", "genre": "prose", "instruction": "Write.", "information": "", "reference": "R."}
-    path = lines(tmp_path / "o.jsonl", row | {"outputs": {"deepseek-r1": "long " * 9, "glm-4-plus-250111": "b"}})
+    path = write_lines(tmp_path / "o.jsonl", row | {"outputs": {"deepseek-r1": "long " * 9, "glm-4-plus-250111": "b"}})
     first, second = load([path], characters=10).rows
     assert (first.published, second.published, first.scores, first.cluster) == (6.06, 5.28, {}, "i1")
     assert first.item.task == "open" and "…" in first.item.response and first.overall is None
@@ -135,25 +131,27 @@ def test_howtobench_has_published_scores_of_systems(tmp_path: Path) -> None:
 def test_writingbench_joins_requests_and_responses(tmp_path: Path) -> None:
     levels = {"1-2": "no", "3-4": "little", "5-6": "some", "7-8": "much", "9-10": "all"}
     checklist = [{"name": "Fit", "criteria_description": "Does it fit?", **levels}]
-    requests = lines(tmp_path / "requests.jsonl", {"index": 4, "query": "Write it.", "checklist": checklist})
-    responses = lines(tmp_path / "model.jsonl", {"index": 4, "response": "Written.", "model": "m", "score": [7, 8]})
+    requests = write_lines(tmp_path / "requests.jsonl", {"index": 4, "query": "Write it.", "checklist": checklist})
+    responses = write_lines(
+        tmp_path / "model.jsonl", {"index": 4, "response": "Written.", "model": "m", "score": [7, 8]}
+    )
     dataset = load([requests, responses])
     (row,) = dataset.rows
     assert (row.item.prompt, row.item.response, row.overall, dataset.scale) == ("Write it.", "Written.", 7.5, (1, 10))
     assert KINDS["rubric"].subject(Row("here", line_of(row)), 1, {}).rubric.criteria[0].name == "Fit"
     with pytest.raises(AdjudgeError, match="requests and no responses: name a file"):
         load([requests])
-    again = lines(tmp_path / "again.jsonl", *({"index": 4, "query": query, "checklist": []} for query in "ab"))
+    again = write_lines(tmp_path / "again.jsonl", *({"index": 4, "query": query, "checklist": []} for query in "ab"))
     with pytest.raises(AdjudgeError, match="line 2 of again.jsonl: its index 4 is that of line 1 of again.jsonl too"):
         load([again, responses])
-    lines(responses, {"index": 5, "response": "Written."})
+    write_lines(responses, {"index": 5, "response": "Written."})
     with pytest.raises(AdjudgeError, match=r"line 1 of model.jsonl: no request has the index 5"):
         load([requests, responses])
 
 
 def test_autoj_labels_are_the_first_the_second_and_a_tie(tmp_path: Path) -> None:
     row = {"scenario": "chitchat", "prompt": "Hi", "response 1": "A", "response 2": "B"}
-    path = lines(tmp_path / "a.jsonl", *(row | {"label": label} for label in (0, 1, 2)))
+    path = write_lines(tmp_path / "a.jsonl", *(row | {"label": label} for label in (0, 1, 2)))
     dataset = load([path])
     assert [found.preferred for found in dataset.rows] == [1.0, 0.0, 0.5]
     assert {found.group for found in dataset.rows} == {"chitchat"} and len(set(dataset.clusters)) == 1
@@ -170,32 +168,32 @@ def test_mt_bench_votes_on_one_pair_are_one_row(tmp_path: Path) -> None:
         return row | {"conversation_a": talk("A"), "conversation_b": talk("B")}
 
     votes = (vote("model_a", 1), vote("tie (inconsistent)", 1), vote("model_b", 2))
-    first, second = load([lines(tmp_path / "m.jsonl", *votes)]).rows
+    first, second = load([write_lines(tmp_path / "m.jsonl", *votes)]).rows
     assert (first.preferred, first.pair.prompts, first.pair.a, first.pair.b) == (0.75, ("Q1", "Q1"), "A1", "B1")
     assert (second.preferred, second.pair.b, second.group, second.cluster) == (0.0, "B2", "turn 2", "81")
     assert second.pair.prompts[1] == "user: Q1\n\nassistant: B1\n\nuser: Q2"
     turned = vote("model_a", 1) | {"model_a": "y", "model_b": "x", "conversation_a": talk("B")}
-    (both,) = load([lines(tmp_path / "t.jsonl", turned | {"conversation_b": talk("A")}, vote("model_b", 1))]).rows
+    (both,) = load([write_lines(tmp_path / "t.jsonl", turned | {"conversation_b": talk("A")}, vote("model_b", 1))]).rows
     assert (both.preferred, both.pair.a, both.pair.b, both.id) == (0.0, "A1", "B1", "81/x/y/1")
 
 
 def test_preferences_stand_in_either_place_and_may_be_conversations(tmp_path: Path) -> None:
     rows = [{"prompt": f"P{n}", "chosen": f"good {n}", "rejected": f"bad {n}", "subset": "s"} for n in range(20)]
-    found = load([lines(tmp_path / "p.jsonl", *rows)]).rows
+    found = load([write_lines(tmp_path / "p.jsonl", *rows)]).rows
     assert {row.preferred for row in found} == {0.0, 1.0} and {row.group for row in found} == {"s"}
     assert all((row.pair.a if row.preferred else row.pair.b).startswith("good") for row in found)
     bare = [{"id": n, "chosen": "good", "rejected": f"bad {n}"} for n in range(3)]
-    alone = load([lines(tmp_path / "b.jsonl", *bare)])
+    alone = load([write_lines(tmp_path / "b.jsonl", *bare)])
     assert [row.id for row in alone.rows] == ["0", "1", "2"] and len(set(alone.clusters)) == 3
     asked = {"role": "user", "content": "Q"}
     sides = {name: [asked, {"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
-    (talk,) = load([lines(tmp_path / "t.jsonl", sides)]).rows
+    (talk,) = load([write_lines(tmp_path / "t.jsonl", sides)]).rows
     assert talk.pair.prompt == "Q" and {talk.pair.a, talk.pair.b} == {"chosen", "rejected"}
 
 
 def test_rows_without_an_id_are_numbered_also_where_a_table_has_the_column(tmp_path: Path) -> None:
     rows = [{"id": name, "prompt": "P", "response": "R", "scores": 3} for name in (0, None, "")]
-    assert [row.id for row in load([lines(tmp_path / "r.jsonl", *rows)]).rows] == ["0", "2", "3"]
+    assert [row.id for row in load([write_lines(tmp_path / "r.jsonl", *rows)]).rows] == ["0", "2", "3"]
 
 
 def test_rows_without_a_prompt_are_drawn_one_by_one(tmp_path: Path) -> None:
@@ -204,19 +202,21 @@ def test_rows_without_a_prompt_are_drawn_one_by_one(tmp_path: Path) -> None:
         ("scores", {"response": "R", "scores": 3}),
         ("label", {"response": "R", "label": 1}),
     ):
-        found = load([lines(tmp_path / f"{name}.jsonl", *[{"prompt": "", **row}] * 6)])
+        found = load([write_lines(tmp_path / f"{name}.jsonl", *[{"prompt": "", **row}] * 6)])
         assert len({one.cluster for one in found.rows}) == 6 and len(drawn(found, 3).rows) == 3
 
 
 def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Path) -> None:
-    own = lines(tmp_path / "o.jsonl", {"prompt": "P", "response": "R", "scores": {"Wit": [7, 9]}, "id": "x"})
+    own = write_lines(tmp_path / "o.jsonl", {"prompt": "P", "response": "R", "scores": {"Wit": [7, 9]}, "id": "x"})
     (row,) = load([own], scale=(1, 10)).rows
     assert row.scores == {"wit": (7, 9)}
     with pytest.raises(AdjudgeError, match=r'line 1 of o.jsonl: "wit" is 7, outside the scale of o, 1 to 5'):
         load([own])
-    labelled = load([lines(tmp_path / "l.jsonl", {"query": "Q", "response": "R", "label": 1})])
+    labelled = load([write_lines(tmp_path / "l.jsonl", {"query": "Q", "response": "R", "label": 1})])
     assert labelled.scale == (0, 1) and labelled.rows[0].overall == 1
-    pairs = load([lines(tmp_path / "e.jsonl", {"prompt": "P", "story_a": "A", "story_b": "B", "expected": "tie"})])
+    pairs = load(
+        [write_lines(tmp_path / "e.jsonl", {"prompt": "P", "story_a": "A", "story_b": "B", "expected": "tie"})]
+    )
     assert pairs.rows[0].preferred == 0.5
 
 
@@ -272,7 +272,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "row", "reason"), MISTAKES)
 def test_mistakes_name_the_place_and_the_mend(tmp_path: Path, name: str, row: dict[str, Any], reason: str) -> None:
-    write = table if name.endswith(".csv") else lines
+    write = table if name.endswith(".csv") else write_lines
     with pytest.raises(AdjudgeError) as found:
         load([write(tmp_path / name, row)])
     assert reason in str(found.value)
@@ -280,10 +280,10 @@ def test_mistakes_name_the_place_and_the_mend(tmp_path: Path, name: str, row: di
 
 def test_ids_that_stand_twice_and_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     rated = {"id": "x", "prompt": "P", "response": "R", "scores": 2}
-    one, two = lines(tmp_path / "one.jsonl", rated), lines(tmp_path / "two.jsonl", rated)
+    one, two = write_lines(tmp_path / "one.jsonl", rated), write_lines(tmp_path / "two.jsonl", rated)
     with pytest.raises(AdjudgeError, match='line 1 of two.jsonl has the id "x" of line 1 of one.jsonl'):
         load([one, two])
-    pairs = lines(tmp_path / "p.jsonl", {"prompt": "P", "chosen": "a", "rejected": "b"})
+    pairs = write_lines(tmp_path / "p.jsonl", {"prompt": "P", "chosen": "a", "rejected": "b"})
     with pytest.raises(AdjudgeError, match="one and preferences do not go together"):
         load([one, pairs])
     with pytest.raises(AdjudgeError, match='no format is called "x": choose hanna, ratings'):
@@ -294,7 +294,7 @@ def test_ids_that_stand_twice_and_files_that_do_not_go_together_are_refused(tmp_
 
 def test_a_limit_draws_whole_prompts_and_a_smaller_one_is_part_of_a_larger(tmp_path: Path) -> None:
     rows = [{"prompt": f"P{n // 3}", "response": "R", "scores": 2} for n in range(30)]
-    dataset = load([lines(tmp_path / "r.jsonl", *rows)])
+    dataset = load([write_lines(tmp_path / "r.jsonl", *rows)])
     few, more, other = drawn(dataset, 3), drawn(dataset, 5), drawn(dataset, 3, seed=1)
     assert len(few.rows) == 9 and set(few.clusters) < set(more.clusters) and set(other.clusters) != set(few.clusters)
     shuffled = msgspec.structs.replace(dataset, rows=tuple(reversed(dataset.rows)))

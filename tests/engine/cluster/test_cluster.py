@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -30,6 +29,7 @@ from adjudge.engine.errors import NotServing, PromptError
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.worker import Piece
 from tests.engine.reward_models import save_reward_model
+from tests.jsonl import write_lines
 
 ray = pytest.importorskip("ray")
 
@@ -373,7 +373,7 @@ def test_a_cluster_that_cannot_be_opened_says_why(cluster: ClusterEngine, monkey
 
 def test_judge_with_replicas_writes_the_same_bytes(tmp_path: Path) -> None:
     rows = [{"prompt": "Tell one.", "story_a": f"Story {n}. " * 9, "story_b": "Another.", "id": n} for n in range(3)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "pairs.jsonl", *rows)
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     arguments = ["judge", str(tmp_path / "pairs.jsonl"), "--model", TINY, "--aspects", "coherence"]
     assert CliRunner().invoke(app, [*arguments, "-o", str(one)]).exit_code == 0

@@ -395,7 +395,7 @@ def test_calls_may_overlap() -> None:
         ),
         ({"guards": [], "stop_on": ("length",)}, "choose from no guards"),
         ({"guards": [Odd()]}, "the guard dial has a limit for tuned: choose from turned"),
-        ({"every": 0}, "every is 0 steps"),
+        ({"every": 0}, "every is 0: give at least 1"),
     ],
 )
 def test_options_that_make_no_sense_are_mistakes(how: dict[str, Any], said: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.recipe import laid_over, recipe_of
+from tests.jsonl import write_lines
 
 WORDS = ("dull", "plain", "fair", "fine", "great")
 STORIES: list[dict[str, Any]] = [
@@ -20,14 +20,8 @@ PAIRS: list[dict[str, Any]] = [
 ]
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def direct_recipe(folder: Path, rows: Sequence[Mapping[str, Any]] = STORIES, **tables: Any) -> DirectRecipe:
-    write_rows(folder / "rows.jsonl", rows)
+    write_lines(folder / "rows.jsonl", *rows)
     usual: dict[str, Any] = {
         "output": "out",
         "policy": {"model": "dummy:tiny-llama", "lora": {"rank": 4}},
@@ -42,7 +36,7 @@ def direct_recipe(folder: Path, rows: Sequence[Mapping[str, Any]] = STORIES, **t
 
 
 def preference_recipe(folder: Path, rows: Sequence[Mapping[str, Any]] = PAIRS, **tables: Any) -> PreferenceRecipe:
-    write_rows(folder / "rows.jsonl", rows)
+    write_lines(folder / "rows.jsonl", *rows)
     usual: dict[str, Any] = {
         "output": "out",
         "policy": {"model": "dummy:tiny-llama", "lora": {"rank": 4}},

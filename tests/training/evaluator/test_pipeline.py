@@ -16,7 +16,8 @@ from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.sft import train_sft
 from adjudge.training.sft_recipe import SftRecipe
 from adjudge.training.stages import write_stage
-from tests.training.evolve.known import line, rationale, write
+from tests.jsonl import write_lines
+from tests.training.evolve.known import line, rationale
 from tests.training.runs import curve
 
 TINY = {"model": "dummy:tiny-llama", "method": "lora", "lora": {"rank": 4}, "dtype": "float32"}
@@ -33,7 +34,7 @@ def rows_in(folder: Path, *, pairs: bool) -> str:
             row["response"] = f"So. {line(a)}"
         made.append(row)
     path = folder / "evolved.jsonl"
-    write_stage(path, read_rationales(write(folder / "made.jsonl", made)))
+    write_stage(path, read_rationales(write_lines(folder / "made.jsonl", *made)))
     return str(path)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from math import log
-from pathlib import Path
 from typing import Any
 
 from adjudge.engine.completion import Completion
@@ -66,14 +64,3 @@ def rationale(name: str, a: int = 2, b: int = 4, response: str | None = None, **
     }
     text = f"{name}: one drifts, two climbs. {line(a, b)}" if response is None else response
     return {"id": name, **ASPECT, **sides, "response": text, **columns}
-
-
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """The rows as JSONL."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file."""
-    return [json.loads(text) for text in path.read_text().splitlines()]

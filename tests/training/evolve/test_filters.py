@@ -13,13 +13,14 @@ from adjudge.training import stages
 from adjudge.training.evolve import filters as module
 from adjudge.training.evolve.filters import PIPELINE, Filters
 from adjudge.training.evolve.rationale import Rationale, read_rationales
-from tests.training.evolve.known import Choose, KnownEngine, line, rationale, write
+from tests.jsonl import write_lines
+from tests.training.evolve.known import Choose, KnownEngine, line, rationale
 
 SAMPLING = Sampling(max_tokens=64, temperature=1.0)
 
 
 def rationales(tmp_path: Path, *rows: dict[str, Any]) -> list[Rationale]:
-    return read_rationales(write(tmp_path / "rationales.jsonl", list(rows)))
+    return read_rationales(write_lines(tmp_path / "rationales.jsonl", *rows))
 
 
 def refined(shown: str, before: int) -> str:

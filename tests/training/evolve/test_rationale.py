@@ -17,13 +17,14 @@ from adjudge.training.evolve.rule import inverted, written_scores
 from adjudge.training.prompts import asked
 from adjudge.training.recipe import Data
 from adjudge.training.stages import write_stage
-from tests.training.evolve.known import ASPECT, line, rationale, write
+from tests.jsonl import write_lines
+from tests.training.evolve.known import ASPECT, line, rationale
 
 WIT = Aspect(ASPECT["aspect"], ASPECT["definition"])
 
 
 def one(tmp_path: Path, **row: Any) -> Rationale:
-    [read] = read_rationales(write(tmp_path / "r.jsonl", [rationale("x", **row)]))
+    [read] = read_rationales(write_lines(tmp_path / "r.jsonl", rationale("x", **row)))
     return read
 
 
@@ -72,19 +73,19 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 )
 def test_rows_that_are_no_rationales_are_refused_by_line(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
     with pytest.raises(AdjudgeError, match=problem):
-        read_rationales(write(tmp_path / "r.jsonl", [{**rationale("x"), **row}]))
+        read_rationales(write_lines(tmp_path / "r.jsonl", {**rationale("x"), **row}))
 
 
 def test_an_id_of_0_is_an_id_and_rows_without_one_are_numbered(tmp_path: Path) -> None:
     rows = [rationale("x", id=name) for name in (0, None, "")]
-    assert [read.id for read in read_rationales(write(tmp_path / "r.jsonl", rows))] == ["0", "2", "3"]
+    assert [read.id for read in read_rationales(write_lines(tmp_path / "r.jsonl", *rows))] == ["0", "2", "3"]
 
 
 def test_ids_that_come_twice_and_mixed_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match='line 2 .*"x" is that of line 1'):
-        read_rationales(write(tmp_path / "r.jsonl", [rationale("x"), rationale("x")]))
+        read_rationales(write_lines(tmp_path / "r.jsonl", rationale("x"), rationale("x")))
     with pytest.raises(AdjudgeError, match="line 2 .*are mixed"):
-        read_rationales(write(tmp_path / "r.jsonl", [rationale("x"), rationale("y", story_b=None)]))
+        read_rationales(write_lines(tmp_path / "r.jsonl", rationale("x"), rationale("y", story_b=None)))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.aspects import Aspect
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.seeds import Rated, read_stories, sample_questions
-from tests.training.evolve.known import write
+from tests.jsonl import write_lines
 
 WIT = Aspect("wit", "Is it funny?")
 
@@ -79,20 +79,18 @@ def test_one_class_only_and_no_class_at_all_are_refused() -> None:
 
 
 def test_hannas_ratings_and_plain_scores_are_read(tmp_path: Path) -> None:
-    path = write(
+    path = write_lines(
         tmp_path / "stories.jsonl",
-        [
-            {"story_id": 7, "prompt": "p", "story": "s", "ratings": {"Wit": [5, 4, 4], "Plot": [1, 2]}},
-            {"id": "x", "prompt": "p", "story": "s", "scores": {"wit": 2, "plot": 2.5, "style": None}},
-            {"prompt": "p", "story": "s", "scores": {"wit": 3.0}},
-        ],
+        {"story_id": 7, "prompt": "p", "story": "s", "ratings": {"Wit": [5, 4, 4], "Plot": [1, 2]}},
+        {"id": "x", "prompt": "p", "story": "s", "scores": {"wit": 2, "plot": 2.5, "style": None}},
+        {"prompt": "p", "story": "s", "scores": {"wit": 3.0}},
     )
     assert [(one.id, one.scores) for one in read_stories(path)] == [
         ("7", {"wit": (4,), "plot": (1,)}),  # of two labels equally near the lower
         ("x", {"wit": (2,), "plot": (2,)}),
         ("3", {"wit": (3,)}),
     ]
-    path = write(path, [{"id": 1, "prompt": "p", "story": "s", "ratings": {"Wit": [5, 4, 4]}}])
+    path = write_lines(path, {"id": 1, "prompt": "p", "story": "s", "ratings": {"Wit": [5, 4, 4]}})
     assert read_stories(path, "each")[0].scores == {"wit": (5, 4, 4)}
 
 
@@ -111,13 +109,13 @@ def test_hannas_ratings_and_plain_scores_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_stories_that_cannot_be_used_are_refused_by_line(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
-    path = write(tmp_path / "stories.jsonl", [{"id": 1, "prompt": "p", "story": "s", **row}])
+    path = write_lines(tmp_path / "stories.jsonl", {"id": 1, "prompt": "p", "story": "s", **row})
     with pytest.raises(AdjudgeError, match=problem):
         read_stories(path)
 
 
 @pytest.mark.parametrize("name", ["id", "story_id"])
 def test_an_id_that_comes_twice_is_refused(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / "stories.jsonl", [{name: 4, "prompt": "p", "story": "s", "scores": {"wit": 3}}] * 2)
+    path = write_lines(tmp_path / "stories.jsonl", *[{name: 4, "prompt": "p", "story": "s", "scores": {"wit": 3}}] * 2)
     with pytest.raises(AdjudgeError, match='"4"'):
         read_stories(path)

@@ -16,8 +16,9 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import Rated, sample_questions
 from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.stages import Texts
+from tests.jsonl import write_lines
 from tests.rewards.scripted import ScriptedEngine
-from tests.training.evolve.known import KnownEngine, line, rationale, write
+from tests.training.evolve.known import KnownEngine, line, rationale
 from tests.training.evolve.test_filters import HOSTILE
 
 WIT = Aspect("wit", "Is it funny?")
@@ -70,7 +71,7 @@ def test_examples_of_the_same_aspect_are_shown_and_hostile_texts_stay_data(tiny:
     def powers(text: str) -> list[list[int]]:
         told = f"same: {text} {line(2, 4)}"
         joke = rationale("same", aspect="wit", definition="?", story_a=f"{text}!", response=told)
-        path = write(tmp_path / "examples.jsonl", [rationale("other"), joke])
+        path = write_lines(tmp_path / "examples.jsonl", rationale("other"), joke)
         engine = KnownEngine(tiny, lambda shown, before: line(2, 5), lambda shown: "")
         told = well_formed(text)
         asked = [msgspec.structs.replace(one, story=told, prompt=told) for one in questions()[0].stories]

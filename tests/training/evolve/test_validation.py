@@ -11,7 +11,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.validation import Validated, show_validation, stages_of, validate
-from tests.training.evolve.known import KnownEngine, rationale, write
+from tests.jsonl import write_lines
+from tests.training.evolve.known import KnownEngine, rationale
 
 SAME = {"id_a": "a", "id_b": "b"}
 LEFT_OUT = {"reason": "r"}
@@ -26,8 +27,8 @@ def pools(tmp_path: Path) -> tuple[list[Rationale], list[Rationale]]:
         | {"dropped": {"stage": "attack", **LEFT_OUT}},
     ]
     return (
-        read_rationales(write(tmp_path / "kept.jsonl", kept)),
-        read_rationales(write(tmp_path / "dropped.jsonl", dropped)),
+        read_rationales(write_lines(tmp_path / "kept.jsonl", *kept)),
+        read_rationales(write_lines(tmp_path / "dropped.jsonl", *dropped)),
     )
 
 
@@ -46,7 +47,7 @@ def test_each_stage_has_its_rationales_in_the_words_they_had_then(tmp_path: Path
 
 def test_rationales_of_other_questions_are_not_compared(tmp_path: Path) -> None:
     kept, dropped = pools(tmp_path)
-    other = read_rationales(write(tmp_path / "o.jsonl", [rationale("o", a=1, **SAME, dropped={"stage": "rule"})]))
+    other = read_rationales(write_lines(tmp_path / "o.jsonl", rationale("o", a=1, **SAME, dropped={"stage": "rule"})))
     assert len(stages_of(kept, [*dropped, *other])[1].matches) == 2
 
 
@@ -86,11 +87,11 @@ def test_abstentions_are_counted_apart(tiny: Engine, tmp_path: Path) -> None:
 
 def test_files_of_different_runs_and_of_none_are_refused(tmp_path: Path) -> None:
     kept, dropped = pools(tmp_path)
-    other = read_rationales(write(tmp_path / "o.jsonl", [rationale("o", passed=["attack"])]))
+    other = read_rationales(write_lines(tmp_path / "o.jsonl", rationale("o", passed=["attack"])))
     with pytest.raises(AdjudgeError, match="have passed different stages"):
         stages_of([*kept, *other], dropped)
     with pytest.raises(AdjudgeError, match="have passed no stage"):
-        stages_of(read_rationales(write(tmp_path / "o.jsonl", [rationale("o")])), [])
+        stages_of(read_rationales(write_lines(tmp_path / "o.jsonl", rationale("o"))), [])
 
 
 def test_the_last_stage_may_have_left_nothing(tmp_path: Path) -> None:

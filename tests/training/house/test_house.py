@@ -24,6 +24,7 @@ from adjudge.training.recipe import read_recipe, recipe_of
 from adjudge.training.run import Run
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
+from tests.jsonl import read_lines
 from tests.training.house.stories import OWN
 
 RECIPES = Path(__file__).parents[3] / "examples" / "recipes"
@@ -67,7 +68,7 @@ def going_on(trained: Run) -> dict[str, Any]:
 
 def test_a_judge_is_trained_and_asked(trained: Run) -> None:
     assert trained.after is not None and trained.step == 4
-    rows = [json.loads(line) for line in (trained.folder.path / "rows.jsonl").read_text().splitlines()]
+    rows = read_lines(trained.folder.path / "rows.jsonl")
     assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
     card = (trained.folder.policy / "README.md").read_text()
     assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card

@@ -30,6 +30,7 @@ from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import stories_of
 from adjudge.training.stages import Texts
+from tests.jsonl import read_lines, write_lines
 from tests.rewards.scripted import ScriptedEngine
 
 STORY = "The bus was late. Ana waited in the rain. At last it came. She sat down."
@@ -175,7 +176,7 @@ def test_stories_come_back_with_scored_ones_beside_them(
 
     said = run()
     output = tmp_path / "stories.scored.jsonl"
-    found = [json.loads(line) for line in output.read_text().splitlines()]
+    found = read_lines(output)
     rows[2]["prompt"] = "A train \ufffd."
     assert [{name: row[name] for name in ("id", "prompt", "text")} for row in found] == rows
     assert ["scored" in row for row in found] == [True, False, True] and scripted[0] == writer.path != scripted[1]
@@ -189,7 +190,7 @@ def test_stories_come_back_with_scored_ones_beside_them(
 
     output.unlink()
     run("--resume")
-    assert [json.loads(line) for line in output.read_text().splitlines()] == found
+    assert read_lines(output) == found
 
     scripted.clear()
     run("--overwrite", "--also", writer.path)
@@ -197,7 +198,7 @@ def test_stories_come_back_with_scored_ones_beside_them(
 
     stories.write_text(json.dumps(rows[1]))
     assert f"nothing in {output} is scored" in run("--overwrite")
-    assert [json.loads(line) for line in output.read_text().splitlines()] == [rows[1]]
+    assert read_lines(output) == [rows[1]]
 
 
 def test_without_a_writer_the_texts_that_were_scored_are_scored_anew_as_they_are(
@@ -210,11 +211,11 @@ def test_without_a_writer_the_texts_that_were_scored_are_scored_anew_as_they_are
     ]
     scored = {"scored": [{"text": text, "score": 1.5} for text in others]}
     rows = [{"prompt": "A bus.", "text": STORY, **scored}, {"prompt": "A train.", "text": STORY}]
-    stories.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(stories, *rows)
     asked = ["train", "teacher", str(stories), "--model", "dummy:tiny-llama", "-o", str(output)]
     asked += ["--bare", "dummy:tiny-llama", "--bare", writer.path, "--gain", "0"]
     said = CliRunner().invoke(app, asked, catch_exceptions=False).output
-    found = [json.loads(line) for line in output.read_text().splitlines()]
+    found = read_lines(output)
     assert found[1] == rows[1] and [one["text"] for one in found[0]["scored"]] == others, said
     engine = Engine("dummy:tiny-llama", device="cpu", dtype="float32")
     first, second = PointwiseJudge(engine, parse_aspects("coherence")).judge(Item("A bus.", text) for text in others)
@@ -225,7 +226,7 @@ def test_without_a_writer_the_texts_that_were_scored_are_scored_anew_as_they_are
         patch.setattr(command, "BareModel", lambda *_: pytest.fail("a bare model was opened"))
         absent = [*asked, "--bare", "no-such-model", "--overwrite"]
         assert CliRunner().invoke(app, absent, catch_exceptions=False).exit_code == 0
-    assert [json.loads(line) for line in output.read_text().splitlines()] == found
+    assert read_lines(output) == found
 
     def gain(self: BareModel, parts: tuple[str, ...]) -> float:
         assert parts[0] == "A bus." and parts[1] in ("Of course, the bus was late.", "Rain fell on the town.")
@@ -236,7 +237,7 @@ def test_without_a_writer_the_texts_that_were_scored_are_scored_anew_as_they_are
     for readers, mean in ((asked, "0.312"), (asked[:-4], "0.125")):
         said = CliRunner().invoke(app, [*readers, "--gain", "9", "--overwrite"], catch_exceptions=False).output
         assert mean in said
-        found = [json.loads(line) for line in output.read_text().splitlines()]
+        found = read_lines(output)
         assert [one["score"] for one in found[0]["scored"]] == [2.85, 4.35]
 
     monkeypatch.setattr(Source, "open", lambda self: pytest.fail("a model was opened"))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from random import Random
 
@@ -10,6 +9,7 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.recipe import HouseRecipe, TextFile, read_house_recipe
 from adjudge.training.house.texts import Corpus, Story, joined, stories_of, story_of, written
+from tests.jsonl import write_lines
 from tests.training.house.stories import own_stories
 
 TEXT = "The bus was late. Ana waited in the rain. At last it came."
@@ -17,7 +17,7 @@ TEXT = "The bus was late. Ana waited in the rain. At last it came."
 
 def texts(tmp_path: Path, *rows: dict[str, object]) -> TextFile:
     path = tmp_path / "texts.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, *rows)
     return TextFile(str(path))
 
 

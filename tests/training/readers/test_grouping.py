@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from adjudge.training.attrition import Count
 from adjudge.training.readers.grouping import Rules, group_choices, group_reviews
 from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion, words_of_messages
 from adjudge.training.readers.reviews import PlotChoice, PlotReview, read_reviews
+from tests.jsonl import write_lines
 
 WORDS = "The lamp went out and nobody came home to light it again before the long winter was over"
 
@@ -142,7 +142,7 @@ CHOICE = {"reviewer": "ann", "a": "P.", "b": "Q.", "aspect": "Ending", "preferre
 
 
 def read(path: Path, *rows: dict[str, Any]) -> Any:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, *rows)
     return read_reviews(path, PERSE)
 
 
