@@ -252,7 +252,10 @@ def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
             except OSError as error:
                 raise AdjudgeError(f"cannot read {file} ({error.strerror}): mend that, or take it away") from error
         return
-    for row in read_rows(path):
+    rows = read_rows(path)
+    if source.prompt != "prompt" and not any(source.prompt in row.columns for row in rows):
+        raise AdjudgeError(f'no row of {path} has "{source.prompt}": mend prompt = "COLUMN", or leave it out')
+    for row in rows:
         value: Any = row.columns.get(source.text)
         texts = list(value.values()) if isinstance(value, dict) else [value]
         if not all(isinstance(text, str) for text in texts):

@@ -132,6 +132,21 @@ def test_mistakes_in_a_recipe_are_named(tmp_path: Path, changes: dict[str, Any],
         recipe(tmp_path, "none", **changes)
 
 
+def test_a_run_says_of_which_sources_texts_are_split_by_first_sentences(tmp_path: Path) -> None:
+    said: list[str] = []
+    told = {"licence": "Apache-2.0", "attribution": "the authors"}
+    bare = tmp_path / "bare.jsonl"
+    rows = [json.loads(line) for line in (OWN / "everyday.jsonl").read_text().splitlines()]
+    bare.write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
+    sources = [{"path": str(path), **told} for path in (OWN / "everyday.jsonl", bare)]
+    policy = {"model": "dummy:no-such-model"}
+    with pytest.raises(AdjudgeError):
+        train_house(recipe(tmp_path, "none", sources=sources, policy=policy), status=said.append)
+    assert [line for line in said if "split" in line] == [
+        f"no prompts in {bare}: its texts are split by their first sentences"
+    ]
+
+
 def test_a_card_tells_what_was_known_of_the_adapters_before(tmp_path: Path) -> None:
     run = Run(RunFolder(tmp_path / "out"), 4, 0.1, 0.2, True)
 
