@@ -191,8 +191,9 @@ class JudgeSpec(msgspec.Struct, frozen=True):
 
         if warning := misfit(self._model, self.judge, self.options):
             _log.warning(warning)
-        journal = None if self.journal is None else Journal(self.journal)
-        return prepare(self.judge, self.options)(self.engine.open(), journal)
+        engine = self.engine.open()
+        journal = None if self.journal is None else Journal(self.journal)  # which makes the file
+        return prepare(self.judge, self.options)(engine, journal)
 
 
 class JudgeSource:
