@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine import engine as engine_module
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal
 from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.metrics import read_metrics
@@ -170,6 +171,15 @@ def test_what_judges_have_left_must_be_there_and_a_replay_makes_none_of_it(
     with pytest.raises(AdjudgeError, match=f"there is no .*{name}, or nothing in it: put it back as the run wrote it"):
         next(replay_rewards(run.path))
     assert contents(run) == before
+
+
+def test_a_damaged_journal_of_a_run_is_mended_by_no_option(run: RunFolder) -> None:
+    with Journal(run.journal) as book:
+        assert len(book)  # and nothing stands beside it any more
+    for spoilt, said in ((run.journal.read_bytes()[:4096], "malformed"), (b"other " * 999, "cannot use .* a journal")):
+        run.journal.write_bytes(spoilt)
+        with pytest.raises(AdjudgeError, match=rf"{said}.*: put it back as it was, or begin a new one$"):
+            next(replay_rewards(run.path))
 
 
 def test_judges_of_a_recipe_over_a_run_without_any_leave_no_journal(run: RunFolder, tmp_path: Path) -> None:

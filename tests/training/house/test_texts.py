@@ -106,7 +106,9 @@ def test_a_source_is_looked_for_beside_the_recipe_then_in_the_folder_of_data(tmp
 
 
 def test_a_column_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(AdjudgeError, match='line 1 of texts.jsonl: "text" is no text: set text = "COLUMN"'):
+    with pytest.raises(
+        AdjudgeError, match=r'line 1 of texts.jsonl: "text" is no text: set text = "COLUMN" in \[\[sources\]\]$'
+    ):
         stories_of([texts(tmp_path, {"story": TEXT})])
 
 
