@@ -214,6 +214,7 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
         use_liger_kernel=_uses_liger(recipe, gpu=begun.gpu),
         # What is written down.
         log_completions=recipe.logging.completions,
+        num_completions_to_print=0,  # what a policy writes is for files: a terminal would do what it says
     )
 
 
