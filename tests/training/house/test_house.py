@@ -71,7 +71,7 @@ def test_a_judge_is_trained_and_asked(trained: Run) -> None:
     assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
     card = (trained.folder.policy / "README.md").read_text()
     assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
-    engine = Engine(str(trained.folder.start), adapter=trained.folder.policy)
+    engine = Engine("dummy:tiny-llama", adapter=trained.folder.policy)
     assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None
     assert PairwiseJudge(engine).judge([Pair(a="One.", b="Two.", prompt="p", id="1")])[0].preference is not None
 
@@ -111,8 +111,7 @@ def test_an_adapter_that_is_no_mean_of_both_is_refused_before_training(
 ) -> None:
     shutil.copytree(trained.folder.policy, tmp_path / "another")
     about = tmp_path / "another" / file
-    known = json.loads(about.read_bytes()) if about.exists() else {}  # a dummy's adapter does not name its base
-    about.write_text(json.dumps(known | changes))
+    about.write_text(json.dumps(json.loads(about.read_bytes()) | changes))
     with pytest.raises(ModelUnsupported, match=message):
         train_house(recipe(tmp_path, "never", keep=0.5, keep_of="another", **going_on))
     assert not (tmp_path / "never").exists()
