@@ -92,7 +92,7 @@ def bench_disturbances(
     be read, and for a change of an unknown kind.
     """
     chosen, asked = parse_kinds(kinds, KINDS), parse_aspects(aspects)
-    read = stories_of([TextFile(str(path), text)])
+    read = stories_of([TextFile(str(path), text)], mend="give --text COLUMN")
     found = read.texts
     stories = Random(seed).sample(found, min(limit or len(found), len(found)))
     stories = [msgspec.structs.replace(one, sentences=one.sentences[:sentences]) for one in stories]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,17 +19,24 @@ from adjudge.engine.score import PASSING
 from adjudge.engine.sources import resolve
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.asking import seed_of
+from adjudge.rewards.grouping import text_of
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.rows import Row
+from adjudge.training.prompts import messages
 
 if TYPE_CHECKING:
     from adjudge.engine.engine import Engine
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What texts are asked for with: a prompt, and a system turn of the row's own, used where `Asked` has none."""
+    """What texts are asked for with: a prompt, and a system turn of the row's own, used where `Asked` has none.
+
+    Of a conversation the prompt is the text, and `turns` are what it is of, (role, text), where there are several.
+    """
 
     prompt: str
     system: str | None = None
+    turns: tuple[tuple[str, str], ...] = ()
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -56,6 +63,16 @@ class Writing(msgspec.Struct, frozen=True):
     asked: Asked
     sampling: Sampling
     seed: int = 0
+
+
+def opening_of(row: Row, needed_by: str) -> Opening:
+    """What a row asks with, as in training; raises AdjudgeError where its prompt is neither text nor conversation."""
+    if not isinstance(row.columns.get("prompt"), list):
+        return Opening(row.text("prompt", needed_by), row.optional_text("system", needed_by))
+    said = messages(row)
+    own = said.pop(0)["content"] if said[0]["role"] == "system" else row.optional_text("system", needed_by)
+    turns = tuple((one["role"], one["content"]) for one in said)
+    return Opening(text_of(said, row.place), own, turns if len(turns) > 1 else ())
 
 
 def identity_of(policy: Policy, device: str, dtype: str) -> tuple[str, str | None, str]:
@@ -96,7 +113,8 @@ class Writer:
     def key(self, opening: Opening, sample: int) -> str:
         """The journal's key: everything that decides the text."""
         prompt, system = well_formed(opening.prompt), self.writing.asked.system_of(opening.system)
-        own = {} if system == self.writing.asked.system else {"system": well_formed(system or "")}
+        own: dict[str, Any] = {} if system == self.writing.asked.system else {"system": well_formed(system or "")}
+        own |= {"turns": [(role, well_formed(text)) for role, text in opening.turns]} if opening.turns else {}
         return content_key(policy=self._who, writing=self.writing, prompt=prompt, sample=sample, **own)
 
     def _answers(
@@ -116,7 +134,8 @@ class Writer:
             return _plain(opening.prompt)
         said = self.writing.asked.system_of(opening.system)
         system = [Message("system", _plain(said))] if said else []
-        return engine.chat([*system, Message("user", _plain(opening.prompt))])
+        turns = opening.turns or (("user", opening.prompt),)
+        return engine.chat([*system, *(Message(role, _plain(text)) for role, text in turns)])  # type: ignore[arg-type]
 
     def _opened(self) -> Engine:
         from adjudge.engine.engine import Engine

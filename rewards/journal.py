@@ -29,6 +29,9 @@ TABLES = {
 VERSION = 1
 """Of the tables. Journals of version 0 hold verdicts alone; they are read as they are, and grow the other tables."""
 
+AS_IT_WAS = "put it back as it was, or begin a new one"
+"""What mends a journal that no option names."""
+
 MAGIC = b"SQLite format 3\0"
 
 WAL_ATTEMPTS = 200
@@ -59,11 +62,11 @@ class Journal:
     """A SQLite file in WAL mode. What `put` has returned from survives kill -9; several processes may write at once.
 
     Raises AdjudgeError when the file cannot be opened, is not a journal, or is one of a later version: then nothing in
-    it is changed. What is read of a damaged one raises AdjudgeError as well.
+    it is changed. What is read of a damaged one raises AdjudgeError as well. Such an error says to do what `mend` says.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, mend: str = "name another with --journal") -> None:
+        self.path, self.mend = Path(path), mend
         self._writing = Lock()  # threads share the connection, and so a transaction
         self._forgetting = self._closed = False
         try:
@@ -80,7 +83,7 @@ class Journal:
                     self._db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
                 self._db.execute(f"PRAGMA user_version={VERSION}")
         except sqlite3.Error as error:
-            raise AdjudgeError(f"cannot use {self.path} as a journal ({error}): name another with --journal") from error
+            raise AdjudgeError(f"cannot use {self.path} as a journal ({error}): {self.mend}") from error
         except AdjudgeError:
             self.close()
             raise
@@ -95,7 +98,7 @@ class Journal:
         if version > VERSION and "verdicts" in tables:
             raise AdjudgeError(
                 f"{self.path} was written by a later adjudge (journal version {version}, this one reads {VERSION}):"
-                " upgrade, or name another with --journal"
+                f" upgrade, or {self.mend}"
             )
         columns = {
             table: [name for (name,) in self._db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
@@ -178,7 +181,7 @@ class Journal:
         except sqlite3.OperationalError:  # of the moment: it is locked, or the disk is full
             raise
         except (sqlite3.DatabaseError, zlib.error) as error:
-            raise AdjudgeError(f"{self.path} is damaged ({error}): judge into another file") from error
+            raise AdjudgeError(f"{self.path} is damaged ({error}): {self.mend}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

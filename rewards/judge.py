@@ -98,7 +98,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
             return msgspec.json.decode(kept, type=self.verdict_type)
         except msgspec.MsgspecError as error:
             assert self.journal is not None
-            raise AdjudgeError(f"{self.journal.path} is damaged ({error}): judge into another file") from error
+            raise AdjudgeError(f"{self.journal.path} is damaged ({error}): {self.journal.mend}") from error
 
 
 class How(TypedDict, total=False):

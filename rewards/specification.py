@@ -187,12 +187,13 @@ class JudgeSpec(msgspec.Struct, frozen=True):
 
     def open(self) -> Judge[Any, Any]:
         """The judge, on the engine that its specification shares."""
-        from adjudge.rewards.journal import Journal
+        from adjudge.rewards.journal import AS_IT_WAS, Journal
 
         if warning := misfit(self._model, self.judge, self.options):
             _log.warning(warning)
-        journal = None if self.journal is None else Journal(self.journal)
-        return prepare(self.judge, self.options)(self.engine.open(), journal)
+        engine = self.engine.open()
+        journal = None if self.journal is None else Journal(self.journal, mend=AS_IT_WAS)  # which makes the file
+        return prepare(self.judge, self.options)(engine, journal)
 
 
 class JudgeSource:

@@ -99,7 +99,7 @@ def train_grpo(
         recipe.reward.check((*prompts.train, *prompts.held_out))
     watched = recipe.guards_over(prompts.train, own=reward is None).watching(levelled)
     batch = batch_of(recipe, state.num_processes)
-    _check_extras(recipe)
+    _check_extras(recipe, gpu=state.device.type == "cuda")
     models = (recipe.policy.model, *(recipe.reward.models if reward is None else ()))
     adapters = recipe.reward.adapters if reward is None else ()
     sleep = isinstance(paid, Colocated) and paid.sleep
@@ -214,6 +214,7 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
         use_liger_kernel=_uses_liger(recipe, gpu=begun.gpu),
         # What is written down.
         log_completions=recipe.logging.completions,
+        num_completions_to_print=0,  # what a policy writes is for files: a terminal would do what it says
     )
 
 
@@ -253,9 +254,13 @@ def _check_written(rows: Sequence[Row]) -> None:
                 raise AdjudgeError(f'{row.place}: "{name}" is {value}, of more than 64 bits: write it as a text')
 
 
-def _check_extras(recipe: GrpoRecipe) -> None:
+def _check_extras(recipe: GrpoRecipe, *, gpu: bool) -> None:
     if recipe.generation.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise AdjudgeError('[generation] engine is "vllm", which is not installed: install it, or write "transformers"')
+    if recipe.optimiser.liger is True and not gpu:
+        raise AdjudgeError(
+            '[optimiser] liger is true, and its kernels need a GPU, of which torch sees none: write "auto"'
+        )
     if recipe.optimiser.liger is True and importlib.util.find_spec("liger_kernel") is None:
         raise AdjudgeError('[optimiser] liger is true: pip install liger-kernel, or write liger = "auto"')
 

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from adjudge.rewards.grouping import Text
-from adjudge.rewards.journal import Journal
+from adjudge.rewards.journal import AS_IT_WAS, Journal
 from adjudge.rewards.references import DynamicReference, Referenced
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.processes import attempt, place_among_processes, share, values_of
@@ -48,7 +48,7 @@ class Preparing(TrainerCallback):
             return
         with ExitStack() as stack:
             stack.enter_context(self.around())
-            journal = None if self.journal is None else stack.enter_context(Journal(self.journal))
+            journal = None if self.journal is None else stack.enter_context(Journal(self.journal, mend=AS_IT_WAS))
             progress = stack.enter_context(bar(shown=rank == 0))
             task = progress.add_task("references", total=len(self.prompts))
             for start in range(0, len(self.prompts), at_once):

@@ -142,7 +142,12 @@ def _renamed(row: Row, data: Data) -> Row:
     """A row under the names that rewards know; raises AdjudgeError for one that cannot be a prompt."""
     known = renamed(row, data.columns)
     if isinstance(known.columns.get("prompt"), list):
-        known = Row(row.place, {**known.columns, "prompt": _messages(known, data)})
+        turns = messages(known)
+        if not data.chat:
+            raise AdjudgeError(
+                f'{row.place}: "prompt" is a conversation, and [data] chat is false: make it a text, or leave chat out'
+            )
+        known = Row(row.place, {**known.columns, "prompt": turns})
     else:
         known.text("prompt", NEEDED_BY)
     for name in RESERVED:
@@ -151,14 +156,12 @@ def _renamed(row: Row, data: Data) -> Row:
     return known
 
 
-def _messages(row: Row, data: Data) -> list[dict[str, str]]:
+def messages(row: Row) -> list[dict[str, str]]:
     """The turns of a prompt that is a conversation; raises AdjudgeError for one that a user does not end."""
     place = f'{row.place}: "prompt"'
     turns = turns_of(row.columns["prompt"], place)
     roles = [role for role, _ in turns]
     said = roles[roles[:1] == ["system"] :]
-    if not data.chat:
-        raise AdjudgeError(f"{place} is a conversation, and [data] chat is false: make it a text, or leave chat out")
     if not set(said) <= {"user", "assistant"} or said[-1:] != ["user"]:
         raise AdjudgeError(
             f"{place} has the turns {', '.join(roles) or 'of nobody'}: give those of user and assistant, after one of"

@@ -64,13 +64,16 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None, *, step: i
     """Every reward of the run in `folder` again, or of one `step`, with no model: texts alone are read.
 
     `rewards` stands in for the run's own [reward]: other weights, parts, gates, of the same judges. Raises AdjudgeError
-    for a run without a journal or that step, for a judge whose model the run did not use, and for another
-    reward with `length_free`: what was paid before says nothing of its trend.
+    for a run without a journal or that step, for one whose rewards.journal or engines.json is gone, for a judge whose
+    model the run did not use, and for another reward with `length_free`: what was paid before says nothing of its
+    trend.
     """
     if rewards is not None and rewards.length_free is not None:
         raise AdjudgeError("the trend of another reward is not known: leave [reward.length_free] out of the recipe")
     run = RunFolder(folder)
     recipe, rewarded = read_run(run), _whole(read_rewards(run.rewards))
+    if not _never_judged(rewarded):
+        _check_kept(run)
     paid = msgspec.structs.replace(rewards or recipe.reward, journal=True)
     benches: list[Bench] = [
         (paid.levelled(paid.open(msgspec.structs.replace(recipe, reward=paid).written(), str(run.journal))), engines)
@@ -97,6 +100,14 @@ def read_run(run: RunFolder) -> GrpoRecipe:
         raise AdjudgeError(f"cannot read {run.recipe} ({error.strerror}): name the output folder of a run") from error
     except (ValueError, AttributeError) as error:
         raise AdjudgeError(f"{run.recipe} is not of a GRPO run ({reason(error)}): name the folder of one") from error
+
+
+def _check_kept(run: RunFolder) -> None:
+    """Raise AdjudgeError where a run has one of the files that its judges have left, and not the other."""
+    there = {path: path.is_file() and path.stat().st_size > 0 for path in (run.journal, run.engines)}
+    for path, kept in there.items():
+        if not kept and any(there.values()):
+            raise AdjudgeError(f"there is no {path}, or nothing in it: put it back as the run wrote it")
 
 
 def _whole(rewarded: Sequence[Rewarded]) -> list[Rewarded]:

@@ -203,7 +203,7 @@ def trained(
     trainer.save_model(str(folder.making))
     run = begun.finished(trainer.state.global_step, metric)
     if main:
-        if (folder.making / CONFIG).is_file() and not folder.start.exists():
+        if (folder.making / CONFIG).is_file():
             name = recipe.policy.model
             write_base(folder.making, Base(name, resolve(name).fingerprint))
         finish(folder.making, run)

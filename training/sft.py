@@ -150,7 +150,7 @@ def _text(recipe: SftRecipe, row: Row, tokenizer: Tokenizer) -> _Text:
     if isinstance(prompt, str):
         before = tokenizer.prompt(prompt) if prompt else ()
         return _Text((*before, *tokenizer.encode(response, False), tokenizer.inner.eos_token_id), len(before))
-    turns = [Message("system" if turn["role"] == "system" else "user", _data(turn["content"])) for turn in prompt]
+    turns = [Message(turn["role"], _data(turn["content"])) for turn in prompt]  # type: ignore[arg-type]
     before = tokenizer.prompt(tokenizer.chat(turns))
     tokens = tokenizer.prompt(tokenizer.transcript([*turns, Message("assistant", _data(response))]))
     differs = (place for place, (one, other) in enumerate(zip(before, tokens, strict=False)) if one != other)

@@ -15,7 +15,7 @@ from adjudge.bench.measurement import write_rows
 from adjudge.bench.policies import Policy, asked_of, base_of, policy_of
 from adjudge.bench.policy_bouts import Bout, Match, Referee, first_places, matches_of, subject_of
 from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
-from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of
+from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of, opening_of
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import check_apart, make_folder_of, open_output
 from adjudge.commands.resumable import alone, check_earlier, keeping
@@ -56,14 +56,20 @@ def evaluate_policies(
 ) -> None:
     """Have all policies write, judge what they wrote, and show what comes of it; mistakes are found before that."""
     rows = read_rows(prompts)[:limit]
+    openings = [opening_of(row, NEEDED_BY) for row in rows]
     for row in rows:
-        row.text("prompt", NEEDED_BY)
         if (reference := row.optional_text("reference", NEEDED_BY)) is not None and not reference.strip():
             raise AdjudgeError(f'{row.place}: "reference" is blank: write a text, or leave it empty')
-        row.optional_text("system", NEEDED_BY)
     policies = [policy_of(name) for name in dict.fromkeys(names)]
     first = base_of(policies, base)
     writing = Writing(asked_of([*policies, first], chat, system), sampling, seed)
+    talk = next((row for row in rows if isinstance(row.columns["prompt"], list)), None)
+    if talk is not None and not writing.asked.chat:
+        raise AdjudgeError(
+            f'{talk.place}: "prompt" is a conversation, and policies are asked without chat: make it a text, or give'
+            " --chat"
+        )
+    rows = [_plain(row, opening) for row, opening in zip(rows, openings, strict=True)]
     open_judge = prepare(judge, options)
     check_fit(spec.model, spec.adapter, judge, options)
     check_rows(open_judge, rows, [subject_of(judge, row, n, options, "text", "text") for n, row in enumerate(rows)])
@@ -80,7 +86,7 @@ def evaluate_policies(
         if earlier == "overwrite":
             book.forget()
         with keeping(output / "texts.jsonl", lambda: f"{len(book)} texts and verdicts are kept"):
-            written = _write(everyone, rows, writing, samples, book, device, dtype)
+            written = _write(everyone, openings, writing, samples, book, device, dtype)
             own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}
             _keep_texts(output / "texts.jsonl", written, rows, samples)
             matches = matches_of(rows, own, written[first.name], paired=samples, asked=writing.asked)
@@ -93,9 +99,14 @@ def evaluate_policies(
     _show(results, first.name, output, judge, engine.name)
 
 
+def _plain(row: Row, opening: Opening) -> Row:
+    """A row as judges and tables take it: a conversation as its text, and its system's turn in a column of its own."""
+    return Row(row.place, {**row.columns, "prompt": opening.prompt, "system": opening.system})
+
+
 def _write(
     policies: Sequence[Policy],
-    rows: Sequence[Row],
+    openings: Sequence[Opening],
     writing: Writing,
     samples: int,
     book: Journal,
@@ -103,7 +114,6 @@ def _write(
     dtype: str,
 ) -> dict[str, list[Text]]:
     """What each policy writes; the first writes twice as much, the second half for all to be held against."""
-    openings = [Opening(row.columns["prompt"], row.optional_text("system", NEEDED_BY)) for row in rows]
     wanted = {policy.name: range(samples if place else 2 * samples) for place, policy in enumerate(policies)}
     with _bar("writing", len(openings) * sum(map(len, wanted.values()))) as (progress, task):
         written = {}

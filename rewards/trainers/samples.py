@@ -91,6 +91,18 @@ def cut(samples: Sequence[Sample], size: int | None = None, reference: str = "re
     return groups
 
 
+def together(samples: Sequence[Sample], size: int | None = None, reference: str = "reference") -> list[int]:
+    """The places of completions in an order in which those to one prompt follow each other; with a `size` they do.
+
+    TRL's OnlineDPOTrainer lets all prompts come once, and then all of them again. Where some follow each other as they
+    are, the order stays, and so it does where each prompt comes once.
+    """
+    if size is not None or len(_runs(samples, reference)) < len(samples):
+        return list(range(len(samples)))
+    keys = [(one.prompt, str(one.columns.get("id")), str(one.columns.get(reference))) for one in samples]
+    return [place for places in collected(keys) for place in places]
+
+
 def pieces(
     samples: Sequence[Sample], size: int | None, offset: int, reference: str = "reference"
 ) -> list[Sequence[Sample]]:

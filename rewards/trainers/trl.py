@@ -10,7 +10,8 @@ AsyncGRPOTrainer calls it in a process of its own that sees no GPU (so give it a
 other, without the last three arguments; it awaits the asynchronous form and runs the other one in a thread. An error
 ends the run. Its rows without a reward have an advantage of exactly 0, too.
 RLOOTrainer calls as GRPOTrainer does. SDPOTrainer and OnlineDPOTrainer leave the last two arguments out, and take an
-abstention for a 0: they are no place for rewards that abstain.
+abstention for a 0: they are no place for rewards that abstain. OnlineDPOTrainer has its prompts come twice over (p, q,
+p, q): the two answers to each are a group all the same, where `num_generations` is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from adjudge.rewards.guards.layer import layers_of, learning
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
-from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, pieces, samples_of
+from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, pieces, samples_of, together
 from adjudge.rewards.trainers.scoring import OnFailure, Scored, Scorer
 
 NO_COLUMNS = ("image", "images", "environments")
@@ -120,11 +121,11 @@ class _Trl:
         self,
         groups: Sequence[Group],
         scored: Scored,
-        local: slice,
+        local: Sequence[int],
         log_metric: LogMetric | None,
         log_extra: LogExtra | None,
     ) -> list[float | None]:
-        """Log what is worth watching, and return the rewards of this process's completions."""
+        """Log what is worth watching, and return the rewards of this process's completions, at the places `local`."""
         name = self.scorer.name
         self.measures = measures_of(groups, scored.rewards)
         self.measures["seconds"] = scored.seconds
@@ -140,9 +141,10 @@ class _Trl:
         if log_extra is not None:
             for column, values in self._breakdown(scored.rewards, local).items():
                 log_extra(f"{name}/{column}", values)
-        return [value for reward in scored.rewards for value in reward.settled][local]
+        values = [value for reward in scored.rewards for value in reward.settled]
+        return [values[place] for place in local]
 
-    def _breakdown(self, rewards: Sequence[GroupReward], local: slice) -> dict[str, list[Any]]:
+    def _breakdown(self, rewards: Sequence[GroupReward], local: Sequence[int]) -> dict[str, list[Any]]:
         """Parts and reason of this process's completions, for the table of completions: the same columns in every step.
 
         A column that stays away for a step leaves the table with rows of an earlier one. One that was not there before
@@ -151,10 +153,11 @@ class _Trl:
         before, rows = self._columns, self._rows if place_among_processes()[0] == 0 else 0
         self._columns = tuple(dict.fromkeys((*before, *(name for reward in rewards for name in reward.parts))))
         self._rows += sum(len(reward.rewards) for reward in rewards)
-        table: dict[str, list[Any]] = {"abstained": [why for reward in rewards for why in reward.abstained][local]}
+        reasons = [why for reward in rewards for why in reward.abstained]
+        table: dict[str, list[Any]] = {"abstained": [reasons[place] for place in local]}
         for name in self._columns[1:]:
             values = [value for reward in rewards for value in reward.parts.get(name, (None,) * len(reward.rewards))]
-            table[name] = [*([] if name in before else [None] * rows), *values[local]]
+            table[name] = [*([] if name in before else [None] * rows), *(values[place] for place in local)]
         return table
 
     def _warn_unless_alone(self, log_metric: LogMetric) -> None:
@@ -199,8 +202,8 @@ class TrlReward(_Trl):
             placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
             rewards = [placed[place] for place in range(len(groups))]
             rank, _ = place_among_processes()
-            first = sum(map(len, slices[:rank]))
-            local = slice(first, first + len(slices[rank]))
+            order = together(slices[rank], self._size(log_metric), self.reference)
+            local = _places(order, sum(map(len, slices[:rank])))
             scored = _together([scored for _, scored in done], rewards)
             if layers_of(self.scorer.reward)[1]:
                 outcome = attempt(lambda: self.scorer.layered(groups, scored) if rank == 0 else None)
@@ -217,7 +220,7 @@ class TrlReward(_Trl):
         return places, self.scorer.score_inside([groups[place] for place in places], probe=rank == 0)
 
     def _groups(self, slices: Sequence[list[Sample]], size: int | None) -> list[Group]:
-        samples = [sample for slice_ in slices for sample in slice_]
+        samples = [slice_[place] for slice_ in slices for place in together(slice_, size, self.reference)]
         return [group_of(one, self.reference, self.columns or ()) for one in cut(samples, size, self.reference)]
 
 
@@ -244,13 +247,19 @@ class AsyncTrlReward(_Trl):
     ) -> list[float | None]:
         """The rewards of the completions, None for an abstention."""
         asked = time.monotonic()
-        samples = self._samples(prompts, completions, columns)
+        given, size = self._samples(prompts, completions, columns), self._size(log_metric)
+        order = together(given, size, self.reference)
         rank, _ = place_among_processes()
-        cuts = pieces(samples, self._size(log_metric), rank * len(samples), self.reference)
+        cuts = pieces([given[place] for place in order], size, rank * len(given), self.reference)
         groups = [group_of(one, self.reference, self.columns or ()) for one in cuts]
         with learning(_trainers_size(log_metric)[0]):
             scored = await asyncio.to_thread(self.scorer.score, groups, asked)
-        return self._report(groups, scored, slice(None), log_metric, log_extra)
+        return self._report(groups, scored, _places(order), log_metric, log_extra)
+
+
+def _places(order: Sequence[int], first: int = 0) -> list[int]:
+    """Where each completion stands when they are put in that order, after the `first` ones of other processes."""
+    return [first + place for place in sorted(range(len(order)), key=order.__getitem__)]
 
 
 def shares(groups: Sequence[Group], count: int) -> list[tuple[int, ...]]:

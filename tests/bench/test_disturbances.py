@@ -69,7 +69,7 @@ def test_a_judge_is_measured_on_stories(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_column_that_is_not_there_names_the_option() -> None:
-    with pytest.raises(AdjudgeError, match='"story" is no text: .*--text COLUMN'):
+    with pytest.raises(AdjudgeError, match='"story" is no text: give --text COLUMN$'):
         bench_disturbances(OWN / "everyday.jsonl", model="no/such-model")
 
 

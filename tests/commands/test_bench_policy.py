@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from adjudge.bench import policy_texts
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.rewards.journal import Journal
 from tests.jsonl import read_lines, write_lines
 
@@ -91,6 +92,41 @@ def test_a_rows_own_system_turn_is_what_it_is_in_training(tmp_path: Path, monkey
         written.append([text["text"] for text in read_lines(folder / "out/texts.jsonl")])
     own, none, told, *plain, broken, off = written
     assert own == told != none == off and plain[0] == plain[1] != none != broken
+
+
+def test_a_conversation_is_gone_on_with_as_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def turns(*said: str) -> list[dict[str, str]]:
+        return [dict(zip(("role", "content"), one.split(": "), strict=True)) for one in said]
+
+    asked, chat = list[list[tuple[str, str]]](), EngineFace.chat
+
+    def note(self: Any, messages: Any, answer: str = "") -> Any:
+        asked.append([(one.role, one.content.segments[0].text) for one in messages])
+        return chat(self, messages, answer)
+
+    monkeypatch.setattr(EngineFace, "chat", note)
+    written = []
+    for row in (
+        {"prompt": "one", "system": "Be brief."},
+        {"prompt": turns("system: Be brief.", "user: one")},
+        {"prompt": turns("user: Who?", "assistant: A poet.", "user: Sing.")},
+        {"prompt": turns("user: Who?", "user: A poet.", "user: Sing.")},
+    ):
+        monkeypatch.setattr(f"{__name__}.ROWS", [row])
+        folder = tmp_path / str(len(written))
+        folder.mkdir()
+        run(OTHER, *options(folder, "--judge", "pointwise"))
+        written.append([(text["prompt"], text["text"]) for text in lines(folder / "out/texts.jsonl")])
+    assert written[0] == written[1] and len(set(written[2]) | set(written[3])) == 12
+    assert written[2][0][0] == "user: Who?\n\nassistant: A poet.\n\nuser: Sing."
+    assert [("user", "Who?"), ("assistant", "A poet."), ("user", "Sing.")] in asked
+    for row, said, *more in (
+        (turns("user: Who?"), "is a conversation, and policies are asked without chat: make it a text", "--no-chat"),
+        (turns("user: Who?", "assistant: I."), "has the turns user, assistant: give those of user and assistant"),
+    ):
+        monkeypatch.setattr(f"{__name__}.ROWS", [{"prompt": row}])
+        with pytest.raises(AdjudgeError, match=f'line 1 of prompts.jsonl: "prompt" {said}'):
+            run(OTHER, *options(tmp_path, *more))
 
 
 def test_a_finished_one_opens_no_policy_again_and_takes_more_checkpoints(

@@ -127,6 +127,18 @@ def test_how_many_completions_got_no_reward_is_told_at_the_end(tmp_path: Path) -
     assert told[-1].startswith('50% of the completions got no reward, most often as "low_mass" (vowels/abstained')
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is of machines without a GPU")
+def test_kernels_that_need_a_gpu_are_refused_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "liger_kernel").mkdir()
+    (tmp_path / "liger_kernel" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)  # installed
+    with pytest.raises(AdjudgeError, match=r'\[optimiser\] liger is true, and its kernels need a GPU.*: write "auto"'):
+        train_grpo(tiny_recipe(tmp_path, optimiser={"liger": True}), reward=Vowels())
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_the_standard_deviation_the_advantage_is_the_difference_to_the_mean(tmp_path: Path) -> None:
     """The gradient scales with the rewards then; divided by the deviation it would not."""
 

@@ -85,3 +85,11 @@ def test_a_first_call_that_is_too_late_leaves_the_table_of_completions_whole(tmp
     lines = [one for one in read_rewards(run.folder.rewards) if one.split == "held_out" and one.step == 0]
     assert len(lines) == 18 and {line.abstained for line in lines} == {"timeout", None}
     assert all((line.reward is None) == (line.parts.get("nine") is None) for line in lines)
+
+
+def test_completions_are_kept_in_files_and_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tiny_recipe(tmp_path, optimiser={"steps": 2}, data={"held_out": 2}, logging={"completions": True})
+    folder = train_grpo(recipe, reward=Vowels()).folder
+    kept = sorted(path.name for path in (folder.path / "completions").iterdir())
+    assert kept == [f"completions_0000{step}.parquet" for step in (0, 1, 2)]
+    assert capsys.readouterr().out == ""

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine import engine as engine_module
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.journal import Journal
 from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.metrics import read_metrics
@@ -153,6 +154,43 @@ def test_the_command_replays_a_folder_lists_its_steps_and_fails_where_a_reward_i
     assert result.exit_code == 1 and "1 are others, the first in step 0" in result.stderr
     for words in (["--run", "1"], ["-o", str(run.path / "x.jsonl")]):
         assert isinstance(adjudge(*words).exception, AdjudgeError)
+
+
+def contents(run: RunFolder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["rewards.journal", "engines.json"])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_what_judges_have_left_must_be_there_and_a_replay_makes_none_of_it(
+    run: RunFolder, name: str, emptied: bool
+) -> None:
+    (run.path / name).unlink()
+    if emptied:
+        (run.path / name).touch()
+    before = contents(run)
+    with pytest.raises(AdjudgeError, match=f"there is no .*{name}, or nothing in it: put it back as the run wrote it"):
+        next(replay_rewards(run.path))
+    assert contents(run) == before
+
+
+def test_a_damaged_journal_of_a_run_is_mended_by_no_option(run: RunFolder) -> None:
+    with Journal(run.journal) as book:
+        assert len(book)  # and nothing stands beside it any more
+    for spoilt, said in ((run.journal.read_bytes()[:4096], "malformed"), (b"other " * 999, "cannot use .* a journal")):
+        run.journal.write_bytes(spoilt)
+        with pytest.raises(AdjudgeError, match=rf"{said}.*: put it back as it was, or begin a new one$"):
+            next(replay_rewards(run.path))
+
+
+def test_judges_of_a_recipe_over_a_run_without_any_leave_no_journal(run: RunFolder, tmp_path: Path) -> None:
+    parts = {"ends": PARTS["ends"]}
+    bare = train_grpo(tiny_recipe(tmp_path / "bare", reward={"parts": parts, "journal": True})).folder
+    before = contents(bare)
+    assert "rewards.journal" not in before and all(one.equal for one in replay_rewards(bare.path))
+    with pytest.raises(AdjudgeError, match="no judge was dummy:tiny-llama in this run"):
+        next(replay_rewards(bare.path, read_run(run).reward))
+    assert contents(bare) == before
 
 
 def test_a_line_that_a_crash_has_cut_is_left_out_and_one_that_is_wrong_is_named(run: RunFolder, tmp_path: Path) -> None:

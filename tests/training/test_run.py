@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.commands.train import stoppable
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.adapters import Base, check_base
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.sources import open_source, resolve
 from adjudge.training.evaluator.direct import train_direct
 from adjudge.training.grpo import train_grpo
@@ -148,6 +149,18 @@ def test_a_policy_that_is_half_written_is_none(tmp_path: Path, monkeypatch: pyte
     assert not RunFolder(tmp_path / "out").policy.exists()
     run = train_direct(recipe, resume=True)
     assert (run.folder.policy / "adapter_model.safetensors").is_file() and not run.folder.making.exists()
+
+
+def test_an_adapter_over_a_dummy_says_so_by_its_name_and_is_opened_over_that_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter = train_sft(recipe_in(tmp_path, policy=LORA, optimiser={"steps": 1})).folder.policy
+    config = json.loads((adapter / "adapter_config.json").read_bytes())
+    assert config["base_model_name_or_path"] == "dummy:tiny-llama"
+    check_base(adapter, Base("dummy:tiny-llama", resolve("dummy:tiny-llama").fingerprint))
+    assert not caplog.records
+    with pytest.raises(ModelUnsupported, match="was trained over dummy:tiny-llama, and this is dummy:tiny-qwen2"):
+        check_base(adapter, Base("dummy:tiny-qwen2", resolve("dummy:tiny-qwen2").fingerprint))
 
 
 def test_a_dummys_weights_come_back_where_the_run_after_it_does_not_begin(tmp_path: Path) -> None:

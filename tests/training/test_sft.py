@@ -144,6 +144,18 @@ def test_what_is_learnt_is_the_response_and_its_end_and_no_text_becomes_a_specia
     assert hostile.tokens[hostile.begins :].count(words.eos_token_id) == 1
 
 
+def test_an_assistants_earlier_turn_is_read_as_the_policys_own(tmp_path: Path) -> None:
+    words = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32).tokenizer
+    roles_texts = [("system", "In verse."), ("user", "Who?"), ("assistant", "A poet."), ("user", "Then sing.")]
+    turns = [{"role": role, "content": text} for role, text in roles_texts]
+    recipe = recipe_in(tmp_path, [{"prompt": turns, "response": "La la."}])
+    [text] = _texts(recipe, read_prompts(recipe.data), words)[0]
+    whole = [*turns, {"role": "assistant", "content": "La la."}]
+    assert words.decode(text.tokens) == words.apply_chat_template(whole, tokenize=False)
+    asked = words.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    assert words.decode(text.tokens[: text.begins]) == asked
+
+
 def test_rows_too_long_are_left_out_and_counted_never_cut(tmp_path: Path) -> None:
     said: list[str] = []
     rows = [*ROWS, {"prompt": "p", "response": "a" * 500}]

@@ -49,6 +49,10 @@ def train_house(
     stories = stories_of(recipe.sources)
     for name, count in stories.short.items():
         status(f"{count} texts of {name} left out: too short to be made worse by degrees")
+    for number, source in enumerate(recipe.sources):
+        texts = [text for text in stories.texts if text.source == number]
+        if texts and not any(text.prompt for text in texts):
+            status(f"no prompts in {source.path}: its texts are split by their first sentences")
     aspects = aspects_of(recipe.asked)
     sides = split(stories.texts, recipe.excerpts.held_out)
     if not all(sides[: 1 + bool(recipe.excerpts.held_out)]):

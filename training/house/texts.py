@@ -137,23 +137,23 @@ class Corpus:
         return random.choice(others or self.words or [word])
 
 
-def stories_of(sources: Sequence[TextFile]) -> Stories:
+def stories_of(sources: Sequence[TextFile], *, mend: str = 'set text = "COLUMN" in [[sources]]') -> Stories:
     """The texts of sources; a text of fewer than three sentences is left out and counted.
 
-    Raises AdjudgeError for what cannot be read, a column that is missing, what does not fit beside a text, and where
-    nothing is left.
+    `mend` is how another column of texts is named. Raises AdjudgeError for what cannot be read, a column that is
+    missing, what does not fit beside a text, and where nothing is left.
     """
     texts: list[Story] = []
     short: dict[str, int] = {}
     for number, source in enumerate(sources):
-        for prompt, text, others in _read(source):
+        for prompt, text, others in _read(source, mend):
             parts, gaps = story_of(text)
             if len(parts) < FEWEST:
                 short[source.path] = short.get(source.path, 0) + 1
                 continue
             texts.append(Story(len(texts), prompt.strip(), parts, gaps, others, source=number))
     if not texts:
-        raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: add others to [[sources]]")
+        raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: name others")
     return Stories(tuple(texts), short)
 
 
@@ -240,7 +240,7 @@ def _replies(part: str, place: int) -> bool:
     return place < 2 and _REPLY.match(part) is not None
 
 
-def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
+def _read(source: TextFile, mend: str) -> Iterator[tuple[str, str, Beside]]:
     path = Path(source.path)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
@@ -252,11 +252,14 @@ def _read(source: TextFile) -> Iterator[tuple[str, str, Beside]]:
             except OSError as error:
                 raise AdjudgeError(f"cannot read {file} ({error.strerror}): mend that, or take it away") from error
         return
-    for row in read_rows(path):
+    rows = read_rows(path)
+    if source.prompt != "prompt" and not any(source.prompt in row.columns for row in rows):
+        raise AdjudgeError(f'no row of {path} has "{source.prompt}": mend prompt = "COLUMN", or leave it out')
+    for row in rows:
         value: Any = row.columns.get(source.text)
         texts = list(value.values()) if isinstance(value, dict) else [value]
         if not all(isinstance(text, str) for text in texts):
-            raise AdjudgeError(f'{row.place}: "{source.text}" is no text: set text = "COLUMN", or give --text COLUMN')
+            raise AdjudgeError(f'{row.place}: "{source.text}" is no text: {mend}')
         prompt = row.optional_text(source.prompt, "a source") or ""
         others = beside_of(row)
         if others != Beside() and not (prompt.strip() and len(texts) == 1):

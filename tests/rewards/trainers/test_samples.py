@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, pieces, samples_of
+from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, pieces, samples_of, together
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Told
 
@@ -83,6 +83,14 @@ def test_groups_that_cannot_be_told_or_are_not_whole_are_errors_that_name_the_me
         cut(samples("a", "a", "b"), 2)
     with pytest.raises(AdjudgeError, match="completions 2 to 3 answer different prompts.* or give asynchronous=True"):
         cut(samples("a", "a", "b", "c"), 2)
+
+
+def test_completions_that_are_dealt_out_one_to_each_prompt_are_put_together() -> None:
+    assert together(samples("a", "b", "a", "b")) == [0, 2, 1, 3]
+    assert together(samples("a", "b", "c")) == [0, 1, 2] and together([]) == []
+    assert together(samples("a", "b", "b", "a")) == together(samples("a", "b", "a", "b"), 2) == [0, 1, 2, 3]
+    rows = [Sample("a", str(place), {"id": place % 3}) for place in range(6)]
+    assert together(rows) == [0, 3, 1, 4, 2, 5]
 
 
 def test_a_slice_is_cut_where_the_batch_is() -> None:

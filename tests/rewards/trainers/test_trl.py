@@ -258,6 +258,17 @@ def test_the_trainers_own_group_size_decides_in_training_and_in_evaluation() -> 
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
+def test_prompts_that_come_twice_over_have_groups_of_two_and_rewards_in_the_order_given(asynchronous: bool) -> None:
+    reward, table = Relative(), dict[str, list[Any]]()
+    function = for_trl(reward, asynchronous=asynchronous)
+    prompts, completions = ["p", "q", "r"] * 2, ["a", "bbbb", "cc", "aaa", "b", "cc"]
+    given: Any = function(prompts, completions, reference=["x", "y", "z"] * 2, log_extra=table.__setitem__)
+    assert (asyncio.run(given) if asynchronous else given) == [-1.0, 1.5, 0.0, 1.0, -1.5, 0.0]
+    assert [group.responses for group in reward.asked] == [["a", "aaa"], ["bbbb", "b"], ["cc", "cc"]]
+    assert table["relative/length"] == [float(len(one)) for one in completions]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_guards_and_length_trends_see_nothing_of_a_trainers_evaluation(asynchronous: bool) -> None:
     free = LengthFree(Relative())
     function = for_trl(Guarded(free, []), asynchronous=asynchronous)

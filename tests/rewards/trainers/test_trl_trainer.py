@@ -86,6 +86,25 @@ def test_conversations_are_trained_on(tmp_path: Path) -> None:
     assert set(trainer.reward_funcs[0].scorer.reward.prompts) == set(PROMPTS)
 
 
+def test_the_two_answers_that_online_dpo_has_to_each_prompt_are_a_group(tmp_path: Path) -> None:
+    from datasets import Dataset
+    from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
+
+    reward, policy = Sized(), open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    prompts = [[{"role": "user", "content": text}] for text in (*PROMPTS, "Tell three.", "Tell four.")]
+    OnlineDPOTrainer(
+        model=policy.model.requires_grad_(True),
+        processing_class=policy.tokenizer,
+        reward_funcs=[for_trl(reward)],
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        args=OnlineDPOConfig(
+            output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=4, max_new_tokens=4, use_cpu=True,
+            bf16=False, report_to=[], disable_tqdm=True, save_strategy="no",
+        ),
+    ).train()  # fmt: skip
+    assert reward.sizes == [2, 2, 2, 2]
+
+
 def test_when_30_percent_of_the_calls_fail_those_move_nothing_and_the_others_are_a_group(tmp_path: Path) -> None:
     calls = iter(range(1000))
 

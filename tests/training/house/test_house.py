@@ -72,7 +72,7 @@ def test_a_judge_is_trained_and_asked(trained: Run) -> None:
     assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
     card = (trained.folder.policy / "README.md").read_text()
     assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
-    engine = Engine(str(trained.folder.start), adapter=trained.folder.policy)
+    engine = Engine("dummy:tiny-llama", adapter=trained.folder.policy)
     assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None
     assert PairwiseJudge(engine).judge([Pair(a="One.", b="Two.", prompt="p", id="1")])[0].preference is not None
 
@@ -112,8 +112,7 @@ def test_an_adapter_that_is_no_mean_of_both_is_refused_before_training(
 ) -> None:
     shutil.copytree(trained.folder.policy, tmp_path / "another")
     about = tmp_path / "another" / file
-    known = json.loads(about.read_bytes()) if about.exists() else {}  # a dummy's adapter does not name its base
-    about.write_text(json.dumps(known | changes))
+    about.write_text(json.dumps(json.loads(about.read_bytes()) | changes))
     with pytest.raises(ModelUnsupported, match=message):
         train_house(recipe(tmp_path, "never", keep=0.5, keep_of="another", **going_on))
     assert not (tmp_path / "never").exists()
@@ -131,6 +130,21 @@ def test_an_adapter_that_is_no_mean_of_both_is_refused_before_training(
 def test_mistakes_in_a_recipe_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
         recipe(tmp_path, "none", **changes)
+
+
+def test_a_run_says_of_which_sources_texts_are_split_by_first_sentences(tmp_path: Path) -> None:
+    said: list[str] = []
+    told = {"licence": "Apache-2.0", "attribution": "the authors"}
+    bare = tmp_path / "bare.jsonl"
+    rows = [json.loads(line) for line in (OWN / "everyday.jsonl").read_text().splitlines()]
+    bare.write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
+    sources = [{"path": str(path), **told} for path in (OWN / "everyday.jsonl", bare)]
+    policy = {"model": "dummy:no-such-model"}
+    with pytest.raises(AdjudgeError):
+        train_house(recipe(tmp_path, "none", sources=sources, policy=policy), status=said.append)
+    assert [line for line in said if "split" in line] == [
+        f"no prompts in {bare}: its texts are split by their first sentences"
+    ]
 
 
 def test_a_card_tells_what_was_known_of_the_adapters_before(tmp_path: Path) -> None:

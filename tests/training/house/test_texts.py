@@ -106,8 +106,20 @@ def test_a_source_is_looked_for_beside_the_recipe_then_in_the_folder_of_data(tmp
 
 
 def test_a_column_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(AdjudgeError, match='line 1 of texts.jsonl: "text" is no text: set text = "COLUMN"'):
+    with pytest.raises(
+        AdjudgeError, match=r'line 1 of texts.jsonl: "text" is no text: set text = "COLUMN" in \[\[sources\]\]$'
+    ):
         stories_of([texts(tmp_path, {"story": TEXT})])
+
+
+def test_a_prompt_column_that_no_row_has_is_refused_if_it_was_named(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"title": "A bus.", "text": TEXT}, {"title": "A ship.", "text": TEXT, "ask": "x"}]
+    source = texts(tmp_path, *rows)
+    with pytest.raises(AdjudgeError, match=r'no row of .*texts\.jsonl has "titel": mend prompt = "COLUMN"'):
+        stories_of([msgspec.structs.replace(source, prompt="titel")])
+    for column, expected in (("title", ["A bus.", "A ship."]), ("ask", ["", "x"]), ("prompt", ["", ""])):
+        found = stories_of([msgspec.structs.replace(source, prompt=column)]).texts
+        assert [story.prompt for story in found] == expected
 
 
 SCORED = [{"text": "A bus came.", "score": 3.2}, {"text": "A a a.", "score": 1.1}]
