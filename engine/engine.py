@@ -328,7 +328,7 @@ class Engine(EngineFace):
             new = {} if weights is None else self.runner.weights.checked(weights)
             self.cache.clear()
             if not isinstance(adapter, EllipsisType):
-                self.adapter = self.runner.set_adapter(adapter)
+                self.adapter = self.runner.set_adapter(adapter, new)
             if new:
                 self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
                 self.runner.weights.update(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from adjudge.engine import cache_memory
-from adjudge.engine.adapters import Adapter, attach, read_adapter
+from adjudge.engine.adapters import Adapter, attach, read_adapter, without_base
 from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
 from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, reason
 from adjudge.engine.head import Head
@@ -124,12 +124,14 @@ class Runner:
         """Of what `forward` gives, the hidden states after the final norm, in float32."""
         return hidden_ND.float() if self._head is None else self._head.normed(hidden_ND)
 
-    def set_adapter(self, folder: str | Path | None) -> str | None:
+    def set_adapter(self, folder: str | Path | None, new: Mapping[str, torch.Tensor]) -> str | None:
         """Put the adapter in `folder` in the place of the present one, None for the bare model; its fingerprint.
 
-        Where the new one does not fit, the present one stays.
+        Where the new one does not fit the model, which is about to take `new` weights, the present one stays.
         """
         before, adapter = self._adapter, None if folder is None else read_adapter(folder)
+        if adapter is not None:
+            adapter = without_base(adapter, self.weights.after(new))
         try:
             self._exchange(adapter)
         except BaseException:

@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 
+from adjudge.engine.adapters import WRAPPED
 from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported, reason
-
-WRAPPED = ".base_layer"
-"""What PEFT puts into the name of a layer with an adapter."""
 
 
 class Weights:
@@ -51,6 +49,11 @@ class Weights:
             if twin != name and not torch.equal(new[twin], tensor):
                 raise ModelUnsupported(f"{twin} and {name} are one tensor here, but not those given: give one")
         return new
+
+    def after(self, checked: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """All tensors as `update` would leave them."""
+        by_place = {self._own[name].data_ptr(): tensor for name, tensor in checked.items()}
+        return {name: by_place.get(own.data_ptr(), own) for name, own in self._own.items()}
 
     def update(self, checked: Mapping[str, torch.Tensor]) -> None:
         """Take new values, in place."""
