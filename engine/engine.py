@@ -266,7 +266,7 @@ class Engine(EngineFace):
         room = self._room()
         for request in call.requests:
             if isinstance(request, Writer) and request.most >= self.max_prompt_tokens and request.prompt_tokens < room:
-                request.room = room - request.prompt_tokens  # as many as there is room for: there may be less by now
+                request.room = min(request.room, room - request.prompt_tokens)  # there may be less room by now
         longest = max((request.most for request in call.requests), default=0)
         if longest > room:
             raise AdjudgeError(

@@ -297,6 +297,21 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
     assert engine.cache.pool.count == usual and full_logprobs(engine) == before
 
 
+def test_texts_are_as_long_as_before_where_an_engine_wakes_to_more_room(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_memory, "promise", lambda *_: 5 * engine.runner._block_bytes)
+    crowded = Engine(TINY)
+    longest = crowded.max_prompt_tokens
+    monkeypatch.undo()
+    crowded.sleep()
+    crowded.wake()
+    assert crowded._room() > longest == crowded.max_prompt_tokens
+    for left, most in ((3, 3), (3, 2), (4, 500)):
+        [text] = crowded.generate([[7] * (longest - left)], max_tokens=most, ignore_eos=True)
+        assert len(text.token_ids) == min(left, most)
+
+
 def test_what_is_promised_to_one_engine_is_not_free_for_another_until_its_cache_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
