@@ -312,7 +312,9 @@ class Engine(EngineFace):
         """Take new weights, an adapter, or both; empties the cache.
 
         `weights` are tensors by the names of the model's `state_dict`, all or some, or a folder of them
-        (*.safetensors); with them the engine gets a fingerprint that no other has. `adapter` is a PEFT folder, or None
+        (*.safetensors); with them the engine gets a fingerprint that no other has. A folder in which transformers gave
+        some other names (it does so for many mixtures of experts and models that read images) has to hold all of them,
+        and takes the host's memory twice for a while. `adapter` is a PEFT folder, or None
         for the bare model; left out, the adapter stays. Raises AdjudgeError, and changes nothing, where they do not
         fit the model or a call is under way.
         """

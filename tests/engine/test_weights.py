@@ -195,6 +195,39 @@ def test_new_weights_are_used_everywhere_and_empty_the_cache(model: str, tmp_pat
     assert_agree(engine, reference)
 
 
+@pytest.mark.parametrize("model", ["mixtral", "mixtral-tied", "gemma3", "qwen3_moe"])
+def test_a_folder_in_which_transformers_renames_weights_is_taken_whole_or_not_at_all(
+    model: str, tmp_path: Path
+) -> None:
+    reference = changed(f"dummy:tiny-{model}")
+    reference.save_pretrained(saved_with_tokenizer(tmp_path))
+    path = tmp_path / "model.safetensors"
+    saved = load_file(path)
+    engine = Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)
+    assert saved.keys() - whole(engine).keys(), "or the test proves nothing"
+    before, fingerprint = whole(engine), engine.fingerprint
+    last, embedding = list(saved)[-1], next(name for name in saved if "embed_tokens" in name)
+    expert = next((name for name in saved if ".experts.3." in name), last)
+    for bad, words in (
+        (saved | {"strange.weight": torch.ones(1)}, "no weights called .*strange.weight"),
+        (saved | {embedding: torch.ones(9, 9)}, r"embed_tokens.weight has shape \(9, 9\), in the model \(272, 64\)"),
+        ({name: tensor for name, tensor in saved.items() if name != embedding}, "no weights for .*incomplete"),
+        ({name: tensor for name, tensor in saved.items() if name != expert}, "incomplete|cannot open|has shape"),
+    ):
+        save_file(bad, path, {"format": "pt"})
+        with pytest.raises(AdjudgeError, match=words):
+            engine.update_weights(tmp_path)
+        assert_untouched(engine, before)
+    assert engine.fingerprint == fingerprint
+    save_file(saved, path, {"format": "pt"})
+    (tmp_path / "config.json").rename(tmp_path / "elsewhere.json")
+    engine.update_weights(tmp_path)
+    assert engine.fingerprint != fingerprint
+    (tmp_path / "elsewhere.json").rename(tmp_path / "config.json")
+    assert full_logprobs(engine) == full_logprobs(Engine(str(tmp_path), kv_cache_gb=0.05))
+    assert_agree(engine, reference)
+
+
 def test_base_weights_change_under_an_adapter(engine: Engine, tmp_path: Path) -> None:
     save_adapter(tmp_path)
     reference = changed(TINY)
