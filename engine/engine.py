@@ -30,6 +30,7 @@ from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.lent import Lent
+from adjudge.engine.model_config import end_ids
 from adjudge.engine.prompt_reading import PromptReading
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
@@ -104,6 +105,7 @@ class Engine(EngineFace):
         self.name, self.fingerprint = name, fingerprint
         self._base = Base(name, fingerprint)
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
+        self.end_ids = end_ids(opened.model, opened.tokenizer)
         self._lent = model if isinstance(model, Lent) else None
         self.runner = Runner(
             opened.model,
@@ -117,7 +119,7 @@ class Engine(EngineFace):
         self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)
         self.asleep = False
         self._longest = self._room()
-        self._grammars = Grammars(opened.tokenizer, self.runner.vocabulary, self.runner.end_ids)
+        self._grammars = Grammars(opened.tokenizer, self.runner.vocabulary, self.end_ids)
         self._random = random.Random(seed)
         self._turns = Turns()
         self._left: deque[Call] = deque()  # calls that nobody waits for any more
@@ -220,7 +222,7 @@ class Engine(EngineFace):
         self.scheduler.check_room(sampling.n * sum(len(one) < self.max_prompt_tokens for one in tokens))
         if seeds is None:
             seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
-        for writer in writers(call, tokens, sampling, seeds, self.runner.end_ids, self.tokenizer, self._grammars):
+        for writer in writers(call, tokens, sampling, seeds, self.end_ids, self.tokenizer, self._grammars):
             writer.room = min(writer.room, self.max_prompt_tokens - writer.prompt_tokens)
             if writer.room < 1:
                 writer.finish("too_long")

@@ -20,7 +20,7 @@ from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, 
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.invariance import HOLDING, expert_configs, invariant_matrices, invariant_means, other_layers
-from adjudge.engine.model_config import end_ids, fix_rope, head_width, mixes_tokens
+from adjudge.engine.model_config import fix_rope, head_width, mixes_tokens
 from adjudge.engine.packed_attention import APART, ATTENTION, compile_between, running, set_apart
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
@@ -64,7 +64,6 @@ class Runner:
         self.decoder: nn.Module = model.get_decoder()
         self.config: Any = model.config.get_text_config()
         self.max_context = int(getattr(self.config, "max_position_embeddings", None) or 1 << 30)
-        self.end_ids = end_ids(model)
         self.torch_compile = torch_compile
         self._layers: dict[int, PagedKV] = {}
         self._tokens: int = model.get_input_embeddings().num_embeddings  # an adapter's layer over them does not say

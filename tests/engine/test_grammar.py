@@ -14,6 +14,8 @@ from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
+from adjudge.engine import dummy
+from adjudge.engine.dummy import tiny_config
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError
 from adjudge.engine.grammar import Grammars, _takes_too_much
@@ -161,6 +163,31 @@ def test_ordinary_forms_are_those_of_the_tokenizer_as_it_is(engine: Engine) -> N
             each.generate(["x"], n=6, max_tokens=60, temperature=2.0, seed=3, **form) for each in (engine, plain)
         )
         assert one == other
+
+
+@pytest.mark.parametrize("named", [None, []])
+def test_a_model_that_names_no_end_of_texts_has_its_tokenizers(
+    engine: Engine, named: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms: list[dict[str, Any]] = [{"regex": "[ab]{2,9}"}, {"choices": ["yes", "yes and no"]}]
+    forms.append({"json_schema": {"type": "integer", "minimum": 0, "maximum": 99999}})
+
+    def written(engine: Engine) -> list[Any]:
+        return [engine.generate(["x"], n=8, temperature=3.0, seed=1, max_tokens=20, **form) for form in forms]
+
+    monkeypatch.setattr(dummy, "tiny_config", lambda spec: ending(tiny_config(spec), named))
+    silent = Engine(TINY, kv_cache_gb=0.05)
+    assert silent.runner.config.eos_token_id == named
+    assert written(silent) == written(engine)
+    assert any(text.token_ids[-1] == 258 for texts in written(silent) for text in texts)
+    bias = {258: 100.0}
+    [text] = silent.generate(["x"], max_tokens=5, logit_bias=bias)
+    assert (text.text, text.token_ids, text.finish_reason) == ("", (258,), "stop")
+
+
+def ending(config: Any, ends: Any) -> Any:
+    config.eos_token_id = ends
+    return config
 
 
 def piecewise(kind: str, special: Sequence[str]) -> Any:
