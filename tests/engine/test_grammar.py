@@ -180,8 +180,7 @@ def test_a_model_that_names_no_end_of_texts_has_its_tokenizers(
     assert silent.runner.config.eos_token_id == named
     assert written(silent) == written(engine)
     assert any(text.token_ids[-1] == 258 for texts in written(silent) for text in texts)
-    bias = {258: 100.0}
-    [text] = silent.generate(["x"], max_tokens=5, logit_bias=bias)
+    [text] = silent.generate(["x"], max_tokens=5, logit_bias={258: 100.0})
     assert (text.text, text.token_ids, text.finish_reason) == ("", (258,), "stop")
 
 
@@ -234,6 +233,20 @@ def test_there_may_be_thousands_of_choices(engine: Engine) -> None:
 def test_a_stop_string_at_the_end_of_a_form_stays_out_of_the_text(engine: Engine) -> None:
     [choice] = engine.generate(["x"], choices=["a."], stop=["."], max_tokens=5)
     assert (choice.text, choice.finish_reason, choice.token_ids) == ("a", "stop", (97, 46))
+
+
+def test_a_stop_string_that_a_form_needs_leaves_the_text_without_its_form(engine: Engine) -> None:
+    flag = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    for text in engine.generate(["x"], n=4, json_schema=flag, stop=["}"], max_tokens=90, temperature=1.0, seed=1):
+        assert text.finish_reason == "stop" and text.token_ids[-1] == ord("}")
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(text.text)
+        assert json.loads(text.text + "}").keys() == {"a"}
 
 
 def test_a_stop_string_before_a_text_has_its_form_cuts_it_short(engine: Engine) -> None:
