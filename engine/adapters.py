@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ CONFIG = "adapter_config.json"
 BASE = "base.json"
 """Beside an adapter that was trained here: which model it was trained over."""
 MERGE = "merge it into its base model and save that as a folder"
+PREFIX, WRAPPED = "base_model.model.", ".base_layer"
+"""What PEFT puts before every name, and into that of a layer with an adapter."""
 CHANGED_AT_START = ("pissa", "olora", "corda", "loftq", "lora_ga", "eva")
 """Ways to begin a LoRA adapter (init_lora_weights) by which PEFT may change the base weights."""
 
@@ -114,6 +117,29 @@ def read_adapter(folder: str | Path) -> Adapter:
     return Adapter(folder, _fingerprint(folder), config, weights, head.get("weight"), head.get("bias"))
 
 
+def without_base(adapter: Adapter, own: Mapping[str, torch.Tensor]) -> Adapter:
+    """The adapter without tensors of the base model, as PEFT saves with those over its embeddings.
+
+    `own` are the model's, by the names of its state_dict. Raises ModelUnsupported where one is another than there: it
+    would be written over the model's own.
+    """
+    weights = {}
+    for key, tensor in adapter.weights.items():
+        if any(part.startswith("lora_") for part in key.split(".")):
+            weights[key] = tensor
+        elif not _alike(tensor, own.get(name := key.removeprefix(PREFIX).replace(WRAPPED, ""))):
+            raise ModelUnsupported(f"the adapter in {adapter.folder} replaces whole weights ({name}): {MERGE}")
+    return adapter._replace(weights=weights)
+
+
+def _alike(tensor: torch.Tensor, own: torch.Tensor | None) -> bool:
+    """Whether a saved tensor is the model's own, but for the dtype that either is rounded to."""
+    if own is None or tensor.shape != own.shape:
+        return False
+    tensor = tensor.to(own.device)
+    return torch.equal(tensor.to(own.dtype), own) or torch.equal(tensor, own.to(tensor.dtype))
+
+
 def _changed(config: Any) -> str:
     """What of a configuration would leave its mark on the base weights or layers once it is off; or nothing."""
     if (bias := getattr(config, "bias", "none")) != "none":
@@ -137,6 +163,7 @@ def attach(model: Any, adapter: Adapter) -> Any:
     """
     from peft import PeftModel, set_peft_model_state_dict
 
+    adapter = without_base(adapter, model.state_dict())  # PEFT would write it over the model's own
     folder, head = adapter.folder, model.get_output_embeddings()
     reward, width = adapter.reward_weight, model.config.get_text_config().hidden_size
     if reward is not None and reward.shape != (1, width):
@@ -192,12 +219,12 @@ def _take_reward_head(config: Any, weights: dict[str, torch.Tensor]) -> dict[str
     """Take out of an adapter the reward head saved with it, which stands beside the model; {} where there is none."""
     if not set(config.modules_to_save or ()) <= set(NAMES):
         return {}
-    saved = {name: f"base_model.model.{name}.weight" for name in NAMES}
+    saved = {name: f"{PREFIX}{name}.weight" for name in NAMES}
     name = next((name for name in NAMES if weights.get(saved[name], torch.empty(0)).shape[:1] == (1,)), None)
     if name is None:
         return {}
     config.modules_to_save = None
-    parts = {part: weights.pop(f"base_model.model.{name}.{part}", None) for part in ("weight", "bias")}
+    parts = {part: weights.pop(f"{PREFIX}{name}.{part}", None) for part in ("weight", "bias")}
     return {part: tensor for part, tensor in parts.items() if tensor is not None}
 
 

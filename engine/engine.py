@@ -31,6 +31,7 @@ from adjudge.engine.fingerprints import digest
 from adjudge.engine.grammar import Grammars
 from adjudge.engine.labels import LabelSet
 from adjudge.engine.lent import Lent
+from adjudge.engine.model_config import end_ids
 from adjudge.engine.prompt_reading import PromptReading
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
@@ -104,6 +105,7 @@ class Engine(EngineFace):
         self.name, self.fingerprint = name, fingerprint
         self._base = Base(name, fingerprint)
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
+        self.end_ids = end_ids(opened.model, opened.tokenizer)
         self._lent = model if isinstance(model, Lent) else None
         self.runner = Runner(
             opened.model,
@@ -117,7 +119,7 @@ class Engine(EngineFace):
         self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)
         self.asleep = False
         self._longest = self._room()
-        self._grammars = Grammars(opened.tokenizer, self.runner.vocabulary, self.runner.end_ids)
+        self._grammars = Grammars(opened.tokenizer, self.runner.vocabulary, self.end_ids)
         self._random = random.Random(seed)
         self._turns = Turns()
         self._left: deque[Call] = deque()  # calls that nobody waits for any more
@@ -220,7 +222,7 @@ class Engine(EngineFace):
         self.scheduler.check_room(sampling.n * sum(len(one) < self.max_prompt_tokens for one in tokens))
         if seeds is None:
             seeds = [self._random.getrandbits(64) if sampling.seed is None else sampling.seed for _ in prompts]
-        for writer in writers(call, tokens, sampling, seeds, self.runner.end_ids, self.tokenizer, self._grammars):
+        for writer in writers(call, tokens, sampling, seeds, self.end_ids, self.tokenizer, self._grammars):
             writer.room = min(writer.room, self.max_prompt_tokens - writer.prompt_tokens)
             if writer.room < 1:
                 writer.finish("too_long")
@@ -266,7 +268,7 @@ class Engine(EngineFace):
         room = self._room()
         for request in call.requests:
             if isinstance(request, Writer) and request.most >= self.max_prompt_tokens and request.prompt_tokens < room:
-                request.room = room - request.prompt_tokens  # as many as there is room for: there may be less by now
+                request.room = min(request.room, room - request.prompt_tokens)  # there may be less room by now
         longest = max((request.most for request in call.requests), default=0)
         if longest > room:
             raise AdjudgeError(
@@ -312,7 +314,9 @@ class Engine(EngineFace):
         """Take new weights, an adapter, or both; empties the cache.
 
         `weights` are tensors by the names of the model's `state_dict`, all or some, or a folder of them
-        (*.safetensors); with them the engine gets a fingerprint that no other has. `adapter` is a PEFT folder, or None
+        (*.safetensors); with them the engine gets a fingerprint that no other has. A folder in which transformers gave
+        some other names (it does so for many mixtures of experts and models that read images) has to hold all of them,
+        and takes the host's memory twice for a while. `adapter` is a PEFT folder, or None
         for the bare model; left out, the adapter stays. Raises AdjudgeError, and changes nothing, where they do not
         fit the model or a call is under way.
         """
@@ -328,7 +332,7 @@ class Engine(EngineFace):
             new = {} if weights is None else self.runner.weights.checked(weights)
             self.cache.clear()
             if not isinstance(adapter, EllipsisType):
-                self.adapter = self.runner.set_adapter(adapter)
+                self.adapter = self.runner.set_adapter(adapter, new)
             if new:
                 self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
                 self.runner.weights.update(new)

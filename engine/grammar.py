@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +102,10 @@ class Grammars:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from llguidance.hf import from_tokenizer
+        from llguidance import LLTokenizer
 
         most = max(self._size, len(self._inner))  # a tokenizer may know more tokens than its model
-        return from_tokenizer(self._inner, n_vocab=most, eos_token=sorted(self._end_ids) or None)
+        return LLTokenizer(_without_signs(self._inner), n_vocab=most, eos_token=sorted(self._end_ids) or None)
 
     def _compile(self, grammar: str, field: str, spoilt: int) -> tuple[Form, str]:
         """The form, and what keeps any text from it; how its texts may begin is worked out here, outside the steps.
@@ -126,6 +128,31 @@ class Grammars:
             tried.take(int(begins[0]))  # a large object fails, and takes its time, at what follows its bracket
             tried.allowed()
         return begun, _said(tried.error)
+
+
+def _without_signs(tokenizer: Any) -> str:
+    """A fast tokenizer in JSON, its special tokens called what no text can hold.
+
+    llguidance reads what a form prescribes as trusted text: data in a choice or a schema would become special tokens.
+    Those of which ordinary tokens are made stay what they are, as what is made of them would go with them.
+    """
+    layout = json.loads(tokenizer.backend_tokenizer.to_str())
+    layout.update(truncation=None, padding=None)
+    model, unguessed = layout["model"], secrets.token_hex(16)
+    merges = model.get("merges") or ()
+    pieces = {*chain.from_iterable(merges), *map("".join, merges)}
+    signs = [token for token in layout["added_tokens"] if token["special"] and token["content"] not in pieces]
+    names = {sign["content"]: f"{unguessed}-{sign['id']}" for sign in signs}
+    for sign in signs:
+        sign["content"] = names[sign["content"]]
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {names.get(piece, piece): token for piece, token in vocabulary.items()}
+    else:  # a piece's place is its token
+        model["vocab"] = [[names.get(piece, piece), weight] for piece, weight in vocabulary]
+    if "unk_token" in model:
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    return json.dumps(layout)
 
 
 def _said(error: str) -> str:

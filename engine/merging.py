@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from adjudge.engine.adapters import CONFIG, read_adapter
+from adjudge.engine.adapters import CONFIG, PREFIX, read_adapter
 from adjudge.engine.errors import ModelUnsupported
 
 WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
-_PREFIX, _DOWN, _UP = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
 
 def merge(base: Path, adapter: Path, folder: Path) -> None:
@@ -26,7 +26,7 @@ def merge(base: Path, adapter: Path, folder: Path) -> None:
     scale = config["lora_alpha"] / config["r"]
     weights, pairs = load_file(base / WEIGHTS), load_file(adapter / ADAPTER)
     for name in sorted(name for name in pairs if name.endswith(_DOWN)):
-        place = name.removeprefix(_PREFIX).removesuffix(_DOWN) + ".weight"
+        place = name.removeprefix(PREFIX).removesuffix(_DOWN) + ".weight"
         down, up = pairs[name].float(), pairs[name.removesuffix(_DOWN) + _UP].float()
         weight = weights.get(place)
         if weight is None or weight.shape != (up.shape[0], down.shape[1]):

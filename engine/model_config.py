@@ -45,9 +45,11 @@ def fix_rope(model: Any) -> None:
             )
 
 
-def end_ids(model: Any) -> frozenset[int]:
-    """The tokens that end a text, as the model's files name them."""
+def end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end a text, as the model's files name them; where they name none, the tokenizer's."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if ends is None:
         ends = getattr(model.config.get_text_config(), "eos_token_id", None)
+    if ends is None or ends == []:
+        ends = tokenizer.eos_token_id
     return frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))

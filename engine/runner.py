@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from adjudge.engine import cache_memory
-from adjudge.engine.adapters import Adapter, attach, read_adapter
+from adjudge.engine.adapters import Adapter, attach, read_adapter, without_base
 from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
 from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, reason
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.invariance import HOLDING, expert_configs, invariant_matrices, invariant_means, other_layers
-from adjudge.engine.model_config import end_ids, fix_rope, head_width, mixes_tokens
+from adjudge.engine.model_config import fix_rope, head_width, mixes_tokens
 from adjudge.engine.packed_attention import APART, ATTENTION, compile_between, running, set_apart
 from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
@@ -64,7 +64,6 @@ class Runner:
         self.decoder: nn.Module = model.get_decoder()
         self.config: Any = model.config.get_text_config()
         self.max_context = int(getattr(self.config, "max_position_embeddings", None) or 1 << 30)
-        self.end_ids = end_ids(model)
         self.torch_compile = torch_compile
         self._layers: dict[int, PagedKV] = {}
         self._tokens: int = model.get_input_embeddings().num_embeddings  # an adapter's layer over them does not say
@@ -124,12 +123,14 @@ class Runner:
         """Of what `forward` gives, the hidden states after the final norm, in float32."""
         return hidden_ND.float() if self._head is None else self._head.normed(hidden_ND)
 
-    def set_adapter(self, folder: str | Path | None) -> str | None:
+    def set_adapter(self, folder: str | Path | None, new: Mapping[str, torch.Tensor]) -> str | None:
         """Put the adapter in `folder` in the place of the present one, None for the bare model; its fingerprint.
 
-        Where the new one does not fit, the present one stays.
+        Where the new one does not fit the model, which is about to take `new` weights, the present one stays.
         """
         before, adapter = self._adapter, None if folder is None else read_adapter(folder)
+        if adapter is not None:
+            adapter = without_base(adapter, self.weights.after(new))
         try:
             self._exchange(adapter)
         except BaseException:

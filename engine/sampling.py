@@ -46,7 +46,8 @@ class Sampling(msgspec.Struct, frozen=True):
     report at each place; `prompt_logprobs`, where it is not None, the same for the prompt's own tokens, which are read
     as well then, and computed for it though they stand in the cache. Log-probabilities are the model's own, before any
     of this. At most one of `json_schema` (a schema, or its text), `choices` and `regex` gives the text a form; one that
-    is cut short ends with "length".
+    is cut short ends with "length". A `stop` string ends a form where it stands: "stop" says then that the text had its
+    form with that string, which is left out of it all the same.
     """
 
     max_tokens: int = 256

@@ -7,6 +7,7 @@ import difflib
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -239,30 +240,39 @@ def _open_dummy(source: ModelSource, dtype: torch.dtype, device: torch.device | 
 
 def _load(source: ModelSource, dtype: torch.dtype, device: torch.device | str) -> Any:
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoConfig
 
     # Without accelerate the weights take the way through the host's memory.
     through_host = torch.device(device).type == "cpu" or importlib.util.find_spec("accelerate") is None
-    try:
-        with quiet():
-            config = AutoConfig.from_pretrained(source.path, trust_remote_code=False)
-            loaded: Any = model_class(source.name, config).from_pretrained(
-                source.path,
-                trust_remote_code=False,
-                dtype=dtype,
-                device_map=None if through_host else device,
-                output_loading_info=True,
-            )
-    except (torch.OutOfMemoryError, AdjudgeError):
-        raise
-    except SafetensorError as error:
-        raise ModelCorrupt(f"the weights of {source.name} are unreadable ({reason(error)}): save them again") from error
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        raise ModelUnsupported(f"transformers cannot open {source.name} ({reason(error)}); choose another") from error
+    with loading(source.name):
+        config = AutoConfig.from_pretrained(source.path, trust_remote_code=False)
+        loaded: Any = model_class(source.name, config).from_pretrained(
+            source.path,
+            trust_remote_code=False,
+            dtype=dtype,
+            device_map=None if through_host else device,
+            output_loading_info=True,
+        )
     model, info = loaded
     gguf_file.require_all_weights(source.name, info)
     return model.to(device)
+
+
+@contextlib.contextmanager
+def loading(name: str) -> Iterator[None]:
+    """A block in which transformers loads weights; what it fails with becomes ModelCorrupt or ModelUnsupported."""
+    import torch
+    from safetensors import SafetensorError
+
+    try:
+        with quiet():
+            yield
+    except (torch.OutOfMemoryError, AdjudgeError):
+        raise
+    except SafetensorError as error:
+        raise ModelCorrupt(f"the weights of {name} are unreadable ({reason(error)}): save them again") from error
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise ModelUnsupported(f"transformers cannot open {name} ({reason(error)}); choose another") from error
 
 
 def _unknown(name: str) -> AdjudgeError:

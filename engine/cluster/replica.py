@@ -94,7 +94,7 @@ class Replica:
             heads=Heads(engine.adapter, engine.reward_head),
             max_prompt_tokens=engine.max_prompt_tokens,
             cache_tokens=engine.cache.pool.usable * engine.cache.pool.block_size,
-            end_ids=engine.runner.end_ids,
+            end_ids=engine.end_ids,
             vocabulary=engine.runner.vocabulary,
         )
 

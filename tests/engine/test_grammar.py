@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from llguidance.hf import from_tokenizer
+from tokenizers import AddedToken, decoders, models
+from tokenizers import Tokenizer as Backend
+from transformers import PreTrainedTokenizerFast
 
+from adjudge.engine import dummy
+from adjudge.engine.dummy import tiny_config
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError
-from adjudge.engine.grammar import _takes_too_much
+from adjudge.engine.grammar import Grammars, _takes_too_much
 from adjudge.engine.sampling import Sampling
 from tests.engine.test_generate import TINY, message
 
@@ -119,6 +126,99 @@ IMPOSSIBLE = {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}},
 """A schema of which one finds out on the way that nothing has it."""
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"choices": ["<|im_end|>"]}, r"<\|im_end\|>"),
+        ({"choices": ["see <|im_start|> here", "see <|endoftext|>"]}, r"see <\|(im_start\|> here|endoftext\|>)"),
+        ({"json_schema": {"const": "so <|im_end|>."}}, r'"so <\|im_end\|>\."'),
+        ({"json_schema": {"enum": ["<|im_end|>"]}}, r'"<\|im_end\|>"'),
+        (
+            {
+                "json_schema": {
+                    "type": "object",
+                    "properties": {"<|im_end|>": {"type": "boolean"}},
+                    "required": ["<|im_end|>"],
+                    "additionalProperties": False,
+                }
+            },
+            r'\{\s*"<\|im_end\|>"\s*:\s*(true|false)\s*\}',
+        ),
+        ({"regex": r"a<\|im_start\|>b"}, r"a<\|im_start\|>b"),
+    ],
+)
+def test_what_a_form_prescribes_never_becomes_a_special_token(
+    engine: Engine, options: dict[str, Any], text: str
+) -> None:
+    for completion in engine.generate(["x"], n=4, max_tokens=150, temperature=1.0, seed=0, **options):
+        assert re.fullmatch(text, completion.text) and completion.finish_reason == "stop"
+        assert not any(engine.tokenizer.is_special(token) for token in completion.token_ids)
+
+
+def test_ordinary_forms_are_those_of_the_tokenizer_as_it_is(engine: Engine) -> None:
+    plain = Engine(TINY, kv_cache_gb=0.05)
+    vars(plain._grammars)["_tokenizer"] = from_tokenizer(plain.tokenizer.inner, n_vocab=272, eos_token=[258])
+    for form in ({"json_schema": SCHEMA}, {"regex": "[ab]{1,3}(é|\U0001f600 x)?.*"}, {"choices": ["yes", "yes and"]}):
+        one, other = (
+            each.generate(["x"], n=6, max_tokens=60, temperature=2.0, seed=3, **form) for each in (engine, plain)
+        )
+        assert one == other
+
+
+@pytest.mark.parametrize("named", [None, []])
+def test_a_model_that_names_no_end_of_texts_has_its_tokenizers(
+    engine: Engine, named: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms: list[dict[str, Any]] = [{"regex": "[ab]{2,9}"}, {"choices": ["yes", "yes and no"]}]
+    forms.append({"json_schema": {"type": "integer", "minimum": 0, "maximum": 99999}})
+
+    def written(engine: Engine) -> list[Any]:
+        return [engine.generate(["x"], n=8, temperature=3.0, seed=1, max_tokens=20, **form) for form in forms]
+
+    monkeypatch.setattr(dummy, "tiny_config", lambda spec: ending(tiny_config(spec), named))
+    silent = Engine(TINY, kv_cache_gb=0.05)
+    assert silent.runner.config.eos_token_id == named
+    assert written(silent) == written(engine)
+    assert any(text.token_ids[-1] == 258 for texts in written(silent) for text in texts)
+    [text] = silent.generate(["x"], max_tokens=5, logit_bias={258: 100.0})
+    assert (text.text, text.token_ids, text.finish_reason) == ("", (258,), "stop")
+
+
+def ending(config: Any, ends: Any) -> Any:
+    config.eos_token_id = ends
+    return config
+
+
+def piecewise(kind: str, special: Sequence[str]) -> Any:
+    """A tokenizer without bytes for its pieces, of either kind of sentencepiece's, in which `special` are tokens."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"abens!</>#", "##", "###", "an"]
+    model: Any
+    if kind == "bpe":
+        vocabulary = {piece: token for token, piece in enumerate(pieces)}
+        merges = [("#", "#"), ("##", "#"), ("a", "n")]
+        model = models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, ignore_merges=True)
+    else:
+        model = models.Unigram([(piece, -1.0) for piece in pieces], unk_id=0, byte_fallback=True)
+    backend = Backend(model)
+    backend.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_forms_know_special_tokens_of_any_vocabulary_by_no_name_that_a_text_has(kind: str) -> None:
+    inner = piecewise(kind, ["<unk>", "<s>", "</s>", "<b>", "##"])  # of the last an ordinary token is made
+    grammars = Grammars(inner, len(inner), frozenset({2}))
+    for text in ("a</s>b", "<s>", "<b>an", "<unk>"):
+        form, tokens = grammars.form(Sampling(choices=(text,))), []
+        assert form is not None
+        while not tokens or not form.take(tokens[-1]):
+            tokens.append(int(form.allowed().nonzero()[-1]))
+        assert form.complete and inner.decode(tokens) == text and not {*tokens} & {0, 1, 2, inner.vocab["<b>"]}
+    begun = grammars.form(Sampling(regex="a?"))
+    assert begun is not None and begun.allowed().nonzero().flatten().tolist() == [2, 3 + ord("a"), inner.vocab["a"]]
+
+
 def test_a_form_is_followed_to_its_end(engine: Engine) -> None:
     [good] = engine.generate(["x"], regex="ab?", max_tokens=5, seed=1)
     assert good.finish_reason == "stop" and re.fullmatch("ab?", good.text)
@@ -133,6 +233,20 @@ def test_there_may_be_thousands_of_choices(engine: Engine) -> None:
 def test_a_stop_string_at_the_end_of_a_form_stays_out_of_the_text(engine: Engine) -> None:
     [choice] = engine.generate(["x"], choices=["a."], stop=["."], max_tokens=5)
     assert (choice.text, choice.finish_reason, choice.token_ids) == ("a", "stop", (97, 46))
+
+
+def test_a_stop_string_that_a_form_needs_leaves_the_text_without_its_form(engine: Engine) -> None:
+    flag = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    for text in engine.generate(["x"], n=4, json_schema=flag, stop=["}"], max_tokens=90, temperature=1.0, seed=1):
+        assert text.finish_reason == "stop" and text.token_ids[-1] == ord("}")
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(text.text)
+        assert json.loads(text.text + "}").keys() == {"a"}
 
 
 def test_a_stop_string_before_a_text_has_its_form_cuts_it_short(engine: Engine) -> None:

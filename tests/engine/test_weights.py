@@ -14,6 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from adjudge.engine import cache_memory
+from adjudge.engine.adapters import attach, read_adapter
+from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
 from adjudge.rewards.pairwise import PairwiseJudge
@@ -55,7 +57,13 @@ def assert_agree(engine: Engine, reference: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "how"), [(TINY, {}), (TINY, {"use_dora": True, "r": 3}), ("dummy:tiny-gemma2", {"use_rslora": True})]
+    ("model", "how"),
+    [
+        (TINY, {}),
+        (TINY, {"use_dora": True, "r": 3}),
+        (TINY, {"lora_bias": True}),
+        ("dummy:tiny-gemma2", {"use_rslora": True}),
+    ],
 )
 def test_an_adapter_scores_as_peft_does_and_taken_off_leaves_every_bit(
     model: str, how: dict[str, Any], tmp_path: Path
@@ -187,6 +195,39 @@ def test_new_weights_are_used_everywhere_and_empty_the_cache(model: str, tmp_pat
     assert_agree(engine, reference)
 
 
+@pytest.mark.parametrize("model", ["mixtral", "mixtral-tied", "gemma3", "qwen3_moe"])
+def test_a_folder_in_which_transformers_renames_weights_is_taken_whole_or_not_at_all(
+    model: str, tmp_path: Path
+) -> None:
+    reference = changed(f"dummy:tiny-{model}")
+    reference.save_pretrained(saved_with_tokenizer(tmp_path))
+    path = tmp_path / "model.safetensors"
+    saved = load_file(path)
+    engine = Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)
+    assert saved.keys() - whole(engine).keys(), "or the test proves nothing"
+    before, fingerprint = whole(engine), engine.fingerprint
+    last, embedding = list(saved)[-1], next(name for name in saved if "embed_tokens" in name)
+    expert = next((name for name in saved if ".experts.3." in name), last)
+    for bad, words in (
+        (saved | {"strange.weight": torch.ones(1)}, "no weights called .*strange.weight"),
+        (saved | {embedding: torch.ones(9, 9)}, r"embed_tokens.weight has shape \(9, 9\), in the model \(272, 64\)"),
+        ({name: tensor for name, tensor in saved.items() if name != embedding}, "no weights for .*incomplete"),
+        ({name: tensor for name, tensor in saved.items() if name != expert}, "incomplete|cannot open|has shape"),
+    ):
+        save_file(bad, path, {"format": "pt"})
+        with pytest.raises(AdjudgeError, match=words):
+            engine.update_weights(tmp_path)
+        assert_untouched(engine, before)
+    assert engine.fingerprint == fingerprint
+    save_file(saved, path, {"format": "pt"})
+    (tmp_path / "config.json").rename(tmp_path / "elsewhere.json")
+    engine.update_weights(tmp_path)
+    assert engine.fingerprint != fingerprint
+    (tmp_path / "elsewhere.json").rename(tmp_path / "config.json")
+    assert full_logprobs(engine) == full_logprobs(Engine(str(tmp_path), kv_cache_gb=0.05))
+    assert_agree(engine, reference)
+
+
 def test_base_weights_change_under_an_adapter(engine: Engine, tmp_path: Path) -> None:
     save_adapter(tmp_path)
     reference = changed(TINY)
@@ -289,6 +330,21 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
     assert engine.cache.pool.count == usual and full_logprobs(engine) == before
 
 
+def test_texts_are_as_long_as_before_where_an_engine_wakes_to_more_room(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_memory, "promise", lambda *_: 5 * engine.runner._block_bytes)
+    crowded = Engine(TINY)
+    longest = crowded.max_prompt_tokens
+    monkeypatch.undo()
+    crowded.sleep()
+    crowded.wake()
+    assert crowded._room() > longest == crowded.max_prompt_tokens
+    for left, most in ((3, 3), (3, 2), (4, 500)):
+        [text] = crowded.generate([[7] * (longest - left)], max_tokens=most, ignore_eos=True)
+        assert len(text.token_ids) == min(left, most)
+
+
 def test_what_is_promised_to_one_engine_is_not_free_for_another_until_its_cache_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -373,6 +429,109 @@ def test_an_adapter_over_the_embeddings_is_put_on_and_taken_off(engine: Engine, 
     assert full_logprobs(engine) != before
     engine.update_weights(adapter=None)
     assert full_logprobs(engine) == before
+
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+def whole(engine: Engine) -> dict[str, torch.Tensor]:
+    """A copy of every tensor of the model, as it is without an adapter."""
+    return {name: tensor.clone() for name, tensor in engine.runner.weights.after({}).items()}
+
+
+def assert_untouched(engine: Engine, before: dict[str, torch.Tensor]) -> None:
+    assert all(torch.equal(tensor, before[name]) for name, tensor in whole(engine).items())
+
+
+@pytest.mark.parametrize("model", ["dummy:tiny-llama-untied", "dummy:tiny-llama-tied"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_an_adapter_repeats_of_its_base_is_left_out_and_not_written(
+    model: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    reference = save_adapter(tmp_path, model, target_modules=["embed_tokens", "q_proj"])
+    path = tmp_path / "adapter_model.safetensors"
+    saved = load_file(path)
+    assert any(name.endswith("embed_tokens.base_layer.weight") for name in saved)
+    save_file({name: tensor if "lora_" in name else tensor.to(dtype) for name, tensor in saved.items()}, path)
+    engine = Engine(model, kv_cache_gb=0.05)
+    before = whole(engine)
+    engine.update_weights(adapter=tmp_path)
+    assert_agree(engine, reference)
+    assert_untouched(engine, before)
+    engine.update_weights(adapter=None)
+    assert_untouched(engine, before)
+
+
+def without_a_pair(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in weights.items() if "layers.1.self_attn.q_proj.lora_A" not in name}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (
+            lambda weights: weights | {f"base_model.model.{EMBEDDING}": torch.ones(272, 64)},
+            f"weights .{EMBEDDING}.: me",
+        ),
+        (
+            lambda weights: weights | {"base_model.model.model.norm.weight": torch.ones(64)},
+            "weights .model.norm.weight",
+        ),
+        (
+            lambda weights: weights | {"base_model.model.model.norm.weight": torch.ones(65)},
+            "weights .model.norm.weight",
+        ),
+        (lambda weights: weights | {"base_model.model.strange.weight": torch.ones(1)}, "weights .strange.weight"),
+        (without_a_pair, "does not fit"),
+    ],
+)
+def test_a_refused_adapter_leaves_every_bit_of_the_base(spoil: Any, words: str, tmp_path: Path) -> None:
+    name = "dummy:tiny-llama-untied"
+    save_adapter(tmp_path, name, target_modules=["embed_tokens", "q_proj"])
+    path = tmp_path / "adapter_model.safetensors"
+    engine = Engine(name, kv_cache_gb=0.05)
+    before = whole(engine)
+    save_file(spoil(load_file(path)), path)
+    with pytest.raises(ModelUnsupported, match=words):
+        engine.update_weights(adapter=tmp_path)
+    assert_untouched(engine, before)
+    with pytest.raises(ModelUnsupported, match=words):
+        attach(engine.runner.model, read_adapter(tmp_path))
+    assert_untouched(engine, before)
+
+
+@pytest.mark.parametrize("model", ["dummy:tiny-llama-untied", "dummy:tiny-llama-tied"])
+def test_an_adapter_that_repeats_another_base_than_there_is_by_now_is_refused(model: str, tmp_path: Path) -> None:
+    save_adapter(tmp_path / "old", model, target_modules=["embed_tokens", "q_proj"])
+    engine, policy = Engine(model, kv_cache_gb=0.05), changed(model)
+    policy.save_pretrained(tmp_path / "policy")
+    for together in (False, True):
+        engine.update_weights(open_reference(model).state_dict())
+        if together:
+            before = whole(engine)
+            with pytest.raises(ModelUnsupported, match="replaces whole weights"):
+                engine.update_weights(tmp_path / "policy", adapter=tmp_path / "old")
+        else:
+            engine.update_weights(policy.state_dict())
+            before = whole(engine)
+            with pytest.raises(ModelUnsupported, match=f"replaces whole weights .{EMBEDDING}.: merge it"):
+                engine.update_weights(adapter=tmp_path / "old")
+        assert_untouched(engine, before)
+    engine.update_weights(open_reference(model).state_dict(), adapter=tmp_path / "old")
+    engine.update_weights(policy.state_dict())
+    with pytest.raises(ModelNotFound):
+        engine.update_weights(adapter=tmp_path / "none")
+    assert engine.adapter, "the one that fitted when it was put on stays"
+    again = Engine(model, kv_cache_gb=0.05)
+    save_adapter(tmp_path / "new", str(saved_with_tokenizer(tmp_path / "policy")), target_modules=["embed_tokens"])
+    again.update_weights(tmp_path / "policy", adapter=tmp_path / "new")
+    again.update_weights(adapter=None)
+    assert_agree(again, policy)
+
+
+def saved_with_tokenizer(folder: Path) -> Path:
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
 
 
 def test_weights_that_cannot_be_copied_change_nothing(engine: Engine) -> None:
