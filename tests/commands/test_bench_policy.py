@@ -116,7 +116,7 @@ def test_a_conversation_is_gone_on_with_as_in_training(tmp_path: Path, monkeypat
         folder = tmp_path / str(len(written))
         folder.mkdir()
         run(OTHER, *options(folder, "--judge", "pointwise"))
-        written.append([(text["prompt"], text["text"]) for text in lines(folder / "out/texts.jsonl")])
+        written.append([(text["prompt"], text["text"]) for text in read_lines(folder / "out/texts.jsonl")])
     assert written[0] == written[1] and len(set(written[2]) | set(written[3])) == 12
     assert written[2][0][0] == "user: Who?\n\nassistant: A poet.\n\nuser: Sing."
     assert [("user", "Who?"), ("assistant", "A poet."), ("user", "Sing.")] in asked
