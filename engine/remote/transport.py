@@ -6,7 +6,8 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeVar
@@ -25,7 +26,6 @@ try:
         AsyncRetrying,
         RetryCallState,
         retry_if_exception_type,
-        stop_after_attempt,
         wait_random_exponential,
     )
 except ImportError as error:
@@ -75,12 +75,18 @@ class NoAnswer(Exception):
 
 
 class Trouble(NoAnswer):
-    """What another attempt may mend. `wait` is how many seconds the server asks for, `alive` that it is only busy."""
+    """What another attempt may mend.
 
-    def __init__(self, message: str, reason: Reason = "timeout", wait: float = 0.0, alive: bool = False) -> None:
+    `wait` is how many seconds the server asks for, `alive` that there is one, `busy` that it only has no room yet.
+    """
+
+    def __init__(
+        self, message: str, reason: Reason = "timeout", wait: float = 0.0, alive: bool = False, busy: bool = False
+    ) -> None:
         super().__init__(message, reason)
         self.wait = wait
         self.alive = alive
+        self.busy = busy
 
 
 class Slow(Trouble):
@@ -95,17 +101,30 @@ class Refused(Exception):
     """A request that the server understands and will not serve, with the sentence for the user."""
 
 
+@dataclass
+class Spent:
+    """What one request has cost: attempts that were too slow while others were answered, failures, seconds under way.
+
+    To wait for its turn costs nothing.
+    """
+
+    slow: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+
 class Transport:
     """An HTTP client of one server.
 
     An attempt may take `timeout` seconds; one that fails by the connection, a broken reply or a status of 408, 429 or
     5xx is made again up to `retries` times, after an exponential backoff with full jitter and never before the server's
-    Retry-After (of a minute at most). At most `max_concurrency` attempts are under way at once, and half as many after
-    one that the server was too busy for or that ran out of time (see `Slots`), which is no failure while others are
-    answered. After twice as many failures
-    in a row (at least 5) the server counts as gone: one attempt is made every 15 seconds, and all others only wait for
-    its outcome, until there is an answer or they have been put off `retries` times. `sleep` and `clock` are
-    asyncio.sleep and time.monotonic unless a test sets others. For one event loop.
+    Retry-After (of a minute at most). A 429 with a Retry-After is no failure: what is posted is put off as often as the
+    server asks for that, for `timeout` times `retries` + 1 seconds in all. At most `max_concurrency` attempts are under
+    way at once, and half as many after one that the server was too busy for or that ran out of time (see `Slots`),
+    which is no failure while others are answered. After twice as many failures in a row (at least 5) the server counts
+    as gone: one attempt is made every 15 seconds, and all others only wait for its outcome, until there is an answer or
+    they have been put off `retries` times. `sleep` and `clock` are asyncio.sleep and time.monotonic unless a test sets
+    others. For one event loop.
     """
 
     def __init__(
@@ -134,8 +153,8 @@ class Transport:
             raise RemoteError(f"{self.base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
 
     async def get(self, path: str, decode: Callable[[bytes], T]) -> T:
-        """What stands at `path`; see `post`."""
-        return await self._ask("GET", path, b"", decode)
+        """What stands at `path`, as `post` has it, but a busy server is asked no more often than one that fails."""
+        return await self._ask("GET", path, b"", decode, 0.0)
 
     async def post(self, path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
         """The reply to a request, decoded, after as many attempts as it takes.
@@ -143,26 +162,37 @@ class Transport:
         Raises NoAnswer where there is none to be had, Refused for a request that the server will not serve, and
         RemoteError for what no request to this server will get past, as that its weights are others than at first.
         """
-        return await self._ask("POST", path, body, decode)
+        return await self._ask("POST", path, body, decode, self.timeout * (self.retries + 1))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _ask(self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
+    async def _ask(
+        self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T], patience: float
+    ) -> T:
+        """Attempts, of which `retries` + 1 may fail; those that a busy server puts off may go on for `patience`."""
+        spent = Spent()
+
+        def over(state: RetryCallState) -> bool:
+            error = state.outcome.exception() if state.outcome else None
+            spent.failures += not (isinstance(error, Trouble) and error.busy)
+            late = spent.seconds + state.idle_for + state.upcoming_sleep >= patience
+            return state.attempt_number > self.retries and (late or spent.failures > self.retries)
+
         retrying = AsyncRetrying(
             sleep=lambda seconds: self.sleep(seconds),
-            stop=stop_after_attempt(self.retries + 1),
+            stop=over,
             wait=_pause,
             retry=retry_if_exception_type(Trouble),
             reraise=True,
         )
-        return await retrying(self._attempt, method, path, body, decode, iter(range(SLOW_TRIES)))
+        return await retrying(self._attempt, method, path, body, decode, spent)
 
     async def _attempt(
-        self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T], slow: Iterator[int]
+        self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T], spent: Spent
     ) -> T:
-        """One attempt, or more where it runs out of time while others are answered: so often as `slow` has numbers."""
+        """One attempt, or more where it runs out of time while others are answered."""
         while True:
             async with self._slots:
                 if not self.circuit.admits():
@@ -171,7 +201,9 @@ class Transport:
                 try:
                     answer = await self._exchange(method, path, body, decode)
                 except (NoAnswer, Refused, RemoteError) as error:
-                    if isinstance(error, Slow) and next(slow, None) is not None:
+                    spent.seconds += self.clock() - begun
+                    if isinstance(error, Slow) and spent.slow < SLOW_TRIES:
+                        spent.slow += 1
                         self._slots.narrow(begun, self.clock())
                         if self._answered_at > begun:
                             continue
@@ -217,8 +249,8 @@ class Transport:
         what = f"{status}: {said}" if said else str(status)
         if status in (408, 429) or (status >= 500 and status != 501):
             retry_after = response.headers.get("retry-after", "")
-            alive = status == 429 or bool(retry_after)
-            return Trouble(f"{self.base_url} answers {what}", "timeout", _seconds(retry_after), alive)
+            alive, busy = status == 429 or bool(retry_after), status == 429 and bool(retry_after)
+            return Trouble(f"{self.base_url} answers {what}", "timeout", _seconds(retry_after), alive, busy)
         if status == 413 or (status in (400, 422) and TOO_LONG.search(raw.decode(errors="replace"))):
             return NoAnswer(f"{self.base_url} finds the prompt too long ({what})", "too_long")
         if status == 422 and b'"non_finite"' in raw:

@@ -40,7 +40,7 @@ def test_opening_outlasts_a_server_that_is_busy_or_starts(engine: Engine, at_onc
 
 def test_a_server_too_busy_to_open_is_said_to_be_busy(engine: Engine, at_once: None) -> None:
     server = Peer("vllm", engine)
-    server.opening.extend([says(429)] * 2)
+    server.opening.extend([says(429, retry_after="0")] * 2)
     with pytest.raises(RemoteError, match="answers 429: trouble: it is busy; open the engine later, or with more ret"):
         RemoteEngine(server.url, retries=1)
     assert not server.opening
