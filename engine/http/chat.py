@@ -17,7 +17,7 @@ from litestar.response import Stream
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.errors import HttpError, too_long
 from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_numbers, check_whole, tokens_of, worded
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
@@ -305,8 +305,7 @@ async def _prompt(body: ChatRequest, service: Service) -> Prompt:
         raise HttpError(400, "messages is empty: give at least one", param="messages")
     face = service.engine.face
     if (count := len(body.messages)) > (longest := face.max_prompt_tokens):
-        said = f"messages are {count}: at most {longest}, as this model holds so many tokens in all"
-        raise HttpError(400, said, param="messages", code="context_length_exceeded")
+        raise too_long("messages", f"the {count} messages have at least so many", longest)
     messages = [message.message() for message in body.messages]
     try:
         return await asyncio.to_thread(face.chat, messages)
