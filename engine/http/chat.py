@@ -27,7 +27,7 @@ from adjudge.engine.prompt import Message, Prompt, Segment
 
 ONLY: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
-    "tool_choice": ("none",),
+    "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none",),
     "modalities": (["text"],),
@@ -66,6 +66,7 @@ class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     refusal: None = None
     audio: None = None
     function_call: None = None
+    reasoning_content: None = None
     tool_calls: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
 
     def message(self) -> Message:
@@ -131,6 +132,7 @@ class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=
     chat_template_kwargs: Any = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    documents: None = None
     echo: bool | None = None
     parallel_tool_calls: Unread = UNREAD
 

@@ -49,7 +49,8 @@ class Start(NamedTuple):
 Begun = tuple[Start, Sequence[TokenLogprob | None]]
 """A text's beginning, and what was read of its prompt's tokens."""
 
-ONLY: dict[str, tuple[Any, ...]] = {"suffix": ("",), "best_of": (1,)}
+ONLY: dict[str, tuple[Any, ...]] = {"suffix": ("",), "response_format": ({"type": "text"},)}
+"""Fields of OpenAI's, and which values they may have here beside null."""
 
 
 class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,6 +70,7 @@ class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
+    response_format: Any = None
 
     @property
     def asks_for_prompts(self) -> str | None:
@@ -119,7 +121,7 @@ async def completions(
 ) -> CompletionResponse | Stream:
     """Continue prompts."""
     service.check_model(data.model)
-    refuse_all_but(data, ONLY)
+    refuse_all_but(data, ONLY | {"best_of": (data.n or 1,)})
     prompts = prompts_of(data.prompt, "prompt")
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:

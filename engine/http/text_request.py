@@ -15,6 +15,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
     "min_tokens": (0,),
+    "no_stop_trim": (False,),
+    "skip_special_tokens": (False,),
     "spaces_between_special_tokens": (True,),
     "stop_token_ids": ([],),
     "use_beam_search": (False,),
@@ -31,9 +33,13 @@ FORMS = ("allowed_token_ids", "json_schema", "choices", "regex")
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`include_usage` sends the usage in a last chunk; `include_obfuscation` is taken and does nothing."""
+    """`include_usage` sends the usage in a last chunk; `include_obfuscation` is taken and does nothing.
+
+    There is no usage before that: vLLM's `continuous_usage_stats` must be false.
+    """
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None
 
 
@@ -74,10 +80,17 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     include_stop_str_in_output: bool | None = None
     length_penalty: float | None = None
     min_tokens: int | None = None
+    no_stop_trim: bool | None = None
+    skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     stop_token_ids: list[int] | None = None
     use_beam_search: bool | None = None
+    cache_salt: None = None
+    guided_json: None = None
+    lora_path: None = None
     moderation: None = None
+    structured_outputs: None = None
+    truncate_prompt_tokens: None = None
 
     metadata: Unread = UNREAD
     prompt_cache_key: Unread = UNREAD
@@ -97,18 +110,20 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def options(self) -> dict[str, Any]:
         """Those that were given, for `Sampling`; raises a 400 for what can only be left out."""
         refuse_all_but(self, NEUTRAL)
+        if self.stream_options is not None:
+            refuse_all_but(self.stream_options, {"continuous_usage_stats": (False,)}, "stream_options.")
         given = {name: value for name in (*SAMPLING, *PENALTIES, *FORMS) if (value := getattr(self, name)) is not None}
         return given | {"top_k": 0} if self.top_k == -1 else given  # vLLM's and SGLang's way to say all
 
 
-def refuse_all_but(request: msgspec.Struct, values: dict[str, tuple[Any, ...]]) -> None:
-    """Raise a 400 for a field that is neither null nor one of the values it may have."""
+def refuse_all_but(request: msgspec.Struct, values: dict[str, tuple[Any, ...]], where: str = "") -> None:
+    """Raise a 400 for a field that is neither null nor one of the values it may have; `where` precedes its name."""
     for name, good in values.items():
         value = getattr(request, name)
         if value is not None and value not in good:
             choices = " or ".join(msgspec.json.encode(choice).decode() for choice in good)
             mend = f"leave it out, or give {choices}" if good else "leave it out"
-            raise HttpError(400, f"{name} is not supported: {mend}", param=name)
+            raise HttpError(400, f"{where}{name} is not supported: {mend}", param=where + name)
 
 
 class CachedTokens(msgspec.Struct, frozen=True):

@@ -251,6 +251,18 @@ def test_an_equal_prompt_comes_from_the_cache(site: Served) -> None:
     assert cached == [0, length - 2]  # each text begins after the last token, which is computed for it
 
 
+def test_what_asks_for_nothing_changes_nothing(site: Served) -> None:
+    def told(**options: Any) -> Any:
+        response = site.post(TEXT, {"prompt": "once", "n": 2, **HOW, **options})
+        assert response.status_code == 200, response.text
+        return response.json()["choices"]
+
+    nothing = ("structured_outputs", "guided_json", "truncate_prompt_tokens", "cache_salt", "lora_path", "suffix")
+    assert told(**dict.fromkeys((*nothing, "response_format", "best_of"))) == told()
+    inert = {"skip_special_tokens": False, "no_stop_trim": False, "best_of": 2, "response_format": {"type": "text"}}
+    assert told(**inert) == told()
+
+
 def test_a_deadline_ends_a_text_where_it_is(site: Served) -> None:
     answer = site.post("/v1/completions", {"prompt": "once", "timeout": 1e-9}).json()
     assert [(choice["finish_reason"], choice["text"]) for choice in answer["choices"]] == [("timeout", "")]
