@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from adjudge.engine.api_key import key_of_header
-from adjudge.engine.errors import AdjudgeError, RemoteError, reason
+from adjudge.engine.errors import AdjudgeError, RemoteError, first_of, reason
 from adjudge.engine.fingerprints import WEIGHTS_HEADER
+from adjudge.engine.remote.address import CERTIFICATES, PROXIES, proxies_to, variables
 from adjudge.engine.remote.circuit import Circuit
 from adjudge.engine.score import Reason
 
@@ -39,6 +40,7 @@ CONNECT_SECONDS = 10.0
 """For a connection: whoever is there takes it at once, however long the answer takes."""
 SLOW_TRIES = 8
 """Attempts of a request that may run out of time while the server answers others, before that counts as a failure."""
+MOST_PORT = (1 << 16) - 1
 MAX_WAIT = 60.0
 """Seconds between two attempts at most, whatever the server asks for."""
 LEAST_FAILURES = 5
@@ -145,12 +147,25 @@ class Transport:
         if api_key is not None:
             headers["authorization"] = f"Bearer {key_of_header(api_key, 'the key of the server')}"
         limits = httpx2.Limits(max_connections=max_concurrency, max_keepalive_connections=max_concurrency)
+        # An attempt's time is limited as a whole, not byte by byte.
+        waits = httpx2.Timeout(None, connect=min(CONNECT_SECONDS, timeout))
         try:
-            # An attempt's time is limited as a whole, not byte by byte.
-            waits = httpx2.Timeout(None, connect=min(CONNECT_SECONDS, timeout))
-            self._client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=waits, limits=limits)
+            url = httpx2.URL(base_url)
+            if (url.port or 0) > MOST_PORT:
+                raise ValueError(f"there is no port {url.port}")
         except (httpx2.InvalidURL, ValueError) as error:
             raise RemoteError(f"{self.base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
+        try:
+            self._client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=waits, limits=limits)
+        except ImportError as error:
+            raise RemoteError(f"{variables(PROXIES)}: a SOCKS proxy needs socksio: pip install socksio") from error
+        except OSError as error:
+            where = variables(CERTIFICATES) or "this system"
+            raise RemoteError(f"{where}: no certificates can be read there ({reason(error)}): mend that") from error
+        except (httpx2.InvalidURL, ValueError) as error:
+            what = f"{variables(PROXIES)}: that is no proxy ({reason(error)})"
+            raise RemoteError(f"{what}: write http://HOST:PORT, or unset it") from error
+        self._proxies = proxies_to(url.scheme, url.host)
 
     async def get(self, path: str, decode: Callable[[bytes], T]) -> T:
         """What stands at `path`, as `post` has it, but a busy server is asked no more often than one that fails."""
@@ -225,8 +240,9 @@ class Transport:
                 raw = await _read(response)
         except TimeoutError as error:
             raise Slow(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
-        except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise Trouble(f"{self.base_url} cannot be reached ({reason(error)})") from error
+        except (httpx2.RequestError, httpx2.InvalidURL, ExceptionGroup) as error:  # the group: of a proxy's port
+            on_the_way = f"; on the way is the proxy of {self._proxies}" if self._proxies else ""
+            raise Trouble(f"{self.base_url} cannot be reached ({reason(first_of(error))}{on_the_way})") from error
         except BadReply as error:
             raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
         if not response.is_success:
