@@ -276,7 +276,8 @@ class Transport:
         if status in (404, 405, 501):
             return RemoteError(f"{self.base_url} has no {path} for this model ({what}): {mend(path)}")
         if response.is_redirect:
-            where = response.headers.get("location", "elsewhere")
+            if (where := _elsewhere(response, path)) is None:
+                return RemoteError(f"{self.base_url} answers {path} with {what} and no address: correct its own")
             return RemoteError(f"{self.base_url} sends its callers to {where}: pass that address")
         return Refused(f"{self.base_url} refuses {path} ({what}): {MENDS.get(path, 'change what it names')}")
 
@@ -334,6 +335,16 @@ async def _read(response: httpx2.Response) -> bytes:
         if len(raw) > MAX_REPLY:
             raise BadReply(f"more than {MAX_REPLY >> 20} MiB")
     return bytes(raw)
+
+
+def _elsewhere(response: httpx2.Response, path: str) -> str | None:
+    """Where a redirect leads, as the address of a server if it is to the same path; None where it names nothing."""
+    if not response.has_redirect_location:
+        return None
+    try:
+        return _shown(str(response.url.join(response.headers["location"])).removesuffix(path))
+    except httpx2.InvalidURL:
+        return None
 
 
 def _message(raw: bytes) -> str:

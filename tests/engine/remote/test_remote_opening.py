@@ -152,6 +152,15 @@ def test_an_adapters_context_is_that_of_the_model_it_lies_over(open_remote: Open
     assert remote.max_prompt_tokens == 76
 
 
+@pytest.mark.parametrize("path", ["/", "/v1/", "/v1/completions", "/v1/chat/completions/", "/v1/models", "/v1/score"])
+def test_the_address_of_a_route_is_that_of_its_server(engine: Engine, path: str) -> None:
+    server = Peer("adjudge", engine)
+    with RemoteEngine(server.url + path) as remote:
+        assert remote.transport.base_url == server.url
+        assert remote.score(["a"], DIGITS)[0].reason is None
+    server.close()
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
