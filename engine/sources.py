@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import importlib.util
 import re
 import sys
@@ -114,6 +115,7 @@ def open_source(source: ModelSource, *, dtype: torch.dtype, device: torch.device
 
 def open_tokenizer(source: ModelSource) -> Any:
     """The tokenizer of a model alone."""
+    importlib.import_module("transformers")  # waits for a thread that imports it: `from` may find half of it
     from transformers import AutoTokenizer
 
     folder = Path(source.path) if source.kind != "dummy" else Path(source.path).parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import re
 from typing import Any
@@ -57,7 +58,11 @@ class JsonRequest(Request[Any, Any, Any]):
 
 
 def decode(body: bytes, kind: type[Any]) -> Any:
-    """A body as `kind`; raises a 400 that names the field. Lone surrogates, which policies write, become U+FFFD."""
+    """A body as `kind`; raises a 400 that names the field. Lone surrogates, which policies write, become U+FFFD.
+
+    The mark that Windows puts before UTF-8 is none of it.
+    """
+    body = body.removeprefix(codecs.BOM_UTF8)
     try:
         try:
             return msgspec.json.decode(body, type=kind)

@@ -17,7 +17,7 @@ from litestar.response import Stream
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.errors import HttpError, too_long
 from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_numbers, check_whole, tokens_of, worded
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
@@ -47,6 +47,7 @@ class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     refusal: None = None
     audio: None = None
     function_call: None = None
+    reasoning_content: None = None
     tool_calls: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
 
     def message(self) -> Message:
@@ -99,7 +100,7 @@ class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=
     response_format: ResponseFormat | None = None
 
     tools: Annotated[Any, Only([])] = None
-    tool_choice: Annotated[Any, Only("none")] = None
+    tool_choice: Annotated[Any, Only("none", "auto")] = None
     functions: Annotated[Any, Only([])] = None
     function_call: Annotated[Any, Only("none")] = None
     modalities: Annotated[Any, Only(["text"])] = None
@@ -112,6 +113,7 @@ class ChatRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw_only=
     chat_template_kwargs: Annotated[Any, Only({}, {"enable_thinking": False})] = None
     add_generation_prompt: Annotated[bool | None, Only(True)] = None
     continue_final_message: Annotated[bool | None, Only(False)] = None
+    documents: None = None
     echo: Annotated[bool | None, Only(False)] = None
     parallel_tool_calls: Unread = UNREAD
 
@@ -286,8 +288,7 @@ async def _prompt(body: ChatRequest, service: Service) -> Prompt:
         raise HttpError(400, "messages is empty: give at least one", param="messages")
     face = service.engine.face
     if (count := len(body.messages)) > (longest := face.max_prompt_tokens):
-        said = f"messages are {count}: at most {longest}, as this model holds so many tokens in all"
-        raise HttpError(400, said, param="messages", code="context_length_exceeded")
+        raise too_long("messages", f"the {count} messages have at least so many", longest)
     messages = [message.message() for message in body.messages]
     try:
         return await asyncio.to_thread(face.chat, messages)

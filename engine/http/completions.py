@@ -66,7 +66,8 @@ class CompletionRequest(TextRequest, frozen=True, forbid_unknown_fields=True, kw
     return_tokens_as_token_ids: bool | None = None
     echo: bool | None = None
     suffix: Annotated[str | None, Only("")] = None
-    best_of: Annotated[int | None, Only(1)] = None
+    best_of: int | None = None
+    response_format: Annotated[Any, Only({"type": "text"})] = None
 
     @property
     def asks_for_prompts(self) -> str | None:
@@ -118,6 +119,8 @@ async def completions(
     """Continue prompts."""
     service.check_model(data.model)
     refuse_others(data)
+    if data.best_of not in (None, best := data.n or 1):
+        raise HttpError(400, f"best_of is not supported: leave it out, or give {best}", param="best_of")
     prompts = prompts_of(data.prompt, "prompt")
     options = {"max_tokens": MAX_TOKENS if data.max_tokens is None else data.max_tokens, **data.options()}
     if data.logprobs is not None:

@@ -96,12 +96,17 @@ def overflow(field: str) -> HttpError:
     return HttpError(422, said, param=field, code="non_finite")
 
 
+def too_long(field: str, what: str, longest: int) -> HttpError:
+    """For a prompt, `what` it has, that a model of `longest` tokens does not hold: clients look for OpenAI's words."""
+    said = f"This model's maximum context length is {longest} tokens; {what}"
+    return HttpError(400, said, param=field, code="context_length_exceeded")
+
+
 def no_answer(name: str, reason: str, tokens: int, longest: int) -> HttpError:
     """For a prompt of so many tokens that has none, and why; the model holds `longest`."""
     match reason:
         case "too_long":
-            said = f"{name} has at least {tokens} tokens: this model holds {longest}"
-            return HttpError(400, said, param=name, code="context_length_exceeded")
+            return too_long(name, f"{name} has at least {tokens}", longest)
         case "non_finite":
             return overflow(name)
         case "timeout":

@@ -28,9 +28,13 @@ class Only:
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`include_usage` sends the usage in a last chunk; `include_obfuscation` is taken and does nothing."""
+    """`include_usage` sends the usage in a last chunk; `include_obfuscation` is taken and does nothing.
+
+    There is no usage before that: vLLM's `continuous_usage_stats` must be false.
+    """
 
     include_usage: bool | None = None
+    continuous_usage_stats: Annotated[bool | None, Only(False)] = None
     include_obfuscation: bool | None = None
 
 
@@ -71,10 +75,17 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     include_stop_str_in_output: Annotated[bool | None, Only(False)] = None
     length_penalty: Annotated[float | None, Only(1)] = None
     min_tokens: Annotated[int | None, Only(0)] = None
+    no_stop_trim: Annotated[bool | None, Only(False)] = None
+    skip_special_tokens: Annotated[bool | None, Only(False)] = None
     spaces_between_special_tokens: Annotated[bool | None, Only(True)] = None
     stop_token_ids: Annotated[list[int] | None, Only([])] = None
     use_beam_search: Annotated[bool | None, Only(False)] = None
+    cache_salt: None = None
+    guided_json: None = None
+    lora_path: None = None
     moderation: None = None
+    structured_outputs: None = None
+    truncate_prompt_tokens: None = None
 
     metadata: Unread = UNREAD
     prompt_cache_key: Unread = UNREAD
@@ -97,14 +108,16 @@ class TextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return given | {"top_k": 0} if self.top_k == -1 else given  # vLLM's and SGLang's way to say all
 
 
-def refuse_others(request: msgspec.Struct) -> None:
-    """Raise a 400 for a field that is neither null nor one of the values it may have: see `Only`."""
+def refuse_others(request: msgspec.Struct, where: str = "") -> None:
+    """Raise a 400 for a field, `where` before its name, that is neither null nor one of the values it may have."""
+    if isinstance(request, TextRequest) and request.stream_options is not None:
+        refuse_others(request.stream_options, "stream_options.")
     for name, good in _only(type(request)).items():
         value = getattr(request, name)
         if value is not None and value not in good:
             choices = " or ".join(msgspec.json.encode(choice).decode() for choice in good)
             mend = f"leave it out, or give {choices}" if good else "leave it out"
-            raise HttpError(400, f"{name} is not supported: {mend}", param=name)
+            raise HttpError(400, f"{where}{name} is not supported: {mend}", param=where + name)
 
 
 @cache

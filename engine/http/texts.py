@@ -12,7 +12,7 @@ from litestar.response import Stream
 from adjudge.engine.async_engine import Answers
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError, blame, error_body, http_error, overflow
+from adjudge.engine.http.errors import HttpError, blame, error_body, http_error, overflow, too_long
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import TextRequest, Usage
 from adjudge.engine.worker import Piece
@@ -111,13 +111,8 @@ async def begin(
         return texts
     match texts.first:
         case (_, Completion(finish_reason="too_long", prompt_tokens=tokens)):
-            raise HttpError(
-                400,
-                f"{field} has at least {tokens} tokens, which leaves no room for an answer:"
-                f" this model holds {service.engine.face.max_prompt_tokens} in all",
-                param=field,
-                code="context_length_exceeded",
-            )
+            what = f"{field} has at least {tokens}, which leaves no room for an answer"
+            raise too_long(field, what, service.engine.face.max_prompt_tokens)
         case (_, Completion(finish_reason="non_finite", token_ids=())):
             raise overflow(field)
     return texts

@@ -13,6 +13,7 @@ from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
 from adjudge.engine.fingerprints import digest
 from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.remote.address import server_of
 from adjudge.engine.remote.asker import Asker
 from adjudge.engine.remote.batches import batches
 from adjudge.engine.remote.card import Kind, ModelCard, read_card
@@ -84,7 +85,7 @@ class RemoteEngine(EngineFace):
         if not timeout > 0:
             raise RemoteError(f"timeout is {timeout}: give more than 0 seconds")
         self.transport = Transport(
-            base_url.rstrip("/").removesuffix("/v1"),
+            server_of(base_url),
             api_key=api_key,
             timeout=timeout,
             max_concurrency=max_concurrency,

@@ -6,7 +6,8 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeVar
@@ -14,8 +15,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from adjudge.engine.api_key import key_of_header
-from adjudge.engine.errors import AdjudgeError, RemoteError, reason
+from adjudge.engine.errors import AdjudgeError, RemoteError, first_of, reason
 from adjudge.engine.fingerprints import WEIGHTS_HEADER
+from adjudge.engine.remote.address import CERTIFICATES, PROXIES, proxies_to, variables
 from adjudge.engine.remote.circuit import Circuit
 from adjudge.engine.score import Reason
 
@@ -25,7 +27,6 @@ try:
         AsyncRetrying,
         RetryCallState,
         retry_if_exception_type,
-        stop_after_attempt,
         wait_random_exponential,
     )
 except ImportError as error:
@@ -39,6 +40,7 @@ CONNECT_SECONDS = 10.0
 """For a connection: whoever is there takes it at once, however long the answer takes."""
 SLOW_TRIES = 8
 """Attempts of a request that may run out of time while the server answers others, before that counts as a failure."""
+MOST_PORT = (1 << 16) - 1
 MAX_WAIT = 60.0
 """Seconds between two attempts at most, whatever the server asks for."""
 LEAST_FAILURES = 5
@@ -75,12 +77,18 @@ class NoAnswer(Exception):
 
 
 class Trouble(NoAnswer):
-    """What another attempt may mend. `wait` is how many seconds the server asks for, `alive` that it is only busy."""
+    """What another attempt may mend.
 
-    def __init__(self, message: str, reason: Reason = "timeout", wait: float = 0.0, alive: bool = False) -> None:
+    `wait` is how many seconds the server asks for, `alive` that there is one, `busy` that it only has no room yet.
+    """
+
+    def __init__(
+        self, message: str, reason: Reason = "timeout", wait: float = 0.0, alive: bool = False, busy: bool = False
+    ) -> None:
         super().__init__(message, reason)
         self.wait = wait
         self.alive = alive
+        self.busy = busy
 
 
 class Slow(Trouble):
@@ -95,17 +103,30 @@ class Refused(Exception):
     """A request that the server understands and will not serve, with the sentence for the user."""
 
 
+@dataclass
+class Spent:
+    """What one request has cost: attempts that were too slow while others were answered, failures, seconds under way.
+
+    To wait for its turn costs nothing.
+    """
+
+    slow: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+
 class Transport:
     """An HTTP client of one server.
 
     An attempt may take `timeout` seconds; one that fails by the connection, a broken reply or a status of 408, 429 or
     5xx is made again up to `retries` times, after an exponential backoff with full jitter and never before the server's
-    Retry-After (of a minute at most). At most `max_concurrency` attempts are under way at once, and half as many after
-    one that the server was too busy for or that ran out of time (see `Slots`), which is no failure while others are
-    answered. After twice as many failures
-    in a row (at least 5) the server counts as gone: one attempt is made every 15 seconds, and all others only wait for
-    its outcome, until there is an answer or they have been put off `retries` times. `sleep` and `clock` are
-    asyncio.sleep and time.monotonic unless a test sets others. For one event loop.
+    Retry-After (of a minute at most). A 429 with a Retry-After is no failure: what is posted is put off as often as the
+    server asks for that, for `timeout` times `retries` + 1 seconds in all. At most `max_concurrency` attempts are under
+    way at once, and half as many after one that the server was too busy for or that ran out of time (see `Slots`),
+    which is no failure while others are answered. After twice as many failures in a row (at least 5) the server counts
+    as gone: one attempt is made every 15 seconds, and all others only wait for its outcome, until there is an answer or
+    they have been put off `retries` times. `sleep` and `clock` are asyncio.sleep and time.monotonic unless a test sets
+    others. For one event loop.
     """
 
     def __init__(
@@ -126,16 +147,29 @@ class Transport:
         if api_key is not None:
             headers["authorization"] = f"Bearer {key_of_header(api_key, 'the key of the server')}"
         limits = httpx2.Limits(max_connections=max_concurrency, max_keepalive_connections=max_concurrency)
+        # An attempt's time is limited as a whole, not byte by byte.
+        waits = httpx2.Timeout(None, connect=min(CONNECT_SECONDS, timeout))
         try:
-            # An attempt's time is limited as a whole, not byte by byte.
-            waits = httpx2.Timeout(None, connect=min(CONNECT_SECONDS, timeout))
-            self._client = httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=waits, limits=limits)
+            url = httpx2.URL(base_url)
+            if (url.port or 0) > MOST_PORT:
+                raise ValueError(f"there is no port {url.port}")
         except (httpx2.InvalidURL, ValueError) as error:
             raise RemoteError(f"{self.base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
+        try:
+            self._client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=waits, limits=limits)
+        except ImportError as error:
+            raise RemoteError(f"{variables(PROXIES)}: a SOCKS proxy needs socksio: pip install socksio") from error
+        except OSError as error:
+            where = variables(CERTIFICATES) or "this system"
+            raise RemoteError(f"{where}: no certificates can be read there ({reason(error)}): mend that") from error
+        except (httpx2.InvalidURL, ValueError) as error:
+            what = f"{variables(PROXIES)}: that is no proxy ({reason(error)})"
+            raise RemoteError(f"{what}: write http://HOST:PORT, or unset it") from error
+        self._proxies = proxies_to(url.scheme, url.host)
 
     async def get(self, path: str, decode: Callable[[bytes], T]) -> T:
-        """What stands at `path`; see `post`."""
-        return await self._ask("GET", path, b"", decode)
+        """What stands at `path`, as `post` has it, but a busy server is asked no more often than one that fails."""
+        return await self._ask("GET", path, b"", decode, 0.0)
 
     async def post(self, path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
         """The reply to a request, decoded, after as many attempts as it takes.
@@ -143,26 +177,37 @@ class Transport:
         Raises NoAnswer where there is none to be had, Refused for a request that the server will not serve, and
         RemoteError for what no request to this server will get past, as that its weights are others than at first.
         """
-        return await self._ask("POST", path, body, decode)
+        return await self._ask("POST", path, body, decode, self.timeout * (self.retries + 1))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _ask(self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T]) -> T:
+    async def _ask(
+        self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T], patience: float
+    ) -> T:
+        """Attempts, of which `retries` + 1 may fail; those that a busy server puts off may go on for `patience`."""
+        spent = Spent()
+
+        def over(state: RetryCallState) -> bool:
+            error = state.outcome.exception() if state.outcome else None
+            spent.failures += not (isinstance(error, Trouble) and error.busy)
+            late = spent.seconds + state.idle_for + state.upcoming_sleep >= patience
+            return state.attempt_number > self.retries and (late or spent.failures > self.retries)
+
         retrying = AsyncRetrying(
             sleep=lambda seconds: self.sleep(seconds),
-            stop=stop_after_attempt(self.retries + 1),
+            stop=over,
             wait=_pause,
             retry=retry_if_exception_type(Trouble),
             reraise=True,
         )
-        return await retrying(self._attempt, method, path, body, decode, iter(range(SLOW_TRIES)))
+        return await retrying(self._attempt, method, path, body, decode, spent)
 
     async def _attempt(
-        self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T], slow: Iterator[int]
+        self, method: Literal["GET", "POST"], path: str, body: bytes, decode: Callable[[bytes], T], spent: Spent
     ) -> T:
-        """One attempt, or more where it runs out of time while others are answered: so often as `slow` has numbers."""
+        """One attempt, or more where it runs out of time while others are answered."""
         while True:
             async with self._slots:
                 if not self.circuit.admits():
@@ -171,7 +216,9 @@ class Transport:
                 try:
                     answer = await self._exchange(method, path, body, decode)
                 except (NoAnswer, Refused, RemoteError) as error:
-                    if isinstance(error, Slow) and next(slow, None) is not None:
+                    spent.seconds += self.clock() - begun
+                    if isinstance(error, Slow) and spent.slow < SLOW_TRIES:
+                        spent.slow += 1
                         self._slots.narrow(begun, self.clock())
                         if self._answered_at > begun:
                             continue
@@ -193,8 +240,9 @@ class Transport:
                 raw = await _read(response)
         except TimeoutError as error:
             raise Slow(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
-        except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise Trouble(f"{self.base_url} cannot be reached ({reason(error)})") from error
+        except (httpx2.RequestError, httpx2.InvalidURL, ExceptionGroup) as error:  # the group: of a proxy's port
+            on_the_way = f"; on the way is the proxy of {self._proxies}" if self._proxies else ""
+            raise Trouble(f"{self.base_url} cannot be reached ({reason(first_of(error))}{on_the_way})") from error
         except BadReply as error:
             raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
         if not response.is_success:
@@ -217,8 +265,8 @@ class Transport:
         what = f"{status}: {said}" if said else str(status)
         if status in (408, 429) or (status >= 500 and status != 501):
             retry_after = response.headers.get("retry-after", "")
-            alive = status == 429 or bool(retry_after)
-            return Trouble(f"{self.base_url} answers {what}", "timeout", _seconds(retry_after), alive)
+            alive, busy = status == 429 or bool(retry_after), status == 429 and bool(retry_after)
+            return Trouble(f"{self.base_url} answers {what}", "timeout", _seconds(retry_after), alive, busy)
         if status == 413 or (status in (400, 422) and TOO_LONG.search(raw.decode(errors="replace"))):
             return NoAnswer(f"{self.base_url} finds the prompt too long ({what})", "too_long")
         if status == 422 and b'"non_finite"' in raw:
@@ -228,7 +276,8 @@ class Transport:
         if status in (404, 405, 501):
             return RemoteError(f"{self.base_url} has no {path} for this model ({what}): {mend(path)}")
         if response.is_redirect:
-            where = response.headers.get("location", "elsewhere")
+            if (where := _elsewhere(response, path)) is None:
+                return RemoteError(f"{self.base_url} answers {path} with {what} and no address: correct its own")
             return RemoteError(f"{self.base_url} sends its callers to {where}: pass that address")
         return Refused(f"{self.base_url} refuses {path} ({what}): {MENDS.get(path, 'change what it names')}")
 
@@ -286,6 +335,16 @@ async def _read(response: httpx2.Response) -> bytes:
         if len(raw) > MAX_REPLY:
             raise BadReply(f"more than {MAX_REPLY >> 20} MiB")
     return bytes(raw)
+
+
+def _elsewhere(response: httpx2.Response, path: str) -> str | None:
+    """Where a redirect leads, as the address of a server if it is to the same path; None where it names nothing."""
+    if not response.has_redirect_location:
+        return None
+    try:
+        return _shown(str(response.url.join(response.headers["location"])).removesuffix(path))
+    except httpx2.InvalidURL:
+        return None
 
 
 def _message(raw: bytes) -> str:

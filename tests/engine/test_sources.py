@@ -43,6 +43,17 @@ def test_importing_the_module_loads_no_framework() -> None:
     assert run.stdout == "[]\n"
 
 
+def test_tokenizers_that_several_threads_open_at_once_in_a_new_process_are_all_opened() -> None:
+    script = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from adjudge.engine.sources import tokenizer_named\n"
+        "with ThreadPoolExecutor(4) as threads:\n"
+        "    print(len(set(map(len, threads.map(tokenizer_named, ['dummy:tiny-llama'] * 4)))))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.stdout == "1\n", run.stderr
+
+
 def test_a_folder_opens_as_it_was_saved(folder: Path) -> None:
     source = resolve(str(folder))
     assert (source.kind, source.path) == ("folder", str(folder))

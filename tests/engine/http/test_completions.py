@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from adjudge.engine.completion import Completion
+from adjudge.engine.remote.transport import TOO_LONG
 from tests.engine.http.serving import MODEL, Served, error_of, wait_until_idle
 
 TEXT = "/v1/completions"
@@ -250,6 +251,18 @@ def test_an_equal_prompt_comes_from_the_cache(site: Served) -> None:
     assert cached == [0, length - 2]  # each text begins after the last token, which is computed for it
 
 
+def test_what_asks_for_nothing_changes_nothing(site: Served) -> None:
+    def told(**options: Any) -> Any:
+        response = site.post(TEXT, {"prompt": "once", "n": 2, **HOW, **options})
+        assert response.status_code == 200, response.text
+        return response.json()["choices"]
+
+    nothing = ("structured_outputs", "guided_json", "truncate_prompt_tokens", "cache_salt", "lora_path", "suffix")
+    assert told(**dict.fromkeys((*nothing, "response_format", "best_of"))) == told()
+    inert = {"skip_special_tokens": False, "no_stop_trim": False, "best_of": 2, "response_format": {"type": "text"}}
+    assert told(**inert) == told()
+
+
 def test_a_deadline_ends_a_text_where_it_is(site: Served) -> None:
     answer = site.post("/v1/completions", {"prompt": "once", "timeout": 1e-9}).json()
     assert [(choice["finish_reason"], choice["text"]) for choice in answer["choices"]] == [("timeout", "")]
@@ -257,12 +270,17 @@ def test_a_deadline_ends_a_text_where_it_is(site: Served) -> None:
     assert '"finish_reason":"timeout"' in stream.text and stream.text.endswith("data: [DONE]\n\n")
 
 
+KNOWN = "This model's maximum context length is 2048 tokens; prompt has at least 5000, which leaves no room"
+"""LiteLLM and others know an error by such words."""
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_prompt_too_long_is_refused_unless_others_are_not(site: Served, client: openai.OpenAI, stream: bool) -> None:
     long = "a" * 5000
-    with pytest.raises(openai.BadRequestError, match="prompt has at least 5000 tokens.*2048") as caught:
+    with pytest.raises(openai.BadRequestError, match=KNOWN) as caught:
         client.completions.create(model=MODEL, prompt=long, stream=stream)
     assert caught.value.param == "prompt" and caught.value.code == "context_length_exceeded"
+    assert TOO_LONG.search(str(caught.value))
     answer = site.post("/v1/completions", {"prompt": [long, "b"], "max_tokens": 2, "ignore_eos": True}).json()
     assert [choice["finish_reason"] for choice in answer["choices"]] == ["too_long", "length"]
 

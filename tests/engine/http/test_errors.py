@@ -19,6 +19,9 @@ USER = {"role": "user", "content": "hi"}
 DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001
 
 
+SENT = "messages[0].reasoning_content"
+
+
 @pytest.mark.parametrize(
     ("path", "change", "param"),
     [
@@ -53,6 +56,11 @@ DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 1
         (TEXT, {"echo": True, "stream": False, "logprobs": 1, "prompt": [999]}, "prompt"),
         (TEXT, {"echo": True, "stream": False, "max_tokens": -1}, "max_tokens"),
         (TEXT, {"best_of": 2}, "best_of"),
+        (TEXT, {"best_of": 1, "n": 2}, "best_of"),
+        (TEXT, {"response_format": {"type": "json_object"}}, "response_format"),
+        (TEXT, {"skip_special_tokens": True}, "skip_special_tokens"),
+        (TEXT, {"no_stop_trim": True}, "no_stop_trim"),
+        (TEXT, {"stream_options": {"continuous_usage_stats": True}}, "stream_options.continuous_usage_stats"),
         (TEXT, {"suffix": "x"}, "suffix"),
         (TEXT, {"frequency_penalty": 2.5}, "frequency_penalty"),
         (CHAT, {"presence_penalty": "1"}, "presence_penalty"),
@@ -80,7 +88,10 @@ DEEP = b'{"prompt": "a", "json_schema": ' + b'{"a":' * 100_000 + b"1" + b"}" * 1
         (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
         (CHAT, {"messages": [{**USER, "tool_calls": [{}]}]}, "messages[0].tool_calls"),
         (CHAT, {"tools": [{"type": "function"}]}, "tools"),
-        (CHAT, {"tool_choice": "auto"}, "tool_choice"),
+        (CHAT, {"tool_choice": "required"}, "tool_choice"),
+        (CHAT, {"documents": [{}]}, "documents"),
+        (CHAT, {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]}, SENT),
+        (CHAT, {"structured_outputs": {"choice": ["a"]}}, "structured_outputs"),
         (CHAT, {"reasoning_effort": "high"}, "reasoning_effort"),
         (CHAT, {"audio": {}}, "audio"),
         (CHAT, {"modalities": ["audio"]}, "modalities"),

@@ -88,6 +88,14 @@ def test_a_text_that_ends_without_its_form_is_the_engines_own(site: Served, remo
     assert remote.generate(["x"], **form) == site.engine.face.generate(["x"], **form)
 
 
+def test_texts_that_are_asked_for_as_of_a_vllm_are_the_engines_own(site: Served) -> None:
+    prompts, how = random_prompts(3), {"max_tokens": 12, "seed": 3, "n": 2, "logprobs": 2, "prompt_logprobs": 1}
+    with RemoteEngine(site.url, api="vllm", max_context=4096) as remote:
+        assert remote.generate(prompts, **how) == site.engine.face.generate(prompts, **how)
+        [long] = remote.generate(["x" * 3000])
+        assert long.finish_reason == "too_long"
+
+
 def test_more_prompts_than_the_server_answers_at_once(engine: AsyncEngine) -> None:
     with served(engine, Limits(max_answers=3)) as site, RemoteEngine(site.url) as remote:
         prompts = random_prompts(10)

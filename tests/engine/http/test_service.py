@@ -71,8 +71,8 @@ def test_more_messages_than_the_model_holds_tokens_are_not_even_rendered(
     response = site.post("/v1/chat/completions", {**CHAT, "messages": CHAT["messages"] * (longest + 1)})
     error = error_of(response)
     assert response.status_code == 400 and (error["param"], error["code"]) == ("messages", "context_length_exceeded")
-    assert (
-        error["message"] == f"messages are {longest + 1}: at most {longest}, as this model holds so many tokens in all"
+    assert error["message"] == (
+        f"This model's maximum context length is {longest} tokens; the {longest + 1} messages have at least so many"
     )
     assert reading.begun.empty()
 

@@ -36,6 +36,13 @@ def test_of_what_does_nothing_no_objects_are_made(
     assert {name for name in names if type(getattr(body, name)) is msgspec.Raw} == set(names)
 
 
+def test_a_mark_of_utf_8_before_a_body_is_none_of_it(site: Served) -> None:
+    marked = '\ufeff{"prompt": "a", "max_tokens": 1}'.encode()
+    assert site.post("/v1/completions", content=marked).status_code == 200
+    response = site.post("/v1/completions", content="\ufeff".encode())
+    assert response.status_code == 400 and "the body is not JSON" in error_of(response)["message"]
+
+
 def test_what_says_nothing_may_be_sent(site: Served, client: openai.OpenAI) -> None:
     more: Any = {"prompt_cache_options": {"ttl": "24h"}, "moderation": None}
     assert client.chat.completions.create(model=MODEL, messages=[TURN], max_tokens=1, extra_body=more).choices  # type: ignore[list-item]

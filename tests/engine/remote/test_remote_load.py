@@ -16,7 +16,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote import transport
 from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
-from tests.engine.remote.peer import Peer, says
+from tests.engine.remote.peer import Answer, Peer, says
 
 
 def test_waits_grow_at_random_and_keep_to_what_the_server_asks(open_remote: Open, waits: list[float]) -> None:
@@ -29,6 +29,55 @@ def test_a_busy_server_does_not_count_as_gone(open_remote: Open) -> None:
     remote, server = open_remote("vllm", *[says(429, retry_after="0")] * 20, max_concurrency=1, retries=20)
     assert remote.score(["a"], DIGITS)[0].reason is None
     assert len(server.bodies) == 21
+
+
+def test_to_be_put_off_by_a_busy_server_is_no_failure(open_remote: Open) -> None:
+    busy = [says(429, retry_after="0")] * 9
+    remote, server = open_remote("vllm", *busy, says(500), *busy, retries=1, timeout=600)
+    assert remote.score(["a"], DIGITS)[0].reason is None
+    assert len(server.bodies) == 20
+
+
+def test_a_server_that_stays_busy_is_given_up_after_the_time_of_all_attempts(
+    open_remote: Open, waits: list[float]
+) -> None:
+    remote, server = open_remote("vllm", *[says(429, retry_after="50")] * 99, timeout=100, retries=1)
+    assert [score.reason for score in remote.score(["a"], DIGITS)] == ["timeout"]
+    assert len(server.bodies) == 4 and sum(waits) < 200
+    now = [0.0]
+    remote.transport.clock = lambda: now[0]
+
+    def late(handler: Any, peer: Peer) -> bool:
+        now[0] += 60.0
+        return says(429, retry_after="0")(handler, peer)
+
+    server.bodies.clear()
+    server.script.clear()
+    server.script.extend([late] * 99)
+    assert [score.reason for score in remote.score(["a"], DIGITS)] == ["timeout"]
+    assert len(server.bodies) == 4
+
+
+def test_what_only_waits_for_its_turn_has_all_its_time_left(open_remote: Open) -> None:
+    now = [0.0]
+
+    def slow(handler: Any, peer: Peer) -> bool:
+        now[0] += 1000.0
+        return False
+
+    remote, server = open_remote("vllm", *[slow] * 5, *[says(429, retry_after="0")] * 3, retries=0, max_concurrency=1)
+    remote.transport.clock = lambda: now[0]
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
+    assert len(server.bodies) == 9
+
+
+@pytest.mark.parametrize("trouble", [says(503), says(503, retry_after="0"), says(429)], ids=["503", "later", "429"])
+def test_a_server_that_fails_or_does_not_say_when_to_come_again_is_asked_as_often_as_was_said(
+    open_remote: Open, trouble: Answer
+) -> None:
+    remote, server = open_remote("vllm", *[trouble] * 99, retries=2)
+    assert [score.reason for score in remote.score(["a"], DIGITS)] == ["timeout"]
+    assert len(server.bodies) == 3
 
 
 def test_a_dead_server_costs_a_few_attempts_and_is_found_again(open_remote: Open, waits: list[float]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections import deque
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from adjudge import RemoteEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
-from adjudge.engine.remote import transport
+from adjudge.engine.remote import address, transport
 from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
 from tests.engine.remote.peer import Peer, breaks_off, says
 
@@ -40,7 +41,7 @@ def test_opening_outlasts_a_server_that_is_busy_or_starts(engine: Engine, at_onc
 
 def test_a_server_too_busy_to_open_is_said_to_be_busy(engine: Engine, at_once: None) -> None:
     server = Peer("vllm", engine)
-    server.opening.extend([says(429)] * 2)
+    server.opening.extend([says(429, retry_after="0")] * 2)
     with pytest.raises(RemoteError, match="answers 429: trouble: it is busy; open the engine later, or with more ret"):
         RemoteEngine(server.url, retries=1)
     assert not server.opening
@@ -55,10 +56,47 @@ def test_nobody_there_is_one_sentence(at_once: None) -> None:
             RemoteEngine(url)
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "", "http://[", "ftp://localhost", "http://"])
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "", "http://[", "ftp://localhost", "http://", "http://127.0.0.1:99999"]
+)
 def test_what_is_no_address_is_one_sentence(at_once: None, url: str) -> None:
     with pytest.raises(RemoteError, match="address|cannot be reached"):
         RemoteEngine(url)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:9", "^ALL_PROXY: a SOCKS proxy needs socksio: pip install socksio$"),
+        ("http_proxy", "foo://me:pw@h", r"^http_proxy: that is no proxy \(Unknown scheme .*\): write http://HOST"),
+        ("HTTP_PROXY", "http://h:port", r"^HTTP_PROXY: that is no proxy \(Invalid port"),
+        ("http_proxy", "http://127.0.0.1:9", r"cannot be reached \(.*; on the way is the proxy of http_proxy\)"),
+        ("http_proxy", "http://127.0.0.1:99999", r"cannot be reached \(.*; on the way is the proxy of http_proxy\)"),
+        ("https_proxy", "http://127.0.0.1:9", r"^http://127.0.0.1:9 cannot be reached \([^;]*\)"),
+        ("SSL_CERT_FILE", "/nonexistent", r"^SSL_CERT_FILE: no certificates can be read there \(.*No such file"),
+    ],
+)
+def test_what_the_environment_has_wrong_is_said_to_be_its_own(
+    name: str, value: str, message: str, at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in list(os.environ):
+        if variable.lower() in (*address.PROXIES, *address.CERTIFICATES, "no_proxy"):
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv(name, value)
+    if name == "ALL_PROXY":
+        monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises(RemoteError, match=message) as refused:
+        RemoteEngine("http://127.0.0.1:9", retries=0)
+    assert "pw" not in str(refused.value)
+
+
+def test_a_server_that_the_proxy_is_not_for_is_not_said_to_be_behind_it(
+    at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9 cannot be reached \([^;]*\)"):
+        RemoteEngine("http://127.0.0.1:9", retries=0)
 
 
 def test_something_else_at_the_address_is_one_sentence(engine: Engine, at_once: None) -> None:
@@ -112,6 +150,15 @@ def test_an_adapters_context_is_that_of_the_model_it_lies_over(open_remote: Open
     listed = says(200, {"data": [base, card]})
     remote, _ = open_remote("vllm", peer={"opening": deque([listed])}, model="lora", tokenizer="dummy:tiny-llama")
     assert remote.max_prompt_tokens == 76
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/", "/v1/completions", "/v1/chat/completions/", "/v1/models", "/v1/score"])
+def test_the_address_of_a_route_is_that_of_its_server(engine: Engine, path: str) -> None:
+    server = Peer("adjudge", engine)
+    with RemoteEngine(server.url + path) as remote:
+        assert remote.transport.base_url == server.url
+        assert remote.score(["a"], DIGITS)[0].reason is None
+    server.close()
 
 
 @pytest.mark.parametrize(

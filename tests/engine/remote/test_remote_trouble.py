@@ -279,9 +279,27 @@ def test_a_mistake_on_the_way_is_raised_after_what_was_scored(open_remote: Open,
     assert [score.reason for _, score in found] == [None, None]
 
 
-def test_a_redirect_is_not_followed(open_remote: Open) -> None:
-    remote, _ = open_remote("vllm", says(307, location="http://elsewhere/"))
-    with pytest.raises(RemoteError, match="http://elsewhere/: pass that address"):
+@pytest.mark.parametrize(
+    ("location", "where"),
+    [
+        ("http://elsewhere/", "http://elsewhere/"),
+        ("https://me:pw@elsewhere:1/proxy/v1/completions", "https://elsewhere:1/proxy"),
+        ("//elsewhere/v1/completions", "http://elsewhere"),
+        ("/proxy/v1/completions", r"http://127\.0\.0\.1:\d+/proxy"),
+    ],
+)
+def test_a_redirect_is_not_followed_but_said_as_the_address_to_pass(
+    open_remote: Open, location: str, where: str
+) -> None:
+    remote, _ = open_remote("vllm", says(307, location=location))
+    with pytest.raises(RemoteError, match=f" sends its callers to {where}: pass that address$"):
+        remote.score(["a"], DIGITS)
+
+
+@pytest.mark.parametrize("answer", [says(304, b""), says(302, b""), says(302, b"", location="http://a:b")])
+def test_a_redirect_to_nowhere_is_a_sentence_of_its_own(open_remote: Open, answer: Answer) -> None:
+    remote, _ = open_remote("vllm", answer)
+    with pytest.raises(RemoteError, match=r"answers /v1/completions with 30\d and no address: correct its own$"):
         remote.score(["a"], DIGITS)
 
 

@@ -1,0 +1,27 @@
+"""What users write as the address of a server, and what their environment puts on the way to it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from urllib.request import proxy_bypass
+
+ROUTE = re.compile(r"/v1(/(chat/completions|completions|models|score))?$")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+CERTIFICATES = ("ssl_cert_file", "ssl_cert_dir")
+
+
+def server_of(url: str) -> str:
+    """The address of a server, of that of its /v1, or of a route that other clients are given."""
+    return ROUTE.sub("", url.rstrip("/"))
+
+
+def variables(names: Collection[str]) -> str:
+    """Those of some environment variables that are set, as they are written there; "" for none."""
+    return " and ".join(name for name, value in os.environ.items() if value and name.lower() in names)
+
+
+def proxies_to(scheme: str, host: str) -> str:
+    """The variables that name the proxy on the way to a server; "" where there is none."""
+    return "" if proxy_bypass(host) else variables((f"{scheme}_proxy", "all_proxy"))
