@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from litestar import post
@@ -18,6 +18,7 @@ from litestar.response import Stream
 
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.face import AnyPrompt
+from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.inputs import Given, prompts_of
 from adjudge.engine.http.prompt_tokens import (
     PromptLogprobs,
