@@ -67,6 +67,7 @@ class Answers:
                 if isinstance(event, BaseException):
                     raise event
                 yield event
+            self._events.put_nowait(None)  # for whoever iterates again
         finally:
             self.close()
 
@@ -279,8 +280,5 @@ async def prepared(
 
 async def in_order(answers: Answers) -> list[Any]:
     """All answers of a call, in the order of its prompts."""
-    try:
-        found = [answer async for answer in answers if not isinstance(answer, Piece)]
-    finally:
-        answers.close()
+    found = [answer async for answer in answers if not isinstance(answer, Piece)]
     return [answer for _, answer in sorted(found, key=lambda pair: pair[0])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
@@ -18,9 +18,11 @@ def is_number(value: Any, kind: type) -> bool:
 
 
 def at_least(least: int, /, **numbers: Any) -> None:
-    """Raise AdjudgeError for what is no number, or less than that; each is named as its caller gives it."""
+    """Raise AdjudgeError for what is no whole number, or less than that; each is named as its caller gives it."""
     for name, value in numbers.items():
-        if not isinstance(value, Real) or value < least:
+        if not is_number(value, Integral):
+            raise AdjudgeError(f"{name} is {shown(value)}: give a whole number of at least {least}")
+        if value < least:
             raise AdjudgeError(f"{name} is {shown(value)}: give at least {least}")
 
 

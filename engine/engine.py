@@ -316,9 +316,9 @@ class Engine(EngineFace):
         `weights` are tensors by the names of the model's `state_dict`, all or some, or a folder of them
         (*.safetensors); with them the engine gets a fingerprint that no other has. A folder in which transformers gave
         some other names (it does so for many mixtures of experts and models that read images) has to hold all of them,
-        and takes the host's memory twice for a while. `adapter` is a PEFT folder, or None
-        for the bare model; left out, the adapter stays. Raises AdjudgeError, and changes nothing, where they do not
-        fit the model or a call is under way.
+        and takes the host's memory twice for a while. `adapter` is a PEFT folder, or None for the bare model; left out,
+        the adapter stays. Raises AdjudgeError, and changes nothing, where they do not fit the model or a call is under
+        way.
         """
         if self._lent is not None:
             raise AdjudgeError(
@@ -426,7 +426,7 @@ def _opened(model: str | Path | Lent, device: str, dtype: str) -> tuple[OpenMode
         opened = model.open()
         return opened, opened.model.device, model.name, model.fingerprint
     where = choose_device(device)
-    number_type, source = choose_dtype(dtype, where), resolve(str(model) if isinstance(model, Path) else model)
+    number_type, source = choose_dtype(dtype, where), resolve(model)
     opened = open_source(source, dtype=number_type, device=str(where))
     return opened, where, source.name, source.fingerprint
 

@@ -20,6 +20,7 @@ import torch
 from adjudge.engine import grammar_trial
 from adjudge.engine.errors import PromptError
 from adjudge.engine.sampling import FORMS, Sampling
+from adjudge.engine.tokenizer import is_sign
 
 log = logging.getLogger("adjudge")
 
@@ -131,7 +132,7 @@ class Grammars:
 
 
 def _without_signs(tokenizer: Any) -> str:
-    """A fast tokenizer in JSON, its special tokens called what no text can hold.
+    """A fast tokenizer in JSON, its signs special and called what no text can hold.
 
     llguidance reads what a form prescribes as trusted text: data in a choice or a schema would become special tokens.
     Those of which ordinary tokens are made stay what they are, as what is made of them would go with them.
@@ -141,10 +142,10 @@ def _without_signs(tokenizer: Any) -> str:
     model, unguessed = layout["model"], secrets.token_hex(16)
     merges = model.get("merges") or ()
     pieces = {*chain.from_iterable(merges), *map("".join, merges)}
-    signs = [token for token in layout["added_tokens"] if token["special"] and token["content"] not in pieces]
+    signs = [token for token in layout["added_tokens"] if is_sign(token) and token["content"] not in pieces]
     names = {sign["content"]: f"{unguessed}-{sign['id']}" for sign in signs}
     for sign in signs:
-        sign["content"] = names[sign["content"]]
+        sign.update(content=names[sign["content"]], special=True)
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         model["vocab"] = {names.get(piece, piece): token for piece, token in vocabulary.items()}

@@ -75,11 +75,13 @@ def print_status(line: str) -> None:
     print(f"adjudge: {line} ...", file=sys.stderr, flush=True)
 
 
-def resolve(name: str, *, status: Status = print_status) -> ModelSource:
+def resolve(name: str | Path, *, status: Status = print_status) -> ModelSource:
     """Find the model called `name`; fetch and convert it where that is needed, once.
 
     Raises ModelNotFound, ModelCorrupt or ModelUnsupported, each with one sentence that says what to do.
     """
+    if isinstance(name, Path):
+        name = str(name)
     if not isinstance(name, str):
         raise ModelNotFound(f"the model is {shown(name)}: give a name that `adjudge models` lists, or a folder's path")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from threading import Lock
@@ -24,6 +24,7 @@ _LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc
 """A surrogate without its other half. Python's own decoder takes a second for a million of them."""
 
 BLANKS = " \t\r\n\u2581"
+"""Runs of these are added tokens of some vocabularies; they mean nothing but themselves."""
 
 DAY = datetime(2024, 7, 26)
 """Today, for chat templates that write it into every prompt: the day that Llama's take where nobody gives one."""
@@ -49,6 +50,11 @@ NEAR = 1 << 12
 """Characters of a piece, and of its end in which a blank is looked for."""
 
 
+def is_sign(token: Mapping[str, Any]) -> bool:
+    """Whether an added token, as a fast tokenizer's JSON has it, is no piece of text but a sign of the model's own."""
+    return bool(token["special"] or token["content"].strip(BLANKS))
+
+
 class Tokenizer:
     """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text.
 
@@ -71,8 +77,7 @@ class Tokenizer:
         self._trusted = BackendTokenizer.from_str(backend.to_str())
         self._trusted.no_truncation()
         self._plain = BackendTokenizer.from_str(json.dumps(plain))
-        # Runs of spaces and newlines are added tokens of some vocabularies; they mean nothing but themselves.
-        special = {token["id"] for token in added if token["special"] or token["content"].strip(BLANKS)}
+        special = {token["id"] for token in added if is_sign(token)}
         self._special = frozenset(special)
         unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id}
         self._powerful = frozenset(special - unknown)  # what stands for a character that it does not know has no power

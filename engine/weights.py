@@ -34,8 +34,10 @@ class Weights:
         has not and for tied weights that differ, ModelNotFound and ModelCorrupt about a folder.
         """
         if isinstance(weights, (str, Path)):
-            weights = self._in_own_names(folder := Path(weights).expanduser(), _read(folder))
-        new = {name.replace(WRAPPED, ""): tensor for name, tensor in weights.items()}
+            folder = Path(weights).expanduser()
+            new = self._in_own_names(folder, _unwrapped(_read(folder)))
+        else:
+            new = _unwrapped(weights)
         by_place: dict[int, str] = {}
         for name, tensor in new.items():
             own = self._own.get(name)
@@ -99,6 +101,10 @@ class Weights:
         for tensor, device in self._away:
             tensor.data = tensor.data.to(device)
         self._away.clear()
+
+
+def _unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.replace(WRAPPED, ""): tensor for name, tensor in weights.items()}
 
 
 def _unknown(name: str) -> ModelUnsupported:

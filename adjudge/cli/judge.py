@@ -117,7 +117,6 @@ def judge_command(
     from adjudge.commands.contest import Contest
     from adjudge.commands.judge import judge_file
     from adjudge.commands.rank import rank_file
-    from adjudge.rewards.kinds import usual
 
     if judge == "tournament":
         rank_file(
@@ -134,7 +133,7 @@ def judge_command(
     judge_file(
         texts,
         output or beside(texts, ".verdicts.jsonl"),
-        judge=judge or usual(run_options.source.model_name(), options),
+        judge=judge,
         options=options,
         run_options=run_options,
         report=report,

@@ -29,7 +29,7 @@ from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import KINDS, Options, of_pairs, usual
+from adjudge.rewards.kinds import KINDS, Options, of_pairs
 from adjudge.training.terminal import open_console
 
 
@@ -60,7 +60,7 @@ def measure_agreement(
     whole = load(files, named=format, scale=scale, characters=characters)
     dataset = drawn(whole, limit, draw_seed)
     if judge is None:
-        alone = usual(source.model_name(), options) if dataset.what == "pairs" else "pointwise"
+        alone = source.usual_judge(options) if dataset.what == "pairs" else "pointwise"
         judge = JUDGES[protocol] if protocol else alone
     options = _fitted(options, judge, dataset)
     make_folder_of(output / "verdicts.jsonl")

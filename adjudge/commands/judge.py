@@ -41,7 +41,7 @@ def judge_file(
     path: Path,
     output: Path,
     *,
-    judge: str,
+    judge: str | None,
     options: Options,
     run_options: RunOptions,
     report: Path | None,
@@ -90,7 +90,7 @@ def judge_rows(
     path: Path,
     output: Path,
     *,
-    judge: str,
+    judge: str | None,
     options: Options,
     run_options: RunOptions,
     report: Path | None = None,
@@ -98,7 +98,7 @@ def judge_rows(
 ) -> Judged:
     """The same without a word about it; `report` is only kept apart from the other files."""
     rows = rows_of(path, limit)
-    name = named(judge, rows)
+    name = named(judge or run_options.source.usual_judge(options), rows)
     kind, open_judge = KINDS[name], prepare(name, options)
     if limit is not None and kind.gather is not None:
         raise AdjudgeError(f"each verdict of {name} rests on other rows too: leave out --limit, or take rows out")

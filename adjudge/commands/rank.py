@@ -22,7 +22,7 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import Options, of_pairs, prepare, usual
+from adjudge.rewards.kinds import Options, of_pairs, prepare
 from adjudge.rewards.pairing import Pairing
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
@@ -47,10 +47,10 @@ def rank_file(
 
     Mistakes in the file or the options are found before the model is loaded.
     """
-    name = of_pairs(judge or usual(run_options.source.model_name(), options))
+    rows = rows_of(path, limit)
+    name = of_pairs(judge or run_options.source.usual_judge(options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
-    rows = rows_of(path, limit)
     groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())

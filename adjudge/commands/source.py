@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -58,12 +58,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
                 "--url asks a server: --adapter, --replicas, --device and --dtype are its own matter, leave them out"
             )
 
-    def model_name(self) -> str:
-        """What the model is called; a server that was given none is asked for its own."""
-        if self.model is not None:
-            return self.model
+    def usual_judge(self, options: Options) -> Literal["pairwise", "pointwise"]:
+        """Which judge compares stories where nobody has named one; a server is asked for its model if that decides."""
+        from adjudge.rewards.kinds import usual
+
+        if self.model is not None or "orders" in options:
+            return usual(self.model, options)
         with self.open() as engine:
-            return engine.name
+            return usual(engine.name, options)
 
     @contextmanager
     def open(self) -> Iterator[EngineFace]:

@@ -106,19 +106,20 @@ def test_a_conversation_is_gone_on_with_as_in_training(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(EngineFace, "chat", note)
     written = []
-    for row in (
-        {"prompt": "one", "system": "Be brief."},
-        {"prompt": turns("system: Be brief.", "user: one")},
-        {"prompt": turns("user: Who?", "assistant: A poet.", "user: Sing.")},
-        {"prompt": turns("user: Who?", "user: A poet.", "user: Sing.")},
+    talk = "user: Who?", "assistant: A poet.", "user: Sing."
+    for rows in (
+        [{"prompt": "one", "system": "Be brief."}],
+        [{"prompt": turns("system: Be brief.", "user: one")}],
+        [{"prompt": turns(*talk)}, {"prompt": "\n\n".join(talk)}],  # the second may be what somebody wrote
+        [{"prompt": turns("user: Who?", "user: A poet.", "user: Sing.")}],
     ):
-        monkeypatch.setattr(f"{__name__}.ROWS", [row])
+        monkeypatch.setattr(f"{__name__}.ROWS", rows)
         folder = tmp_path / str(len(written))
         folder.mkdir()
         run(OTHER, *options(folder, "--judge", "pointwise"))
         written.append([(text["prompt"], text["text"]) for text in read_lines(folder / "out/texts.jsonl")])
-    assert written[0] == written[1] and len(set(written[2]) | set(written[3])) == 12
-    assert written[2][0][0] == "user: Who?\n\nassistant: A poet.\n\nuser: Sing."
+    assert written[0] == written[1] and len(set(written[2]) | set(written[3])) > 12
+    assert written[2][0][0] == "\n\n".join(talk)
     assert [("user", "Who?"), ("assistant", "A poet."), ("user", "Sing.")] in asked
     for row, said, *more in (
         (turns("user: Who?"), "is a conversation, and policies are asked without chat: make it a text", "--no-chat"),

@@ -126,4 +126,6 @@ def test_the_usual_judge_is_that_of_the_model_which_a_server_has(name: str, monk
     monkeypatch.setattr(Source, "open", lambda source: nullcontext(there))
     Path("pairs.jsonl").write_text('{"prompt": "Tell one.", "story_a": "Story.", "story_b": "Tale."}\n')
     result = CliRunner().invoke(app, ["judge", "pairs.jsonl", "--url", "http://localhost:1", "--min-mass", "0"])
+    monkeypatch.setattr(Source, "open", lambda source: pytest.fail("asked for nothing"))
+    assert "cannot read none.jsonl" in str(CliRunner().invoke(app, ["judge", "none.jsonl", "--url", "x"]).exception)
     assert f"{name}, {'pointwise' if name == 'house' else 'pairwise'}: 1 pair" in result.output, result.output

@@ -145,6 +145,15 @@ def test_leaving_a_call_frees_what_it_held(plain: Engine) -> None:
     assert is_idle(engine)
 
 
+def test_a_call_that_has_ended_is_empty_when_it_is_asked_again() -> None:
+    async def run(engine: AsyncEngine) -> list[int]:
+        async with engine, asyncio.timeout(60):
+            call = await engine.open_score(["Once", "Twice"], LABELS)
+            return [len([answer async for answer in call]) for _ in range(3)]
+
+    assert asyncio.run(run(AsyncEngine(fresh()))) == [2, 0, 0]
+
+
 def test_mistakes_reach_the_call_that_made_them(plain: Engine) -> None:
     async def run(engine: AsyncEngine) -> None:
         async with engine:
@@ -299,6 +308,9 @@ def test_who_comes_after_the_end_is_refused_and_does_not_wait() -> None:
                 await call
         with pytest.raises(NotServing):
             face.face.score(["Once"], LABELS)
+        for nothing in (face.score([], LABELS), asyncio.to_thread(face.face.score, [], LABELS)):
+            with pytest.raises(NotServing):
+                await nothing
         await face.close()
 
     asyncio.run(run(AsyncEngine(fresh())))

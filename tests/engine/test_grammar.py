@@ -158,7 +158,11 @@ def test_what_a_form_prescribes_never_becomes_a_special_token(
 def test_ordinary_forms_are_those_of_the_tokenizer_as_it_is(engine: Engine) -> None:
     plain = Engine(TINY, kv_cache_gb=0.05)
     vars(plain._grammars)["_tokenizer"] = from_tokenizer(plain.tokenizer.inner, n_vocab=272, eos_token=[258])
-    for form in ({"json_schema": SCHEMA}, {"regex": "[ab]{1,3}(é|\U0001f600 x)?.*"}, {"choices": ["yes", "yes and"]}):
+    for form in (
+        {"json_schema": SCHEMA},
+        {"regex": "[ab]{1,3}(é|\U0001f600 x)?[^<]*"},
+        {"choices": ["yes", "yes and"]},
+    ):
         one, other = (
             each.generate(["x"], n=6, max_tokens=60, temperature=2.0, seed=3, **form) for each in (engine, plain)
         )
@@ -202,19 +206,28 @@ def piecewise(kind: str, special: Sequence[str]) -> Any:
     backend = Backend(model)
     backend.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
     backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+    backend.add_tokens([AddedToken("</b>", special=False, normalized=False)])  # as Qwen has <think>
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="<unk>")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_forms_know_special_tokens_of_any_vocabulary_by_no_name_that_a_text_has(kind: str) -> None:
     inner = piecewise(kind, ["<unk>", "<s>", "</s>", "<b>", "##"])  # of the last an ordinary token is made
+    inner.backend_tokenizer.enable_truncation(1)  # as some were saved
     grammars = Grammars(inner, len(inner), frozenset({2}))
-    for text in ("a</s>b", "<s>", "<b>an", "<unk>"):
+    for text in ("a</s>b", "<s>", "<b>an</b>", "<unk>"):
         form, tokens = grammars.form(Sampling(choices=(text,))), []
         assert form is not None
         while not tokens or not form.take(tokens[-1]):
             tokens.append(int(form.allowed().nonzero()[-1]))
-        assert form.complete and inner.decode(tokens) == text and not {*tokens} & {0, 1, 2, inner.vocab["<b>"]}
+        assert (
+            form.complete
+            and inner.decode(tokens) == text
+            and not {*tokens} & {0, 1, 2, inner.vocab["<b>"], inner.vocab["</b>"]}
+        )
+    for pattern in ("[0-9a-f-]*", ".*"):  # neither by its name nor by the one that it has meanwhile
+        begun = grammars.form(Sampling(regex=pattern))
+        assert begun is not None and not begun.allowed()[[0, 1, inner.vocab["<b>"], inner.vocab["</b>"]]].any()
     begun = grammars.form(Sampling(regex="a?"))
     assert begun is not None and begun.allowed().nonzero().flatten().tolist() == [2, 3 + ord("a"), inner.vocab["a"]]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -82,6 +84,18 @@ def test_answers_and_the_cache_are_bit_equal_under_autocast_and_under_defaults(
             with around():
                 assert answers(engine) == expected
             assert all(map(torch.equal, kept(engine), kept(plain)))
+
+
+def test_an_engine_that_opens_in_another_default_dtype_probes_as_others_do() -> None:
+    """In a process of its own, which has probed nothing yet."""
+    script = (
+        "import torch; torch.set_default_dtype(torch.float64);"
+        " from adjudge import Engine; engine = Engine('dummy:tiny-llama', kv_cache_gb=0.05);"
+        f" print([score.logprobs for score in engine.score([{STORY!r}, 'A:'], {LABELS.labels!r})])"
+    )
+    there = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    scores = opened().score([STORY, "A:"], LABELS)
+    assert there.stdout == f"{[score.logprobs for score in scores]}\n"
 
 
 def test_weights_and_adapters_are_taken_under_a_default_device(tmp_path: Path) -> None:

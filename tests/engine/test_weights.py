@@ -193,6 +193,12 @@ def test_new_weights_are_used_everywhere_and_empty_the_cache(model: str, tmp_pat
     reference.save_pretrained(tmp_path)
     engine.update_weights(tmp_path)
     assert_agree(engine, reference)
+    engine.update_weights(open_reference(model).state_dict())
+    path = tmp_path / "model.safetensors"
+    wrapped = {name.replace("q_proj.", "q_proj.base_layer."): tensor for name, tensor in load_file(path).items()}
+    save_file(wrapped, path)  # as under an adapter
+    engine.update_weights(tmp_path)
+    assert_agree(engine, reference)
 
 
 @pytest.mark.parametrize("model", ["mixtral", "mixtral-tied", "gemma3", "qwen3_moe"])

@@ -22,8 +22,10 @@ from adjudge.training.stages import passed
 
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
-FEWEST_LABELS, FEWEST_FOR_P = 3, 10
+FEWEST_LABELS = 3
 """Labelled rows without which a rank correlation says nothing."""
+FEWEST_FOR_P = 10
+"""And those without which its p-value does not."""
 
 
 class SchemeRow(msgspec.Struct, frozen=True):
