@@ -12,10 +12,10 @@ from rich.text import Text
 
 from adjudge.bench.length import LengthEffect, length_line, length_of_groups
 from adjudge.bench.run_cost import RunCost
-from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.visible import in_a_line, visible
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
         best = verdict.best
         over = None if best is None or verdict.preferences is None else verdict.preferences[best]
         table.add_row(
-            Text(visible(verdict.id)),
+            Text(in_a_line(verdict.id)),
             str(len(verdict.strengths)),
             str(len(verdict.outcomes)),
             str(verdict.abstentions.total()),

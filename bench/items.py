@@ -12,10 +12,10 @@ from rich.text import Text
 
 from adjudge.bench.length import LengthEffect, length_line, length_of_items
 from adjudge.bench.run_cost import RunCost
-from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.engine.score import Reason
 from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.visible import in_a_line, visible
 from adjudge.training.terminal import ruled_table
 
 MIN_ID, PART = 12, 8
@@ -76,7 +76,7 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
     for number, verdict in enumerate(verdicts, 1):
         parts = [verdict.breakdown.get(name) for name in shown]
         table.add_row(
-            Text(visible(verdict.id) or str(number)),
+            Text(in_a_line(verdict.id) or str(number)),
             Text(f"abstained:\n{verdict.abstained}", "yellow") if verdict.score is None else f"{verdict.score:z.2f}",
             *("–" if part is None or part.score is None else f"{part.score:.1f}" for part in parts),
             "–" if verdict.mass is None else f"{verdict.mass:.3f}",
@@ -108,5 +108,5 @@ def mean_line(summary: ItemSummary) -> str:
 
 
 def _short(name: str) -> str:
-    name = visible(name).rpartition("/")[2]  # a leaf of a tree by its own name
+    name = in_a_line(name).rpartition("/")[2]  # a leaf of a tree by its own name
     return name if len(name) < PART else name[: PART - 3] + "."

@@ -10,13 +10,16 @@ from typing import Any
 
 import jinja2
 import msgspec
+from markupsafe import Markup, escape
 
 from adjudge.bench.length import PER, LengthEffect, conclusion, length_line
 from adjudge.bench.summary import by_order
-from adjudge.bench.visible import marked, visible
 from adjudge.bench.words import counted, percent, signed, span
 from adjudge.engine.score import Reason
 from adjudge.engine.whole_file import write_whole
+from adjudge.rewards.visible import pieces, visible
+
+SHOWN = 20_000  # characters of a text in the HTML file: a policy may write a megabyte
 
 REASONS: dict[Reason, str] = {
     "unparsable": "the answer could not be read as a label",
@@ -110,6 +113,14 @@ def _environment() -> jinja2.Environment:
         "span": span,
     }
     return environment
+
+
+def marked(text: str) -> Markup:
+    """A text as HTML, its hidden characters written out and the rest escaped; a long one is cut, and says so."""
+    parts = [Markup("<i>{}</i>").format(part) if hidden else escape(part) for part, hidden in pieces(text[:SHOWN])]
+    if len(text) > SHOWN:
+        parts.append(Markup("<i>{:,} more characters are not shown</i>").format(len(text) - SHOWN))
+    return Markup("").join(parts)
 
 
 def capital(sentence: str) -> str:

@@ -16,12 +16,12 @@ from adjudge.bench.perse import Chosen, Rated, Rating, ratings
 from adjudge.bench.personal import Agreement, Chooser, Rater, compare_choosers, compare_raters, order_study
 from adjudge.bench.personal_baselines import MatrixFactorisation, PriorChoice, ReviewerMean
 from adjudge.bench.personal_published import CHOICES, RATINGS
-from adjudge.bench.visible import visible
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.aspects import PERSE, Aspect
 from adjudge.rewards.judge import How
 from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge, checked_k
+from adjudge.rewards.visible import visible
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion
 from adjudge.training.terminal import cell, ruled_table
 

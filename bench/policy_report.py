@@ -11,8 +11,8 @@ from rich.text import Text
 from adjudge.bench.length import length_line
 from adjudge.bench.policy_bouts import Against
 from adjudge.bench.policy_wins import HUMAN, PolicyResult, Spread, Wins
-from adjudge.bench.visible import visible
 from adjudge.bench.words import percent, signed, span
+from adjudge.rewards.visible import visible
 from adjudge.training.pictures import new_figure, save_figure
 from adjudge.training.terminal import cell, ruled_table
 

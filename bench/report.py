@@ -22,10 +22,10 @@ from adjudge.bench.summary import (
     position_bias,
     worth,
 )
-from adjudge.bench.visible import visible
 from adjudge.bench.words import counted, signed
 from adjudge.rewards.pairwise import SCALE
 from adjudge.rewards.verdict import AspectVerdict, PairVerdict
+from adjudge.rewards.visible import in_a_line, visible
 from adjudge.training.terminal import ruled_table
 
 # On the terminal
@@ -55,7 +55,7 @@ def pair_table(rows: Sequence[PairRow], summary: RunSummary, *, width: int | Non
     scored = _table(rows, summary, each_aspect=True)
     unlimited = Console(width=100_000)
     natural = Measurement.get(unlimited, unlimited.options, scored).maximum
-    foldable = max((cell_len(visible(row.pair.id)) for row in rows), default=0) - 20
+    foldable = max((cell_len(in_a_line(row.pair.id)) for row in rows), default=0) - 20
     return scored if natural - max(foldable, 0) <= width else _table(rows, summary, each_aspect=False)
 
 
@@ -72,7 +72,7 @@ def _table(rows: Sequence[PairRow], summary: RunSummary, each_aspect: bool) -> T
         verdict = row.verdict
         aspects = [verdict.aspects.get(name) for name in summary.aspects]
         table.add_row(
-            Text(visible(row.pair.id) or str(number)),
+            Text(in_a_line(row.pair.id) or str(number)),
             *_preferred(row),
             *(map(_scores, aspects) if each_aspect else [_wins(aspects)]),
             "–" if verdict.bias is None else signed(verdict.bias),
@@ -83,7 +83,7 @@ def _table(rows: Sequence[PairRow], summary: RunSummary, each_aspect: bool) -> T
 
 
 def _short(name: str) -> str:
-    name = visible(name)
+    name = in_a_line(name)
     return name if len(name) <= 7 else name[:5] + "."
 
 

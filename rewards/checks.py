@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -15,6 +14,7 @@ from adjudge.rewards.gates import TextReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.reward import Around, GroupReward, Reward
+from adjudge.rewards.visible import readable
 from adjudge.rewards.words import count_words, is_alone
 
 
@@ -54,13 +54,14 @@ class CheckReward(TextReward):
 
     def value(self, text: str) -> float:
         """The reward of a text, in [0, 1]."""
-        held = [holds(text.strip()) for holds in self._checks()]
-        return sum(held) / len(held) if text.strip() else 0.0
+        text = readable(text).strip()
+        held = [holds(text) for holds in self._checks()]
+        return sum(held) / len(held) if text else 0.0
 
     def _checks(self) -> list[Callable[[str], bool]]:
         check, checks = self.check, [_finder(phrase) for phrase in self.check.mentions]
         if check.ends_with:
-            checks.append(lambda text: _shown(text).endswith(tuple(map(_shown, check.ends_with))))
+            checks.append(lambda text: text.endswith(tuple(map(readable, check.ends_with))))
         if check.avoids:
             checks.append(lambda text: not any(_finder(phrase)(text) for phrase in check.avoids))
         if check.sentences:
@@ -97,15 +98,20 @@ class SectionReward(Around):
 
 
 def section_of(text: str, tag: str) -> str:
-    """What stands between <tag> and the next </tag>, without blanks around it; "" where there is no such section."""
+    """What stands between <tag> and the next </tag>, without blanks around it; "" where there is none to be seen."""
     _, opened, rest = text.partition(f"<{tag}>")
     inside, closed, _ = rest.partition(f"</{tag}>")
-    return inside.strip() if opened and closed else ""
+    return _seen(inside) if opened and closed else ""
 
 
 def section_after(text: str, tag: str) -> str:
     """What follows the first </tag>, without blanks around it; "" where there is none: a thought without an end."""
-    return text.partition(f"</{tag}>")[2].strip()
+    return _seen(text.partition(f"</{tag}>")[2])
+
+
+def _seen(text: str) -> str:
+    """A text without blanks around it, "" where there is nothing in it that readers see."""
+    return text.strip() if readable(text).strip() else ""
 
 
 def count_sentences(text: str) -> int:
@@ -113,19 +119,14 @@ def count_sentences(text: str) -> int:
     return sum(bool(part.strip()) for part in re.split(r"[.!?。！？…]+", text))
 
 
-def _shown(text: str) -> str:
-    """A text as readers see it: with its letters composed, and without characters of format, which are not seen."""
-    return "".join(one for one in unicodedata.normalize("NFC", text) if unicodedata.category(one) != "Cf")
-
-
 def _finder(phrase: str) -> Callable[[str], bool]:
-    """Whether a text has the phrase; as a whole word, where letters end it whose script has blanks between words."""
-    phrase = _shown(phrase)
+    """Whether a readable text has the phrase; as a whole word, where its script has blanks between words."""
+    phrase = readable(phrase)
     before, after = (r"\w" if re.match(r"\w", end) and not is_alone(end) else "" for end in (phrase[0], phrase[-1]))
     found = re.compile(
         f"(?<!{before})" * bool(before) + re.escape(phrase) + f"(?!{after})" * bool(after), re.IGNORECASE
     )
-    return lambda text: found.search(_shown(text)) is not None
+    return lambda text: found.search(text) is not None
 
 
 def _paid(group: GroupReward, texts: Sequence[str | None]) -> GroupReward:

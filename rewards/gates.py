@@ -14,11 +14,11 @@ from typing import Any
 
 from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.score import Reason
 from adjudge.engine.tokenizer import well_formed
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.story_formulas import LengthWindow, checked_window
+from adjudge.rewards.visible import readable
 from adjudge.rewards.words import count_words, pieces_of
 
 SCRIPTS: dict[str, tuple[str, ...]] = {
@@ -47,13 +47,11 @@ class TextReward(Reward):
         return [together([self._rewarded(response) for response in group.responses]) for group in groups]
 
     @abstractmethod
-    def value(self, text: str) -> float | None:
-        """The reward of a text, in [0, 1]; None where it cannot be told."""
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
 
     def _rewarded(self, text: str) -> ResponseReward:
-        value = self.value(text)
-        reason: Reason | None = "unsupported" if value is None else None
-        return ResponseReward(value, reason, measures={"words": float(count_words(text))})
+        return ResponseReward(self.value(text), None, measures={"words": float(count_words(text))})
 
 
 class FormatReward(TextReward):
@@ -88,7 +86,7 @@ class FormatReward(TextReward):
         stretches = [(0, places[0]), *zip(ends[:-1], places[1:], strict=True), (ends[-1], len(text))]
         inside = [number % 2 == 1 for number in range(len(stretches))]
         good = (
-            start <= end and bool(text[start:end].strip()) == within
+            start <= end and bool(readable(text[start:end]).strip()) == within
             for (start, end), within in zip(stretches, inside, strict=True)
         )
         return float(all(good))
@@ -99,7 +97,8 @@ class PatternReward(TextReward):
 
     `pattern` is in the syntax of Rust's `regex` crate without look-around, as llguidance reads it; `.` matches no line
     break unless `(?s:.)`. It is matched by an automaton: no pattern takes more than linear time on any text. Raises
-    AdjudgeError for a pattern that cannot be read. A text on which the automaton grows beyond its limit abstains.
+    AdjudgeError for a pattern that cannot be read. A text on which the automaton grows beyond its limit is worth 0:
+    who writes one would else be spared what others pay.
     """
 
     name = "pattern"
@@ -109,11 +108,11 @@ class PatternReward(TextReward):
         if (matcher := _matcher(pattern)).is_error():
             raise AdjudgeError(f'pattern "{pattern[:60]}" cannot be read: {matcher.get_error().splitlines()[0]}')
 
-    def value(self, text: str) -> float | None:
-        """The reward of a text, in [0, 1]; None where it cannot be told."""
+    def value(self, text: str) -> float:
+        """The reward of a text, in [0, 1]."""
         matcher, tokens = _matcher(self.pattern), list(well_formed(text).encode())
         matched = matcher.try_consume_tokens(tokens) == len(tokens) and bool(matcher.is_accepting())
-        return None if matcher.is_error() else float(matched)
+        return float(matched and not matcher.is_error())
 
 
 class LanguageReward(TextReward):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from adjudge.rewards.visible import readable
+
 _ALONE = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
@@ -15,13 +17,13 @@ _PIECE = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]{{1,{LONGEST}}}+(?![^\W{_ALONE}])
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in order; a Chinese character or a kana is a word of its own. Linear in the text."""
-    return _WORD.findall(text)
+    """The words that readers see in a text, in order; a Chinese character or a kana is a word of its own. Linear."""
+    return _WORD.findall(readable(text))
 
 
 def pieces_of(text: str) -> list[str]:
     """The same, but that each mark is one by itself, also within a word, and each letter of what is no word."""
-    return _PIECE.findall(text)
+    return _PIECE.findall(readable(text))
 
 
 def is_alone(letter: str) -> bool:

@@ -86,7 +86,9 @@ def main() -> NoReturn:
     try:
         app()
     except AdjudgeError as error:
-        print(f"adjudge: {error}", file=sys.stderr)
+        from adjudge.rewards.visible import in_a_line
+
+        print(f"adjudge: {in_a_line(str(error))}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()

@@ -21,7 +21,6 @@ from adjudge.bench.tree_analyses import (
     length_cells,
 )
 from adjudge.bench.tree_figures import ABLATIONS, FLUCTUATION
-from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.commands.output import check_apart, check_writable
 from adjudge.commands.resumable import alone, keeping
@@ -37,6 +36,7 @@ from adjudge.rewards.run import Run, run_of
 from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.tree_weights import Weights, Wish
 from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.visible import visible
 from adjudge.training.terminal import open_console, ruled_table
 
 TRIALS = 5

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
@@ -21,6 +20,7 @@ from adjudge.rewards import template
 from adjudge.rewards.judge import AskingJudge, Judge
 from adjudge.rewards.kinds import KINDS, Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
+from adjudge.rewards.visible import visible
 from adjudge.training.terminal import open_console, plain_table
 
 EXAMPLES: dict[str, dict[str, Any]] = {

@@ -36,7 +36,7 @@ from adjudge.training.terminal import open_console
 
 def list_runs(source: Path) -> None:
     """Print the runs a journal has a record of."""
-    from adjudge.bench.visible import visible
+    from adjudge.rewards.visible import visible
 
     table = Table("run", "begun", "judge", "model", "rows", "of", "options", box=SIMPLE_HEAD)
     with Journal(_journal_of(source)) as book:

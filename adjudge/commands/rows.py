@@ -13,6 +13,7 @@ from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.kinds import Open
 from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.run import run_of
+from adjudge.rewards.visible import in_a_line
 
 TEXTS = ("response", "story_a", "story_b")
 """Columns of what is judged."""
@@ -77,7 +78,7 @@ def _tell_namesakes(rows: Sequence[Row]) -> None:
         one, other, name = again[0]
         more = f", and {len(again) - 1} more" if len(again) > 1 else ""
         print(
-            f'adjudge: {one.place} and {other.place} go by the same id, "{name[:40]}"{more}:'
+            f'adjudge: {one.place} and {other.place} go by the same id, "{in_a_line(name[:40])}"{more}:'
             " their verdicts are told apart by their order",
             file=sys.stderr,
         )

@@ -14,10 +14,10 @@ from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.visible import visible
 from adjudge.bench.words import counted
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.whole_file import write_whole
+from adjudge.rewards.visible import in_a_line
 from adjudge.training.terminal import ruled_table
 
 HEADINGS = {
@@ -62,7 +62,7 @@ class Setting(msgspec.Struct, frozen=True):
 def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
     """A line for each target and rater; a figure with its interval, and a dash where there is none."""
     names = [name for name in HEADINGS if any(name in line.figures for line in lines)]
-    table = ruled_table(title=None if title is None else Text(visible(title)))
+    table = ruled_table(title=None if title is None else Text(in_a_line(title)))
     for name in ("of", "judge"):
         table.add_column(name, overflow="fold")
     for name in ("rows", *(HEADINGS[name] for name in names)):
@@ -71,7 +71,7 @@ def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
     for line in lines:
         cells = [_cell(line.figures.get(name)) for name in names]
         of = "" if line.target == earlier else line.target
-        table.add_row(Text(visible(of)), Text(visible(line.judge)), str(line.rows or ""), *cells)
+        table.add_row(Text(in_a_line(of)), Text(in_a_line(line.judge)), str(line.rows or ""), *cells)
         earlier = line.target
     return table
 

@@ -26,6 +26,7 @@ from adjudge.rewards.guards.layer import Layer, layers_of
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
 from adjudge.rewards.specification import engines_open_here
 from adjudge.rewards.trainers.call import Answer, Call
+from adjudge.rewards.visible import in_a_line
 
 FIRST_CALLS = (
     " (first calls open models and write what dynamic references are for new prompts, which goes on meanwhile)"
@@ -225,8 +226,8 @@ class Scorer:
         return checked(rewards, groups, f'reward "{self.name}"')
 
     def _abstains(self, group: Group, error: Exception) -> GroupReward:
-        text = f"{type(error).__name__}: {error}"
-        _log.warning('reward "%s" failed on prompt "%s", which abstains: %s', self.name, group.prompt[:40], text)
+        prompt, why = in_a_line(group.prompt[:40]), in_a_line(f"{type(error).__name__}: {error}")
+        _log.warning('reward "%s" failed on prompt "%s", which abstains: %s', self.name, prompt, why)
         return _abstaining(group, "timeout" if self._cut_short else "cancelled")
 
     def _ending(self, error: Exception) -> AdjudgeError | None:

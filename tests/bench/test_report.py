@@ -20,12 +20,12 @@ from adjudge.bench.page import write_page
 from adjudge.bench.report import pair_table, render, summary_lines
 from adjudge.bench.run_cost import RunCost
 from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, summarise, worth
-from adjudge.bench.visible import visible
 from adjudge.bench.words import percent
 from adjudge.engine.score import Reason
 from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.preference import debiased, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+from adjudge.rewards.visible import visible
 
 Expected = Literal["a", "b", "tie"] | None
 LABELS = ("1", "2", "3", "4", "5")

@@ -28,6 +28,18 @@ def test_a_mistake_in_the_file_is_one_sentence_before_anything_is_written(
     assert not (tmp_path / "v.jsonl").exists()
 
 
+def test_what_stands_in_a_row_acts_in_no_terminal_and_forges_no_line(run: Run, tmp_path: Path) -> None:
+    sign = "\x1b[2J\nadjudge: all passed"
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "p", "response": "r", "task": sign}) + "\n")
+    said = refused(run("judge", "rows.jsonl", "--judge", "tree", *TINY))
+    assert '"task" is "⟨U+001B⟩[2J⟨U+000A⟩adjudge: all passed"' in said
+    rows = [{"id": sign, "prompt": "p", "response": text} for text in ("One.", "Two.")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    told = run("judge", "rows.jsonl", "--judge", "pointwise", "--aspects", "coherence", *TINY)
+    assert told.returncode == 0 and "\x1b" not in told.stdout + told.stderr
+    assert not [line for line in (told.stdout + told.stderr).splitlines() if line.startswith("adjudge: all passed")]
+
+
 def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.jsonl", 1)
     (tmp_path / "empty.jsonl").touch()

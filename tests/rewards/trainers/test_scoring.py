@@ -52,6 +52,16 @@ def test_a_failure_ends_the_run_or_costs_the_groups_it_is_in(deadline: float | N
     assert (second.rewards, second.abstained) == ((None, None), ("cancelled", "cancelled"))
 
 
+def test_what_a_failure_says_of_a_text_forges_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(response: str) -> float:
+        raise ValueError(response)
+
+    group = Group("\x1b[2J\nTell.", ["Well.\nERROR all is lost\x07"])
+    Scorer(Told(fails), on_failure="abstain").score([group])
+    [said] = [message for message in caplog.messages if "failed on prompt" in message]
+    assert "ValueError: Well.⟨U+000A⟩ERROR all is lost⟨U+0007⟩" in said and "⟨U+001B⟩[2J⟨U+000A⟩Tell." in said
+
+
 class Seen(Guard):
     """Notes the prompts of every step, and at which steps it probes."""
 

@@ -1,17 +1,18 @@
-"""Texts of others as they may be shown: nothing hidden in them, and nothing in them that acts."""
+"""Texts of others as they may be shown, and as readers see them: nothing hidden in them, and nothing that acts."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from itertools import groupby
 
-from markupsafe import Markup, escape
-
-SHOWN = 20_000  # characters of a text in the HTML file: a policy may write a megabyte
 BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
     chr(code) for code in (*range(0xFE00, 0xFE0F), *range(0xE0100, 0xE01F0))
 }  # printable by category and drawn as nothing; U+FE0F stays, for it is part of ordinary emoji
+UNSEEN = BLANK | {"\ufe0f"}
+MOST_MARKS = 30
+"""Combining marks in a row, beyond which they are nobody's writing: to compose them takes time that is quadratic."""
 
 
 def visible(text: str) -> str:
@@ -19,12 +20,21 @@ def visible(text: str) -> str:
     return "".join(f"⟨{part}⟩" if hidden else part for part, hidden in pieces(text))
 
 
-def marked(text: str) -> Markup:
-    """The same as HTML, the rest escaped; a long text is cut, and says so."""
-    parts = [Markup("<i>{}</i>").format(part) if hidden else escape(part) for part, hidden in pieces(text[:SHOWN])]
-    if len(text) > SHOWN:
-        parts.append(Markup("<i>{:,} more characters are not shown</i>").format(len(text) - SHOWN))
-    return Markup("").join(parts)
+def in_a_line(text: str) -> str:
+    """The same in one line, for what others read line by line."""
+    return visible(text).replace("\n", "⟨U+000A⟩")
+
+
+def readable(text: str) -> str:
+    """A text as readers see it: its letters composed, without characters that are not seen. Linear in the text."""
+    if text.isascii():
+        return text
+    letters = set(text)
+    if unseen := {ord(one): None for one in letters if one in UNSEEN or unicodedata.category(one) == "Cf"}:
+        text = text.translate(unseen)
+    if marks := re.escape("".join(filter(unicodedata.combining, letters))):
+        text = re.sub(f"([{marks}]{{{MOST_MARKS}}})[{marks}]+", r"\1", text)
+    return unicodedata.normalize("NFC", text)
 
 
 def pieces(text: str) -> Iterator[tuple[str, bool]]:
