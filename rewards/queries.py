@@ -21,15 +21,31 @@ def response_of(query: str, prompt: str, ends: Sequence[str] = ()) -> str | None
 
     A query may have a token before the prompt, or have lost the beginning of a long one.
     """
-    token = None if query.startswith(prompt) else _TOKEN.match(query)  # whose name may have the prompt in it
-    if (place := query.find(prompt, token.end() if token else 0)) >= 0:
-        start = place + len(prompt)
-    elif query[:KEPT] not in prompt or (start := _overlap(prompt, query)) < KEPT:
+    start = _behind(prompt, query)
+    if start is None:
         return None
     stop = len(query)
     while marker := next((one for one in ends if one and query.endswith(one, start, stop)), None):
         stop -= len(marker)
     return query[start:stop]
+
+
+def _behind(prompt: str, query: str) -> int | None:
+    """Where a prompt ends that a query begins with, or what is left of it; else the first one further on.
+
+    That comes last, for a policy may repeat its prompt, and must not choose what is judged.
+    """
+    token = _TOKEN.match(query)  # whose name may have the prompt in it
+    begins = (0, token.end()) if token else (0,)
+    for begin in begins:
+        if query.startswith(prompt, begin):
+            return begin + len(prompt)
+    for begin in begins:
+        known = query[begin : begin + KEPT] in prompt
+        if known and (left := _overlap(prompt, query[begin:])) >= KEPT:
+            return begin + left
+    place = query.find(prompt, begins[-1])
+    return place + len(prompt) if place >= 0 else None
 
 
 def _overlap(left: str, right: str) -> int:

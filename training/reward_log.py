@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import math
 import os
@@ -143,7 +144,8 @@ def kept(name: str, value: Any) -> Any:
     """A value of the column `name` as the file keeps it, and a replay hands it to a judge again.
 
     Arrays, tensors and tuples become lists, lone surrogates U+FFFD. Raises AdjudgeError for what JSON has no form for:
-    dates, bytes, numbers that are not finite.
+    dates, bytes, numbers that are not finite or beyond 64 bits. Such a number in a completion becomes its text: a
+    policy may write any as an argument of a tool, which no judge reads and which must not end its run.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -159,6 +161,8 @@ def kept(name: str, value: Any) -> Any:
         return {well_formed(key): kept(name, one) for key, one in value.items()}
     if hasattr(value, "tolist") and not isinstance(plain := value.tolist(), type(value)):
         return kept(name, plain)
+    if name == "completion" and isinstance(value, int | float):
+        return json.dumps(value)
     what = value if isinstance(value, int | float) else type(value).__name__
     raise AdjudgeError(
         f'column "{name}" holds {what}, which the journal of a run cannot keep: make it text, a finite number, a truth'

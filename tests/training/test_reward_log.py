@@ -38,13 +38,13 @@ from tests.training.runs import Trainer, Vowels
 BREAKS = "a\u2028b\u2029c\x85d\x0be\x1cf\rg\nh"
 
 
-def record(path: Path, *, step: int = 0, training: bool = True, text: str = "aeb", **columns: Any) -> None:
+def record(path: Path, *, step: int = 0, training: bool = True, text: Any = "aeb", **columns: Any) -> None:
     """Two completions of a step that follows `step`, rewarded."""
     trainer = Trainer()
     trainer.model.training, trainer.state.global_step = training, step
     recorded = Recorded(for_trl(Vowels()), RunFolder(path))  # type: ignore[arg-type]
     logs: dict[str, Any] = {"trainer_state": trainer.state, "log_extra": print, "log_metric": trainer.log_metric}
-    recorded(["p" + text] * 2, [text, "x"], **logs, **{name: [value] * 2 for name, value in columns.items()})
+    recorded([f"p{text}"] * 2, [text, "x"], **logs, **{name: [value] * 2 for name, value in columns.items()})
 
 
 def test_texts_with_line_breaks_of_all_kinds_are_cut_and_kept_byte_for_byte(tmp_path: Path) -> None:
@@ -125,6 +125,22 @@ def test_a_column_that_cannot_be_kept_is_named_before_anything_is_judged(tmp_pat
     with pytest.raises(AdjudgeError, match=f'column "when" holds {what}, which the journal of a run cannot keep: make'):
         record(tmp_path, when=value)
     assert not RunFolder(tmp_path).rewards.exists()
+
+
+def called(**arguments: Any) -> list[dict[str, Any]]:
+    """A completion that calls a tool."""
+    function = {"name": "wait", "arguments": arguments}
+    return [{"role": "assistant", "content": "aeb", "tool_calls": [{"type": "function", "function": function}]}]
+
+
+def test_a_completion_is_kept_whatever_numbers_the_policy_gives_a_tool(tmp_path: Path) -> None:
+    record(tmp_path, text=called(most=math.inf, least=[-math.inf, math.nan], seed=1 << 70, steps=7, rate=0.5))
+    line, _ = read_rewards(RunFolder(tmp_path).rewards)
+    numbers = {"most": "Infinity", "least": ["-Infinity", "NaN"], "seed": str(1 << 70), "steps": 7, "rate": 0.5}
+    assert line.completion == called(**numbers) and line.reward == 2 / 3
+    for other in (b"b", datetime.date(2026, 1, 1)):
+        with pytest.raises(AdjudgeError, match='column "completion" holds'):
+            kept("completion", called(when=other))
 
 
 def test_a_row_of_the_data_that_cannot_be_kept_is_named_before_the_run(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import combinations, islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from adjudge.rewards.words import count_words
 from adjudge.training.stages import Unusable
 
 MOST_CHARACTERS = 60
-"""Of a new name."""
+"""Of a new name, and of what may be one."""
 MOST_RUNS = 500
 """Words with a capital that are looked at for names: few plots have as many."""
 
@@ -49,6 +50,7 @@ LITTLE = frozenset(_LITTLE.split())
 
 _BEFORE = r"(?<!\w)(?<!\w['’-])"
 _AFTER = r"(?!\w)(?!-\w)"
+_WHOLE_WORD = re.compile(rf"{_BEFORE}\w++{_AFTER}")
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 """Scripts that set no blanks between words."""
 _SENTENCE_START = re.compile(r"(?:^|[.!?…:\n\"“”„‘'(\[—])\s*\Z")
@@ -69,7 +71,8 @@ def read_names(text: str, plot: str) -> dict[str, str]:
         raise Unusable("ordinary_word")
     if any(old.casefold() == new.casefold() for old, new in names.items()):
         raise Unusable("keeps_a_name")
-    if any(find(new, plot) or any(find(old, new) for old in names) for new in names.values()):
+    olds = [re.compile(_pattern(old)) for old in names]  # more of them than re remembers
+    if any(find(new, plot) or any(old.search(new) for old in olds) for new in names.values()):
         raise Unusable("takes_a_name")
     for (old, new), (other, its_new) in combinations(names.items(), 2):
         if new == its_new and not set(old.split()) & set(other.split()):
@@ -80,15 +83,16 @@ def read_names(text: str, plot: str) -> dict[str, str]:
 def likely_names(plot: str) -> list[str]:
     """What may be names, for the model to choose from: runs of words with a capital that are no ordinary ones.
 
-    Of the first `MOST_RUNS` different ones: each is looked for in the whole plot.
+    Of the first `MOST_RUNS` different ones: each is looked for in the whole plot. A run ends at `MOST_CHARACTERS`.
     """
     runs: list[str] = []
     end = -1
     for word in re.finditer(r"\w+", plot):
         if not word.group()[0].isupper():
             continue
-        if runs and end >= 0 and plot[end : word.start()].isspace():
-            runs[-1] += f" {word.group()}"
+        longer = f"{runs[-1]} {word.group()}" if runs else ""
+        if runs and len(longer) <= MOST_CHARACTERS and plot[end : word.start()].isspace():
+            runs[-1] = longer
         else:
             runs.append(word.group())
         end = word.end()
@@ -130,9 +134,25 @@ def _is_ordinary_word(word: str, plot: str) -> bool:
         return not any(map(str.isalpha, word)) or count_words(word) < 2
     if word == word.lower():
         return True
-    if not re.search(_pattern(word.lower()), plot):
-        return False
-    return all(_SENTENCE_START.search(plot[max(0, one.start() - 8) : one.start()]) for one in find(word, plot))
+    if word.lower().isalnum() and not _UNSPACED.search(word):  # İ becomes two characters
+        words, within = _words_of(plot)
+        return word.lower() in words and word not in within
+    return bool(find(word.lower(), plot)) and all(_begins_a_sentence(one, plot) for one in find(word, plot))
+
+
+@lru_cache(maxsize=1)
+def _words_of(plot: str) -> tuple[set[str], set[str]]:
+    """The whole words of a plot, and those that stand within its sentences: looked for once, not for every word."""
+    words, within = set[str](), set[str]()
+    for one in _WHOLE_WORD.finditer(plot):
+        words.add(one.group())
+        if not _begins_a_sentence(one, plot):
+            within.add(one.group())
+    return words, within
+
+
+def _begins_a_sentence(word: re.Match[str], plot: str) -> bool:
+    return bool(_SENTENCE_START.search(plot[max(0, word.start() - 8) : word.start()]))
 
 
 def _map_of(text: str) -> dict[str, str]:

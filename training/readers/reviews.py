@@ -70,7 +70,7 @@ def score_of(row: Row, name: str) -> float:
     value = row.columns.get(name)
     try:
         score = math.nan if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         score = math.nan
     if not 1 <= score <= 10:
         raise AdjudgeError(f'{row.place}: "{name}" is {str(value)[:40]}: give a score from 1 to 10')

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from adjudge.training.readers.names import MOST_RUNS, is_ordinary, likely_names, read_names, rename
+from adjudge.training.readers import names as reading
+from adjudge.training.readers.names import MOST_CHARACTERS, MOST_RUNS, is_ordinary, likely_names, read_names, rename
 from adjudge.training.stages import Unusable
 
 PLOT = (
@@ -82,6 +83,10 @@ def test_one_person_may_keep_one_name_under_two() -> None:
         ("李明", "李明回家了。", False),
         ("他", "他回家了。", True),
         ("1999", "In 1999 it rained.", True),
+        ("Rose", "Rose-red is rose. Rose left.", True),
+        ("O'Brien", "O'Brien left. An o'brien is a potato.", True),
+        ("İz", "İz bir i\u0307z.", True),
+        ("Anna明", "Anna明 and anna明.", True),
     ],
 )
 def test_what_is_a_name_is_told_by_its_capitals_inside_sentences(name: str, plot: str, ordinary: bool) -> None:
@@ -95,3 +100,30 @@ def test_words_with_a_capital_that_are_no_ordinary_ones_are_likely_names() -> No
 
 def test_a_plot_of_nothing_but_names_takes_no_time() -> None:
     assert len(likely_names(" and ".join(f"Anna{number}" for number in range(5_000)))) == MOST_RUNS
+
+
+def looked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """From here on, every name that a text is searched for."""
+    found: list[str] = []
+    pattern = reading._pattern
+    monkeypatch.setattr(reading, "_pattern", lambda name: found.append(name) or pattern(name))
+    return found
+
+
+def test_a_plot_of_ordinary_words_is_not_searched_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = looked_for(monkeypatch)
+    words = [f"w{number}" for number in range(5_000)]
+    assert likely_names("\n".join(map(str.capitalize, words)) + "\n" + " ".join(words)) == []
+    assert len(searched) <= MOST_RUNS
+
+
+def test_words_with_a_capital_in_a_row_are_no_endless_name() -> None:
+    found = likely_names(" ".join(f"Anna{number}" for number in range(1_000)))
+    assert len(found) > 1 and max(map(len, found)) <= MOST_CHARACTERS
+
+
+def test_each_of_many_names_is_compiled_a_few_times_and_not_for_every_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = looked_for(monkeypatch)
+    many = {f"Anna{number}": f"Eva{number}" for number in range(600)}
+    assert read_names(names(**many), " and ".join(many)) == many
+    assert len(searched) <= 3 * len(many)

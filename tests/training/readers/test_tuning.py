@@ -129,6 +129,7 @@ def test_questions_come_back_from_their_file_as_they_were(tmp_path: Path) -> Non
         ({"reviews": []}, 'the reviewer "ann" has no "reviews"'),
         ({"reviews": [{"plot": "P.", "review": "R.", "score": 11}]}, "review 1 has the score 11"),
         ({"expected": 0.5}, '"expected" is 0.5: give a score from 1 to 10'),
+        ({"expected": 10**400}, '"expected" is 10+: give a score from 1 to 10'),
         ({"expected": None}, '"expected" is missing'),
         ({"split": "test", "id": "x"}, '"ann" is in test, but in train before'),
         ({}, "is that of line 1"),
