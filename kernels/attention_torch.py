@@ -21,7 +21,8 @@ Ladder (2 cores, 9 query heads on 3 KV heads of 64, context 1024; GFLOP/s of use
 
 Beside plain SDPA, a sequence at a time on gathered keys, whose bits depend on the chunks (one thread,
 bench/results/kernels-cpu.csv): 0.58 to 0.82 of its time in prefill and on a judge's batch, 0.16 and 0.59 in decode
-(an AMD EPYC; on an Intel Xeon, commit 82fb00d, 0.91 to 0.99, and 0.24 to 0.40). On that, commit aacc8e8, it lost by 3 to 4 % in prefill and by 1.2 times on a cold judge's batch with 9 heads.
+(an AMD EPYC; on an Intel Xeon, commit 82fb00d, 0.91 to 0.99, and 0.24 to 0.40; commit aacc8e8 lost by 3 to 4 % there in
+prefill, and by 1.2 times on a cold judge's batch with 9 heads).
 
 Tried and dropped, each slower on the same machine, one thread:
 - shared prefixes cut at multiples of 512 keys, each span read once for all siblings and merged by log-sums: the fused
