@@ -21,10 +21,10 @@ themselves in the model's dtype.
 
 Where it loses (bench/results/kernels-cpu.csv, one thread): "set" takes 3.5 to 29 times as long on a CPU as index,
 matmul and log_softmax (no statistics, and bits that depend on the batch), and "both" for a single row 3.8 times the
-plain head, the price of its padding to 32 rows. On an H200 (bench/results/gpu.md) "set" of 64 rows takes 9.0 µs at D 576, V
-49152, where index and matmul take 15.5, but 26.6 at D 3584, V 152064, where these take 16.6. The checks of rows and
-labels wait for the device once a call where one of these lies there; on the host they are checked without waiting, and
-then copied over.
+plain head, the price of its padding to 32 rows. On an H200 (bench/results/gpu.md) "set" of 64 rows takes 9.0 µs at D
+576, V 49152, where index and matmul take 15.5, but 26.6 at D 3584, V 152064, where these take 16.6. The checks of
+rows and labels wait for the device once a call where one of these lies there; on the host they are checked without
+waiting, and then copied over.
 """
 
 from dataclasses import dataclass
