@@ -38,8 +38,8 @@ class Check(msgspec.Struct, frozen=True):
                 raise AdjudgeError(f"{name} is {given!r:.40}: give a tuple of texts")
         if not (self.ends_with or self.mentions or self.avoids or self.sentences):
             raise AdjudgeError("a check checks nothing: give ends_with, mentions, avoids or sentences")
-        if not all((*self.ends_with, *self.mentions, *self.avoids)):
-            raise AdjudgeError("a check looks for an empty text: remove it")
+        if not all(map(readable, (*self.ends_with, *self.mentions, *self.avoids))):
+            raise AdjudgeError("a check looks for a text in which nothing is to be seen: remove it")
         if self.sentences is not None and not (len(self.sentences) == 2 and 0 < self.sentences[0] <= self.sentences[1]):
             raise AdjudgeError(f"sentences is {list(self.sentences)}: give the least and the most, above 0")
 
