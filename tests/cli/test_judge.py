@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.driving import PAIR, SHORT, TINY, Run, refused, write_pairs
-from tests.engine.test_weights import save_adapter
+from tests.engine.adapted import save_adapter
 from tests.jsonl import read_lines, write_lines
 
 

@@ -348,6 +348,16 @@ def test_what_a_call_takes_to_prepare_is_part_of_its_time(passed: float, reason:
         assert answer.reason == reason
 
 
+def test_texts_without_a_seed_repeat_from_run_to_run_with_the_engines_and_not_without() -> None:
+    def texts(**how: Any) -> list[tuple[int, ...]]:
+        engine = Engine(TINY, kv_cache_gb=0.05, **how)
+        return [text.token_ids for _ in range(2) for text in engine.generate(["Once", "There"] * 3, max_tokens=8)]
+
+    assert texts() == texts() != texts(seed=1)
+    assert texts()[:6] != texts()[6:]
+    assert texts(seed=None) != texts(seed=None)
+
+
 def test_seeds_are_whole_numbers_numpys_too() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05)
     prompts, how = [[1, 2], [3, 4]], {"max_tokens": 4, "temperature": 1.0}

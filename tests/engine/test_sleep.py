@@ -1,0 +1,160 @@
+"""Memory that an engine gives back and takes again."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from adjudge.engine import cache_memory
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported
+from tests.engine.adapted import (
+    LABELS,
+    PROMPTS,
+    TINY,
+    full_logprobs,
+)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05)
+
+
+def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) -> None:
+    before = full_logprobs(engine)
+    for _ in range(50):
+        caches = [weakref.ref(cache) for cache in engine.runner._layers.values()]
+        assert caches
+        engine.sleep()
+        engine.sleep()
+        gc.collect()
+        assert not any(cache() for cache in caches)
+        assert engine.cache.pool.free == engine.cache.pool.usable
+        for call in (lambda: engine.score(PROMPTS, LABELS), lambda: engine.update_weights(adapter=None)):
+            with pytest.raises(AdjudgeError, match="asleep"):
+                call()
+        engine.wake()
+        assert full_logprobs(engine) == before
+
+
+def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_free(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, usual, longest = full_logprobs(engine), engine.cache.pool.count, engine.max_prompt_tokens
+    half = (usual - 1) // 2 * engine.runner._block_bytes
+    with monkeypatch.context() as patch:
+        for free, blocks in ((half, 1 + (usual - 1) // 2), (2 * half, 1 + (usual - 1) // 2 * 2)) * 3:
+            patch.setattr(cache_memory, "promise", lambda *_, free=free: free)
+            pool = weakref.ref(engine.cache.pool)
+            engine.sleep()
+            engine.wake()
+            gc.collect()
+            assert pool() is None
+            assert engine.runner.blocks == engine.cache.pool.count == blocks
+            assert full_logprobs(engine) == before
+            assert {cache.key.shape[0] for cache in engine.runner._layers.values()} == {blocks}
+        patch.setattr(cache_memory, "promise", lambda *_: 3 * engine.runner._block_bytes)
+        engine.sleep()
+        engine.wake()
+        assert "room for prompts of 32 tokens, not" in caplog.text
+        assert engine.max_prompt_tokens == longest, "texts are shortened alike all along"
+        with pytest.raises(AdjudgeError, match="woke with room for 32 tokens, and this needs 4.: leave it more memory"):
+            engine.score([list(range(5, 45))], [" a", " b"])
+        with pytest.raises(AdjudgeError, match="woke with room for 32 tokens, and this needs 36"):
+            engine.generate([[5, 6]], max_tokens=34)
+        engine.generate([[5, 6]], max_tokens=5)
+        [whole] = engine.generate([[5, 6]], max_tokens=longest, ignore_eos=True)
+        assert (len(whole.token_ids), whole.finish_reason) == (30, "length")
+        patch.setattr(cache_memory, "promise", lambda *_: 0)
+        engine.sleep()
+        with pytest.raises(ModelUnsupported, match="no room for one block of LlamaForCausalLM"):
+            engine.wake()
+        assert engine.asleep and not engine.runner._layers
+    engine.wake()
+    assert engine.cache.pool.count == usual and full_logprobs(engine) == before
+
+
+def test_texts_are_as_long_as_before_where_an_engine_wakes_to_more_room(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_memory, "promise", lambda *_: 5 * engine.runner._block_bytes)
+    crowded = Engine(TINY)
+    longest = crowded.max_prompt_tokens
+    monkeypatch.undo()
+    crowded.sleep()
+    crowded.wake()
+    assert crowded._room() > longest == crowded.max_prompt_tokens
+    for left, most in ((3, 3), (3, 2), (4, 500)):
+        [text] = crowded.generate([[7] * (longest - left)], max_tokens=most, ignore_eos=True)
+        assert len(text.token_ids) == min(left, most)
+
+
+def test_what_is_promised_to_one_engine_is_not_free_for_another_until_its_cache_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Owner:
+        pass
+
+    gpu, free = torch.device("cuda", 0), [1000]
+    monkeypatch.setattr(cache_memory, "_free", lambda device: free[0])
+    one, other = Owner(), Owner()
+    assert cache_memory.promise(one, gpu, None) == 800
+    assert cache_memory.promise(other, gpu, None) == 160
+    assert cache_memory.promise(other, torch.device("cuda", 1), None) == 800, "another device's memory is its own"
+    assert cache_memory.promise(one, gpu, None) == 800, "an engine's own promise is not in its way"
+    free[0] = 200
+    cache_memory.settle(one)  # its 800 are taken: they are no longer among what is free
+    assert cache_memory.promise(other, gpu, None) == 160
+    del other
+    gc.collect()
+    assert cache_memory.promise(one, gpu, None) == 160
+
+
+def test_an_engine_s_promise_ends_with_its_first_step_and_with_its_sleep(engine: Engine) -> None:
+    promised = cache_memory._promised
+    engine.sleep()
+    assert engine.runner not in promised
+    engine.wake()
+    assert engine.runner in promised
+    full_logprobs(engine)
+    assert engine.runner not in promised
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_beside_a_growing_neighbour_the_cache_takes_less_and_gives_all_of_it_back() -> None:
+    neighbour = [torch.zeros(torch.cuda.mem_get_info()[0] - (6 << 30), dtype=torch.uint8, device="cuda")]
+    engine = Engine(TINY, device="cuda")
+    before, sizes, free = full_logprobs(engine), [engine.cache.pool.count], []
+    for _ in range(3):
+        engine.sleep()
+        neighbour.append(torch.zeros(1 << 30, dtype=torch.uint8, device="cuda"))
+        free.append(torch.cuda.mem_get_info()[0])
+        engine.wake()
+        assert full_logprobs(engine) == before
+        sizes.append(engine.cache.pool.count)
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < sizes[0]
+    neighbour.clear()
+    engine.sleep()
+    torch.cuda.empty_cache()
+    assert torch.cuda.mem_get_info()[0] >= free[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_sleeping_engine_gives_the_gpu_back_and_does_not_grow() -> None:
+    engine = Engine(TINY, kv_cache_gb=1.0, device="cuda")
+    before = full_logprobs(engine)
+    awake, _ = torch.cuda.mem_get_info()
+    free = []
+    for _ in range(50):
+        engine.sleep()
+        free.append(torch.cuda.mem_get_info()[0])
+        engine.wake()
+        assert full_logprobs(engine) == before
+    assert min(free) >= awake + (1 << 30)
+    assert free[-1] >= free[0]
