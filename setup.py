@@ -7,7 +7,7 @@ setup(
     package_data={
         "adjudge": ["py.typed"],
         "adjudge.engine": ["house/*"],
-        "adjudge.rewards": ["prompts/**/*.jinja", "prompts/**/*.toml", "guards/*.jsonl"],
+        "adjudge.rewards": ["judges/prompts/**/*.jinja", "judges/prompts/**/*.toml", "guards/*.jsonl"],
         "adjudge.training": ["presets/*.toml", "*/prompts/**/*.jinja"],
         "adjudge.bench": ["templates/*"],
     },

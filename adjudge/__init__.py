@@ -20,26 +20,19 @@ if TYPE_CHECKING:
     from adjudge.engine.embedding import Embedding as Embedding
     from adjudge.engine.engine import Engine as Engine
     from adjudge.engine.errors import AdjudgeError as AdjudgeError
-    from adjudge.engine.labels import Labels as Labels
-    from adjudge.engine.prompt import Message as Message
-    from adjudge.engine.prompt import Prompt as Prompt
-    from adjudge.engine.prompt import Segment as Segment
     from adjudge.engine.remote.remote_engine import RemoteEngine as RemoteEngine
     from adjudge.engine.sampling import Sampling as Sampling
     from adjudge.engine.score import Score as Score
+    from adjudge.engine.text.labels import Labels as Labels
+    from adjudge.engine.text.prompt import Message as Message
+    from adjudge.engine.text.prompt import Prompt as Prompt
+    from adjudge.engine.text.prompt import Segment as Segment
     from adjudge.rewards.accuracy_reward import AccuracyReward as AccuracyReward
-    from adjudge.rewards.aspects import HANNA as HANNA
-    from adjudge.rewards.aspects import PERSE as PERSE
-    from adjudge.rewards.aspects import STORYER as STORYER
-    from adjudge.rewards.aspects import Aspect as Aspect
     from adjudge.rewards.checks import Check as Check
     from adjudge.rewards.checks import CheckReward as CheckReward
     from adjudge.rewards.checks import SectionReward as SectionReward
     from adjudge.rewards.combining import Product as Product
     from adjudge.rewards.combining import WeightedSum as WeightedSum
-    from adjudge.rewards.debate import DebateJudge as DebateJudge
-    from adjudge.rewards.ensemble import EnsembleVerdict as EnsembleVerdict
-    from adjudge.rewards.ensemble import ensemble as ensemble
     from adjudge.rewards.function_reward import FunctionReward as FunctionReward
     from adjudge.rewards.gated import Gated as Gated
     from adjudge.rewards.gates import FormatReward as FormatReward
@@ -54,24 +47,33 @@ if TYPE_CHECKING:
     from adjudge.rewards.guards.length_free import LengthFree as LengthFree
     from adjudge.rewards.journal import Journal as Journal
     from adjudge.rewards.judge_reward import JudgeReward as JudgeReward
-    from adjudge.rewards.pairwise import PairwiseJudge as PairwiseJudge
-    from adjudge.rewards.personal import PersonalJudge as PersonalJudge
-    from adjudge.rewards.personal import PersonalPairJudge as PersonalPairJudge
-    from adjudge.rewards.pointwise import PointwiseJudge as PointwiseJudge
-    from adjudge.rewards.pointwise import PointwisePairJudge as PointwisePairJudge
-    from adjudge.rewards.principle import PrincipleJudge as PrincipleJudge
-    from adjudge.rewards.principle import read_principles as read_principles
+    from adjudge.rewards.judges.aspects import HANNA as HANNA
+    from adjudge.rewards.judges.aspects import PERSE as PERSE
+    from adjudge.rewards.judges.aspects import STORYER as STORYER
+    from adjudge.rewards.judges.aspects import Aspect as Aspect
+    from adjudge.rewards.judges.debate import DebateJudge as DebateJudge
+    from adjudge.rewards.judges.ensemble import EnsembleVerdict as EnsembleVerdict
+    from adjudge.rewards.judges.ensemble import ensemble as ensemble
+    from adjudge.rewards.judges.pairwise import PairwiseJudge as PairwiseJudge
+    from adjudge.rewards.judges.personal import PersonalJudge as PersonalJudge
+    from adjudge.rewards.judges.personal import PersonalPairJudge as PersonalPairJudge
+    from adjudge.rewards.judges.pointwise import PointwiseJudge as PointwiseJudge
+    from adjudge.rewards.judges.pointwise import PointwisePairJudge as PointwisePairJudge
+    from adjudge.rewards.judges.principle import PrincipleJudge as PrincipleJudge
+    from adjudge.rewards.judges.principle import read_principles as read_principles
+    from adjudge.rewards.judges.retrieval import EngineEmbedder as EngineEmbedder
+    from adjudge.rewards.judges.retrieval import Index as Index
+    from adjudge.rewards.judges.rubric import Criterion as Criterion
+    from adjudge.rewards.judges.rubric import Rubric as Rubric
+    from adjudge.rewards.judges.rubric import read_rubric as read_rubric
+    from adjudge.rewards.judges.rubric_judge import RubricJudge as RubricJudge
+    from adjudge.rewards.judges.scalar import ScalarJudge as ScalarJudge
+    from adjudge.rewards.judges.tournament import Tournament as Tournament
+    from adjudge.rewards.judges.tree import TreeJudge as TreeJudge
     from adjudge.rewards.references import DynamicReference as DynamicReference
     from adjudge.rewards.references import StaticReference as StaticReference
-    from adjudge.rewards.retrieval import EngineEmbedder as EngineEmbedder
-    from adjudge.rewards.retrieval import Index as Index
     from adjudge.rewards.reward import GroupReward as GroupReward
     from adjudge.rewards.reward import Reward as Reward
-    from adjudge.rewards.rubric import Criterion as Criterion
-    from adjudge.rewards.rubric import Rubric as Rubric
-    from adjudge.rewards.rubric import read_rubric as read_rubric
-    from adjudge.rewards.rubric_judge import RubricJudge as RubricJudge
-    from adjudge.rewards.scalar import ScalarJudge as ScalarJudge
     from adjudge.rewards.specification import EngineSpec as EngineSpec
     from adjudge.rewards.specification import JudgeSpec as JudgeSpec
     from adjudge.rewards.story_formulas import STORY_ASPECTS as STORY_ASPECTS
@@ -79,13 +81,11 @@ if TYPE_CHECKING:
     from adjudge.rewards.story_formulas import LengthWindow as LengthWindow
     from adjudge.rewards.story_reward import StoryReward as StoryReward
     from adjudge.rewards.story_reward import pointwise_story_reward as pointwise_story_reward
-    from adjudge.rewards.tournament import Tournament as Tournament
     from adjudge.rewards.tournament_reward import TournamentReward as TournamentReward
     from adjudge.rewards.trainers.openrlhf import for_openrlhf as for_openrlhf
     from adjudge.rewards.trainers.slime import for_slime as for_slime
     from adjudge.rewards.trainers.verl import for_verl as for_verl
     from adjudge.rewards.trainers.verl import for_verl_batch as for_verl_batch
-    from adjudge.rewards.tree import TreeJudge as TreeJudge
     from adjudge.rewards.verdict import AspectVerdict as AspectVerdict
     from adjudge.rewards.verdict import Comparison as Comparison
     from adjudge.rewards.verdict import Example as Example
@@ -107,16 +107,16 @@ _HOMES = {
     "adjudge.engine.embedding": ("Embedding",),
     "adjudge.engine.engine": ("Engine",),
     "adjudge.engine.errors": ("AdjudgeError",),
-    "adjudge.engine.labels": ("Labels",),
-    "adjudge.engine.prompt": ("Message", "Prompt", "Segment"),
+    "adjudge.engine.text.labels": ("Labels",),
+    "adjudge.engine.text.prompt": ("Message", "Prompt", "Segment"),
     "adjudge.engine.remote.remote_engine": ("RemoteEngine",),
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
     "adjudge.rewards.accuracy_reward": ("AccuracyReward",),
-    "adjudge.rewards.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
+    "adjudge.rewards.judges.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
     "adjudge.rewards.combining": ("Product", "WeightedSum"),
-    "adjudge.rewards.debate": ("DebateJudge",),
-    "adjudge.rewards.ensemble": ("EnsembleVerdict", "ensemble"),
+    "adjudge.rewards.judges.debate": ("DebateJudge",),
+    "adjudge.rewards.judges.ensemble": ("EnsembleVerdict", "ensemble"),
     "adjudge.rewards.function_reward": ("FunctionReward",),
     "adjudge.rewards.gated": ("Gated",),
     "adjudge.rewards.checks": ("Check", "CheckReward", "SectionReward"),
@@ -126,25 +126,25 @@ _HOMES = {
     "adjudge.rewards.guards.length_free": ("LengthFree",),
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.judge_reward": ("JudgeReward",),
-    "adjudge.rewards.pairwise": ("PairwiseJudge",),
-    "adjudge.rewards.personal": ("PersonalJudge", "PersonalPairJudge"),
-    "adjudge.rewards.pointwise": ("PointwiseJudge", "PointwisePairJudge"),
-    "adjudge.rewards.principle": ("PrincipleJudge", "read_principles"),
+    "adjudge.rewards.judges.pairwise": ("PairwiseJudge",),
+    "adjudge.rewards.judges.personal": ("PersonalJudge", "PersonalPairJudge"),
+    "adjudge.rewards.judges.pointwise": ("PointwiseJudge", "PointwisePairJudge"),
+    "adjudge.rewards.judges.principle": ("PrincipleJudge", "read_principles"),
     "adjudge.rewards.references": ("DynamicReference", "StaticReference"),
-    "adjudge.rewards.retrieval": ("EngineEmbedder", "Index"),
+    "adjudge.rewards.judges.retrieval": ("EngineEmbedder", "Index"),
     "adjudge.rewards.reward": ("GroupReward", "Reward"),
-    "adjudge.rewards.rubric": ("Criterion", "Rubric", "read_rubric"),
-    "adjudge.rewards.rubric_judge": ("RubricJudge",),
-    "adjudge.rewards.scalar": ("ScalarJudge",),
+    "adjudge.rewards.judges.rubric": ("Criterion", "Rubric", "read_rubric"),
+    "adjudge.rewards.judges.rubric_judge": ("RubricJudge",),
+    "adjudge.rewards.judges.scalar": ("ScalarJudge",),
     "adjudge.rewards.specification": ("EngineSpec", "JudgeSpec"),
     "adjudge.rewards.story_formulas": ("STORY_ASPECTS", "ComponentWeights", "LengthWindow"),
     "adjudge.rewards.story_reward": ("StoryReward", "pointwise_story_reward"),
-    "adjudge.rewards.tournament": ("Tournament",),
+    "adjudge.rewards.judges.tournament": ("Tournament",),
     "adjudge.rewards.tournament_reward": ("TournamentReward",),
     "adjudge.rewards.trainers.openrlhf": ("for_openrlhf",),
     "adjudge.rewards.trainers.slime": ("for_slime",),
     "adjudge.rewards.trainers.verl": ("for_verl", "for_verl_batch"),
-    "adjudge.rewards.tree": ("TreeJudge",),
+    "adjudge.rewards.judges.tree": ("TreeJudge",),
     "adjudge.rewards.verdict": (
         "AspectVerdict",
         "Comparison",

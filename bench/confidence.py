@@ -19,11 +19,11 @@ from adjudge.bench.memory import peak_bytes
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.labels import LabelSet
 from adjudge.engine.sampling import MAX_ALTERNATIVES, Sampling
-from adjudge.engine.tokenizer import Tokens
-from adjudge.rewards.aspects import HANNA
-from adjudge.rewards.pairwise import SCALE
+from adjudge.engine.text.labels import LabelSet
+from adjudge.engine.text.tokenizer import Tokens
+from adjudge.rewards.judges.aspects import HANNA
+from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.training.evolve.filters import WINDOW, questions_of_scores
 from adjudge.training.evolve.personas import PERSONAS
 from adjudge.training.evolve.rationale import Rationale, read_rationales

@@ -21,9 +21,9 @@ from adjudge.bench.measurement import write_rows
 from adjudge.bench.words import percent, span
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import parse_aspects
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE, with_verdict

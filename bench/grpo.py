@@ -21,11 +21,11 @@ from adjudge.engine import trie
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError, reason
-from adjudge.engine.prompt import Message, Prompt, Segment
-from adjudge.engine.sources import tokenizer_named
-from adjudge.engine.tokenizer import Tokenizer
-from adjudge.rewards.aspects import parse_aspects
+from adjudge.engine.models.sources import tokenizer_named
+from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.group import Group
+from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Item
 from adjudge.training.grpo import train_grpo

@@ -17,14 +17,14 @@ import msgspec
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.prompt import Prompt
-from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards.aspects import Aspect
+from adjudge.engine.text.prompt import Prompt
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.pointwise import PointwiseJudge
+from adjudge.rewards.judges.template import load
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
-from adjudge.rewards.template import load
 
 ONLY_THE_NUMBER = "\nAnswer with the number alone."
 SERVE = (sys.executable, "-m", "adjudge", "serve")

@@ -28,8 +28,8 @@ from adjudge.bench.writing_peers import writing_peers
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.kinds import names_of
-from adjudge.rewards.pairwise import SCALE
+from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.wire import pair_of
 from adjudge.training.progress import bar

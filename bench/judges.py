@@ -21,7 +21,7 @@ from adjudge.bench.samples import Sample, draw
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.kinds import prepare
+from adjudge.rewards.judges.kinds import prepare
 from adjudge.rewards.verdict import PairVerdict
 from adjudge.training.progress import watched
 from adjudge.training.terminal import open_console, ruled_table
@@ -190,8 +190,8 @@ def _named(judge: str, window: int = WINDOW, **options: Any) -> Callable[[Engine
 
 def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
     """Each story beside two others in both orders; OpenMEVA's one score of a story is the mean over its aspects."""
-    from adjudge.rewards.ensemble import ensemble
-    from adjudge.rewards.pairwise import PairwiseJudge
+    from adjudge.rewards.judges.ensemble import ensemble
+    from adjudge.rewards.judges.pairwise import PairwiseJudge
     from adjudge.rewards.verdict import Verdict
 
     judge = PairwiseJudge(engine, orders="ab")
@@ -204,7 +204,7 @@ def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
 
 def _debate(engine: EngineFace, subjects: list[Any]) -> Iterator[Any]:
     from adjudge.engine.sampling import Sampling
-    from adjudge.rewards.debate import DebateJudge
+    from adjudge.rewards.judges.debate import DebateJudge
 
     items, (examples, *_) = zip(*subjects, strict=True)
     judge = DebateJudge(engine, examples, language="zh", sampling=Sampling(max_tokens=64, temperature=0.7))
@@ -212,15 +212,15 @@ def _debate(engine: EngineFace, subjects: list[Any]) -> Iterator[Any]:
 
 
 def _scalar(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.scalar import ScalarJudge
+    from adjudge.rewards.judges.scalar import ScalarJudge
 
     return ScalarJudge(engine).compare_iter(pairs, WINDOW)
 
 
 def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
-    from adjudge.rewards.aspects import HANNA
-    from adjudge.rewards.pairwise import PairwiseJudge
-    from adjudge.rewards.tournament import Tournament
+    from adjudge.rewards.judges.aspects import HANNA
+    from adjudge.rewards.judges.pairwise import PairwiseJudge
+    from adjudge.rewards.judges.tournament import Tournament
 
     return Tournament(PairwiseJudge(engine, HANNA[1:2]), pairing="circular", k=2).rank_iter(groups)
 

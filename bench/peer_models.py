@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from adjudge.bench.questions import Questions
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.radix import Tokens
-from adjudge.engine.sources import open_source, resolve
 
 
 class PeerModels:

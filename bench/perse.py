@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import PERSE
+from adjudge.rewards.judges.aspects import PERSE
 from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 

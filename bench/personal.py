@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.bench.agreement.statistics import coefficients
 from adjudge.bench.perse import Chosen, Rated
-from adjudge.rewards.personal import PersonalJudge, last_reviews
+from adjudge.rewards.judges.personal import PersonalJudge, last_reviews
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from adjudge.bench.perse import Rating
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.aspects import PERSE, Aspect, checked
-from adjudge.rewards.personal import checked_k
+from adjudge.rewards.judges.aspects import PERSE, Aspect, checked
+from adjudge.rewards.judges.personal import checked_k
 from adjudge.rewards.verdict import (
     AspectVerdict,
     Comparison,

@@ -18,9 +18,9 @@ from adjudge.bench.personal_baselines import MatrixFactorisation, PriorChoice, R
 from adjudge.bench.personal_published import CHOICES, RATINGS
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.rewards.aspects import PERSE, Aspect
-from adjudge.rewards.judge import How
-from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge, checked_k
+from adjudge.rewards.judges.aspects import PERSE, Aspect
+from adjudge.rewards.judges.judge import How
+from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge, checked_k
 from adjudge.rewards.visible import visible
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion
 from adjudge.training.terminal import cell, ruled_table

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.adapters import CONFIG
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.models.adapters import CONFIG
 from adjudge.training.recipe import Data
 from adjudge.training.run_folder import RunFolder
 

@@ -12,8 +12,8 @@ from adjudge.bench.policies import Asked
 from adjudge.bench.policy_texts import Text
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.judge import Judge
-from adjudge.rewards.kinds import KINDS, Options
+from adjudge.rewards.judges.judge import Judge
+from adjudge.rewards.judges.kinds import KINDS, Options
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import PairVerdict, Verdict
 

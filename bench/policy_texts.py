@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from adjudge.bench.policies import Asked, Policy
-from adjudge.engine.adapters import read_adapter
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.face import EngineFace
-from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.models.adapters import read_adapter
+from adjudge.engine.models.sources import resolve
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import PASSING
-from adjudge.engine.sources import resolve
-from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards.asking import seed_of
+from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.grouping import text_of
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.judges.asking import seed_of
 from adjudge.rewards.rows import Row
 from adjudge.training.prompts import messages
 

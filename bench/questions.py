@@ -8,10 +8,10 @@ from itertools import product
 import msgspec
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.radix import Tokens
-from adjudge.rewards.aspects import HANNA, Aspect
-from adjudge.rewards.pairwise import SCALE, PairwiseJudge
+from adjudge.engine.text.prompt import Message, Prompt
+from adjudge.rewards.judges.aspects import HANNA, Aspect
+from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.verdict import Pair
 
 ROLE = (

@@ -23,7 +23,7 @@ from adjudge.bench.summary import (
     worth,
 )
 from adjudge.bench.words import counted, signed
-from adjudge.rewards.pairwise import SCALE
+from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.verdict import AspectVerdict, PairVerdict
 from adjudge.rewards.visible import in_a_line, visible
 from adjudge.training.terminal import ruled_table

@@ -16,7 +16,7 @@ from adjudge.bench.questions import Questions
 from adjudge.bench.writing_peers import ContinuousWriter, LlamaCppTexts, WriterAlone, continuous
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
-from adjudge.rewards.pairwise import SCALE
+from adjudge.rewards.judges.pairwise import SCALE
 
 
 class Service(ABC):

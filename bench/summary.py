@@ -15,7 +15,7 @@ from adjudge.bench.length import LengthEffect, length_of_pairs
 from adjudge.bench.run_cost import RunCost
 from adjudge.bench.words import counted, percent, signed, span
 from adjudge.engine.score import Reason
-from adjudge.rewards.preference import sigmoid
+from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.verdict import Pair, PairVerdict
 
 CHANCE = {"better": "better than chance", "worse": "worse than chance", "unclear": "cannot be told from chance"}

@@ -18,11 +18,11 @@ from adjudge.bench.agreement.baselines import ridge, words
 from adjudge.bench.agreement.resampling import Estimate
 from adjudge.bench.measurement import write_rows
 from adjudge.engine.face import EngineFace
-from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.kinds import kind_of, prepare
-from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.kinds import kind_of, prepare
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.rows import Row
-from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.training.evaluator.finished import Finished, finished_run
 from adjudge.training.evaluator.preference import Preference, preferences_of

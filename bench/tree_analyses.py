@@ -14,8 +14,8 @@ from adjudge.bench.agreement.systems import system_level
 from adjudge.bench.howtobench import TABLE_4
 from adjudge.bench.tree_figures import CORRELATIONS, FLUCTUATION, NODES, TABLE_5, TABLE_6, TABLE_7
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.judges.tree_weights import Weights, Wish
 from adjudge.rewards.rows import Row, number_of
-from adjudge.rewards.tree_weights import Weights, Wish
 from adjudge.rewards.verdict import Verdict
 
 PARTS = ("overall", *NODES)

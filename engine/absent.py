@@ -12,9 +12,9 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats, sets_of
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.prompt import Message, Prompt, mark_data, place_data
 from adjudge.engine.score import Score
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.text.prompt import Message, Prompt, mark_data, place_data
+from adjudge.engine.text.tokenizer import Tokenizer
 
 
 class Card(msgspec.Struct, frozen=True):

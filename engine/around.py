@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adjudge.engine.face import EngineFace
-from adjudge.engine.reward_head import RewardHead
+from adjudge.engine.models.reward_head import RewardHead
 
 
 class EngineAround(EngineFace):

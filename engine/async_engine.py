@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from adjudge.engine import grammar
 from adjudge.engine.call import Call, answered_by
 from adjudge.engine.checking import shown
 from adjudge.engine.completion import Completion
@@ -27,6 +26,7 @@ from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
+from adjudge.engine.text import grammar
 from adjudge.engine.worker import Deliver, Event, Piece, Ticket, Worker
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from adjudge.engine.reward_head import RewardHead
+from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.score import Reason
 
 

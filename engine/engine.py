@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from adjudge.engine import trie
-from adjudge.engine.adapters import Base, check_base
 from adjudge.engine.answering import answer
 from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
@@ -27,22 +26,23 @@ from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, EngineFailed, NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
-from adjudge.engine.fingerprints import digest
-from adjudge.engine.grammar import Grammars
-from adjudge.engine.labels import LabelSet
-from adjudge.engine.lent import Lent
-from adjudge.engine.model_config import end_ids
+from adjudge.engine.models.adapters import Base, check_base
+from adjudge.engine.models.config import end_ids
+from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.models.lent import Lent
+from adjudge.engine.models.reward_head import RewardHead
+from adjudge.engine.models.sources import OpenModel, open_source, resolve
 from adjudge.engine.prompt_reading import PromptReading
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
-from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.runner import Runner
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
-from adjudge.engine.sources import OpenModel, open_source, resolve
 from adjudge.engine.step import Request, Step
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.text.grammar import Grammars
+from adjudge.engine.text.labels import LabelSet
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.turns import Turns
 from adjudge.engine.writing import Writer, writers
 from adjudge.kernels.surroundings import undisturbed

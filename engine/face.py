@@ -15,15 +15,15 @@ from adjudge.engine.checking import is_number, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
-from adjudge.engine.fitting import fit
-from adjudge.engine.labels import CONTEXT_CHARACTERS, Labels, LabelSet, check_values, compile_labels
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.prompt import Message, Prompt, checked_messages
-from adjudge.engine.reward_head import RewardHead
+from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.engine.token_bytes import byte_table
-from adjudge.engine.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.fitting import fit
+from adjudge.engine.text.labels import CONTEXT_CHARACTERS, Labels, LabelSet, check_values, compile_labels
+from adjudge.engine.text.prompt import Message, Prompt, checked_messages
+from adjudge.engine.text.token_bytes import byte_table
+from adjudge.engine.text.tokenizer import Tokenizer, Tokens
 
 AnyPrompt = Prompt | str | Sequence[int]
 AnyLabels = Labels | LabelSet | Sequence[str]

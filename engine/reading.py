@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from adjudge.engine.call import Call
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.labels import LabelSet
-from adjudge.engine.reward_head import RewardHead
+from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.score import Score
 from adjudge.engine.step import Request
+from adjudge.engine.text.labels import LabelSet
 
 
 @dataclass(eq=False)

@@ -14,17 +14,17 @@ import torch
 from torch import nn
 
 from adjudge.engine import cache_memory
-from adjudge.engine.adapters import Adapter, attach, read_adapter, without_base
 from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
 from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, reason
 from adjudge.engine.head import Head
 from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
 from adjudge.engine.invariance import HOLDING, expert_configs, invariant_matrices, invariant_means, other_layers
-from adjudge.engine.model_config import fix_rope, head_width, mixes_tokens
+from adjudge.engine.models.adapters import Adapter, attach, read_adapter, without_base
+from adjudge.engine.models.config import fix_rope, head_width, mixes_tokens
+from adjudge.engine.models.reward_head import RewardHead
+from adjudge.engine.models.weights import Weights
 from adjudge.engine.packed_attention import APART, ATTENTION, compile_between, running, set_apart
-from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.step import Step
-from adjudge.engine.weights import Weights
 from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind

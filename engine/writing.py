@@ -11,14 +11,14 @@ import torch
 
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
-from adjudge.engine.grammar import Form, Grammars
-from adjudge.engine.growing_text import GrowingText
 from adjudge.engine.prompt_reading import PromptReading
 from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling, Wish, uniform
 from adjudge.engine.sampling_on_device import choose_each, likeliest, log_sums
 from adjudge.engine.step import Request
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.text.grammar import Form, Grammars
+from adjudge.engine.text.growing_text import GrowingText
+from adjudge.engine.text.tokenizer import Tokenizer
 
 
 @dataclass(eq=False, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.story_formulas import LengthWindow, checked_window

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
 
 Text = str | Sequence[Mapping[str, Any]]

@@ -12,13 +12,13 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of
-from adjudge.rewards.judge import Judge
-from adjudge.rewards.kinds import KINDS
-from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
+from adjudge.rewards.judges.judge import Judge
+from adjudge.rewards.judges.kinds import KINDS
+from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
+from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.references import Reference, Referenced, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
 from adjudge.rewards.rows import Row
-from adjudge.rewards.rubric_judge import RubricJudge
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, RubricVerdict, Verdict
 from adjudge.rewards.wire import builtin, item_of, pair_of

@@ -20,8 +20,9 @@ from adjudge.engine.http.borrowed import BorrowedEngine
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.score import Reason
-from adjudge.rewards.aspects import HANNA, PERSE, Aspect, aspects_of
-from adjudge.rewards.judge import AskingJudge
+from adjudge.rewards.judges.aspects import HANNA, PERSE, Aspect, aspects_of
+from adjudge.rewards.judges.judge import AskingJudge
+from adjudge.rewards.judges.kinds import KINDS, Open, misfit, named, of_pairs, prepare, usual
 from adjudge.rewards.judging_requests import (
     OPTIONS,
     JudgeRequest,
@@ -31,7 +32,6 @@ from adjudge.rewards.judging_requests import (
     RewardResponse,
     TooFew,
 )
-from adjudge.rewards.kinds import KINDS, Open, misfit, named, of_pairs, prepare, usual
 from adjudge.rewards.reward import ResponseReward, together
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.filling import filled

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from adjudge.engine.http.errors import HttpError
-from adjudge.engine.prompt import Cut
 from adjudge.engine.score import Reason
-from adjudge.rewards.asking import Mode
-from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.comparing import Orders
-from adjudge.rewards.kinds import JudgeName, Kind, takers
+from adjudge.engine.text.prompt import Cut
+from adjudge.rewards.judges.asking import Mode
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.comparing import Orders
+from adjudge.rewards.judges.kinds import JudgeName, Kind, takers
+from adjudge.rewards.judges.template import Layout
 from adjudge.rewards.queries import response_of
 from adjudge.rewards.rows import Row, encodable
-from adjudge.rewards.template import Layout
 from adjudge.rewards.verdict import Pair
 
 TooFew = Literal["too_few"]

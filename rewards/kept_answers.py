@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from adjudge.engine.labels import Labels
 from adjudge.engine.score import Reason, Score
-from adjudge.rewards.asking import Answer
+from adjudge.engine.text.labels import Labels
+from adjudge.rewards.judges.asking import Answer
 
 
 class KeptScore(msgspec.Struct, frozen=True, array_like=True):

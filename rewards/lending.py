@@ -44,8 +44,8 @@ class PolicyWeights:
             return self._engines[spec]
 
     def _lent(self) -> Any:
-        from adjudge.engine.lent import Lent, content_fingerprint, unwrapped
-        from adjudge.engine.sources import tokenizer_named
+        from adjudge.engine.models.lent import Lent, content_fingerprint, unwrapped
+        from adjudge.engine.models.sources import tokenizer_named
 
         name = str(unwrapped(self.model).config.name_or_path)
         if self.tokenizer is None:

@@ -11,14 +11,14 @@ import msgspec
 from adjudge.engine.call import unhurried
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Reason
-from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards.asking import room_for, seed_of
+from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Text, place_of, text_of, turns_of
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.judges.asking import room_for, seed_of
 from adjudge.rewards.specification import EngineSpec, awake
 
 Role = Literal["system", "user", "assistant"]

@@ -8,9 +8,9 @@ from typing import Generic
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.asking import Answer, Question
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judge import AskingJudge, Ruling, Subject, clean
+from adjudge.rewards.judges.asking import Answer, Question
+from adjudge.rewards.judges.judge import AskingJudge, Ruling, Subject, clean
 from adjudge.rewards.kept_answers import KeptAnswers
 
 

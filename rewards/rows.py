@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.text.tokenizer import well_formed
 
 BREAK = re.compile(r"<br ?/?>|<newline>")
 """How public files write the end of a line."""

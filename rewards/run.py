@@ -13,7 +13,7 @@ import msgspec
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, content_hash
-from adjudge.rewards.kinds import FILES, files_of
+from adjudge.rewards.judges.kinds import FILES, files_of
 from adjudge.rewards.rows import Row
 
 

@@ -15,12 +15,12 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import OF_A_SERVER
-from adjudge.rewards.kinds import KINDS, kind_of, misfit, of_pairs, prepare
+from adjudge.rewards.judges.kinds import KINDS, kind_of, misfit, of_pairs, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
-    from adjudge.rewards.judge import Judge
+    from adjudge.rewards.judges.judge import Judge
 
 
 _log = logging.getLogger("adjudge")
@@ -72,8 +72,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raise what `open` would of a model or adapter that is not there; no weights are read, and no server asked."""
-        from adjudge.engine.adapters import read_adapter
-        from adjudge.engine.sources import resolve
+        from adjudge.engine.models.adapters import read_adapter
+        from adjudge.engine.models.sources import resolve
 
         if self.url is None and not self.of_policy and self.model is not None:
             resolve(self.model)
@@ -251,7 +251,7 @@ class JudgeSource:
 
 def name_of(judge: Judge[Any, Any]) -> str | None:
     """The name among KINDS of an open judge."""
-    from adjudge.rewards.scalar import ScalarJudge
+    from adjudge.rewards.judges.scalar import ScalarJudge
     from adjudge.rewards.verdict import PairVerdict
 
     if isinstance(judge, ScalarJudge):

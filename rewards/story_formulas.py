@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import HANNA, Aspect
-from adjudge.rewards.preference import sigmoid
+from adjudge.rewards.judges.aspects import HANNA, Aspect
+from adjudge.rewards.judges.preference import sigmoid
 
 _BY_NAME = {aspect.name: aspect for aspect in HANNA}
 

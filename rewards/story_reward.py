@@ -10,13 +10,13 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
-from adjudge.rewards.aspects import Aspect, aspects_of, checked
 from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.gates import LengthReward
 from adjudge.rewards.group import Group
-from adjudge.rewards.judge import Judge
 from adjudge.rewards.judge_reward import JudgeReward, judged, subjects_of
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import Aspect, aspects_of, checked
+from adjudge.rewards.judges.judge import Judge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.references import Reference, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
 from adjudge.rewards.specification import JudgeSource, JudgeSpec

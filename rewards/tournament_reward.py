@@ -11,14 +11,14 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict, Outcome
-from adjudge.rewards.judge import Judge
-from adjudge.rewards.pairing import Kind as Pairing
+from adjudge.rewards.judges.judge import Judge
+from adjudge.rewards.judges.pairing import Kind as Pairing
+from adjudge.rewards.judges.tournament import Ranking, Tournament, commonest
 from adjudge.rewards.references import Reference, Referenced, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
-from adjudge.rewards.tournament import Ranking, Tournament, commonest
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.words import count_words
 

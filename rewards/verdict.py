@@ -10,7 +10,7 @@ import msgspec
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.rubric import Rubric, check_rubric
+from adjudge.rewards.judges.rubric import Rubric, check_rubric
 
 Given = TypeVar("Given")
 

@@ -12,8 +12,8 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.judges.rubric import Rubric, rubric_of, rubric_of_checklist
 from adjudge.rewards.rows import Row, encodable, given, id_of, shown
-from adjudge.rewards.rubric import Rubric, rubric_of, rubric_of_checklist
 from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Review, Verdict, WritingTask
 
 Earlier = TypeVar("Earlier", Review, Comparison)

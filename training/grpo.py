@@ -22,7 +22,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
-from adjudge.rewards.kinds import FILES
+from adjudge.rewards.judges.kinds import FILES
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.scoring import Scorer

@@ -10,7 +10,7 @@ from accelerate import PartialState
 
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.sources import OpenModel, resolve
+from adjudge.engine.models.sources import OpenModel, resolve
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.references import DynamicReference

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.reward_head import NAMES
-from adjudge.engine.sources import ModelSource, OpenModel, open_source, resolve
+from adjudge.engine.models.reward_head import NAMES
+from adjudge.engine.models.sources import ModelSource, OpenModel, open_source, resolve
 from adjudge.training.recipe import Lora, Policy
 
 

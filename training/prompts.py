@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.fingerprints import digest
+from adjudge.engine.models.fingerprints import digest
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.training.recipe import Data

@@ -16,7 +16,7 @@ import msgspec
 
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.grouping import text_of
 from adjudge.rewards.guards.length_free import LENGTH, WITH_TREND, LengthFree

@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from adjudge.engine.aliases import HOUSE, SMOLLM2
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
+from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
-from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
-from adjudge.rewards.kinds import FILES, KINDS, of_pairs, prepare, usual
+from adjudge.rewards.judges.aspects import parse_aspects
+from adjudge.rewards.judges.kinds import FILES, KINDS, of_pairs, prepare, usual
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward

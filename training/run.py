@@ -16,10 +16,10 @@ from datasets import are_progress_bars_disabled, disable_progress_bars, enable_p
 from filelock import FileLock, Timeout
 from transformers import PrinterCallback
 
-from adjudge.engine.adapters import CONFIG, Base, read_adapter, write_base
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.quiet import quiet
-from adjudge.engine.sources import resolve
+from adjudge.engine.models.adapters import CONFIG, Base, read_adapter, write_base
+from adjudge.engine.models.quiet import quiet
+from adjudge.engine.models.sources import resolve
 from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import cut_metrics, last_answered, read_metrics
 from adjudge.training.recipe import Recipe

@@ -13,14 +13,14 @@ import msgspec
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyPrompt, EngineFace
-from adjudge.engine.labels import Labels
-from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.text.labels import Labels
+from adjudge.engine.text.prompt import Message, Prompt
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.whole_file import whole_file
-from adjudge.rewards.asking import room_for, seed_of
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.judges.asking import room_for, seed_of
 from adjudge.rewards.kept_answers import KeptScore
 from adjudge.rewards.rows import Row, coding_of, encodable, id_of, read_rows
 from adjudge.rewards.wire import json_line

@@ -100,7 +100,7 @@ def bench_policy(
     """
     from adjudge.commands.bench_policy import evaluate_policies
     from adjudge.engine.sampling import Sampling
-    from adjudge.rewards.kinds import usual
+    from adjudge.rewards.judges.kinds import usual
     from adjudge.rewards.specification import EngineSpec
 
     given = {"aspects": aspects, "rubric": rubric, "scheme": scheme, "principles": principles, "mode": mode}

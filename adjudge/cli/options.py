@@ -187,7 +187,7 @@ def judge_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     A parameter that is a dict stands for the options in it.
     """
-    from adjudge.rewards.kinds import KINDS
+    from adjudge.rewards.judges.kinds import KINDS
 
     names = {name for kind in KINDS.values() for name in kind.options}
     flat: dict[str, Any] = {}

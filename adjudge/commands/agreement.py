@@ -29,7 +29,7 @@ from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import KINDS, Options, of_pairs
+from adjudge.rewards.judges.kinds import KINDS, Options, of_pairs
 from adjudge.training.terminal import open_console
 
 

@@ -15,9 +15,9 @@ from adjudge.commands.judge import Judged
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import KINDS, prepare
+from adjudge.rewards.judges.kinds import KINDS, prepare
+from adjudge.rewards.judges.rubric_scoring import SchemeUnfit
 from adjudge.rewards.rescoring import Rescoring
-from adjudge.rewards.rubric_scoring import SchemeUnfit
 from adjudge.rewards.run import run_of
 
 Protocol = Literal["evolvr", "tree", "qurl"]

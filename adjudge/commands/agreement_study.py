@@ -33,12 +33,12 @@ from adjudge.commands.resumable import alone, check_earlier, keeping
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
 from adjudge.engine.absent import AbsentEngine
-from adjudge.engine.aliases import bare
-from adjudge.engine.bare_model import BareModel
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.ensemble import EnsembleVerdict, ensemble
+from adjudge.engine.models.aliases import bare
+from adjudge.engine.models.bare_model import BareModel
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import KINDS, Options, named, prepare
+from adjudge.rewards.judges.ensemble import EnsembleVerdict, ensemble
+from adjudge.rewards.judges.kinds import KINDS, Options, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import run_of
 from adjudge.rewards.wire import item_of, json_line

@@ -11,9 +11,9 @@ from adjudge.bench.personal_studies import Line, plan_of, sides_of, study, study
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.commands.stage_run import stage_run
-from adjudge.rewards.aspects import PERSE, parse_aspects
-from adjudge.rewards.judge import How
-from adjudge.rewards.kinds import Options, how_of
+from adjudge.rewards.judges.aspects import PERSE, parse_aspects
+from adjudge.rewards.judges.judge import How
+from adjudge.rewards.judges.kinds import Options, how_of
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.readers.questions import read_questions
 from adjudge.training.terminal import open_console

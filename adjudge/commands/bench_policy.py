@@ -25,7 +25,7 @@ from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import Options, prepare
+from adjudge.rewards.judges.kinds import Options, prepare
 from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.wire import json_line

@@ -29,12 +29,12 @@ from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
-from adjudge.rewards.kinds import Options, kind_of, prepare
+from adjudge.rewards.judges.kinds import Options, kind_of, prepare
+from adjudge.rewards.judges.tree import TreeJudge
+from adjudge.rewards.judges.tree_weights import Weights, Wish
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of
-from adjudge.rewards.tree import TreeJudge
-from adjudge.rewards.tree_weights import Weights, Wish
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.visible import visible
 from adjudge.training.terminal import open_console, ruled_table

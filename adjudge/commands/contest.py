@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.rewards.kinds import Options
-from adjudge.rewards.pairing import Kind, Pairing
-from adjudge.rewards.tournament import PairJudge, Ranking, Tournament
+from adjudge.rewards.judges.kinds import Options
+from adjudge.rewards.judges.pairing import Kind, Pairing
+from adjudge.rewards.judges.tournament import PairJudge, Ranking, Tournament
 
 
 class Contest(msgspec.Struct, frozen=True):

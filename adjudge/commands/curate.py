@@ -13,10 +13,10 @@ from adjudge.bench.words import counted
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.debate import DebateJudge
-from adjudge.rewards.kinds import Options, prepare
+from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.kinds import Options, prepare
+from adjudge.rewards.judges.principle import PrincipleJudge, default_principles, read_principles
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
-from adjudge.rewards.principle import PrincipleJudge, default_principles, read_principles
 from adjudge.rewards.wire import verdict_record
 from adjudge.training.attrition import Count, tell
 from adjudge.training.curate.agents import FIRST_STRATEGY, WRITING, Agents

@@ -12,9 +12,9 @@ from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.asking import Mode
-from adjudge.rewards.aspects import HANNA, parse_aspects
-from adjudge.rewards.kinds import names_of
+from adjudge.rewards.judges.asking import Mode
+from adjudge.rewards.judges.aspects import HANNA, parse_aspects
+from adjudge.rewards.judges.kinds import names_of
 from adjudge.training.attrition import tell
 from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge

@@ -19,7 +19,7 @@ from adjudge.commands.source import check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
-from adjudge.rewards.kinds import KINDS, Options, named, prepare
+from adjudge.rewards.judges.kinds import KINDS, Options, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run, run_of
 from adjudge.rewards.wire import label_of, verdict_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from adjudge.engine.sources import list_models
+from adjudge.engine.models.sources import list_models
 from adjudge.training.terminal import plain_table
 
 

@@ -12,13 +12,13 @@ from rich.text import Text
 from adjudge.bench.words import counted
 from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
-from adjudge.engine.aliases import ALIASES
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Prompt
-from adjudge.engine.tokenizer import Tokenizer
-from adjudge.rewards import template
-from adjudge.rewards.judge import AskingJudge, Judge
-from adjudge.rewards.kinds import KINDS, Options, kind_of, named, prepare
+from adjudge.engine.models.aliases import ALIASES
+from adjudge.engine.text.prompt import Prompt
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.judge import AskingJudge, Judge
+from adjudge.rewards.judges.kinds import KINDS, Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.visible import visible
 from adjudge.training.terminal import open_console, plain_table
@@ -135,7 +135,7 @@ def _engine(model: str | None) -> AbsentEngine:
     """An engine with the model's tokenizer, if one is named; its weights stay where they are."""
     if model is None:
         return AbsentEngine()
-    from adjudge.engine.sources import tokenizer_named
+    from adjudge.engine.models.sources import tokenizer_named
 
     weights = ALIASES[model].fingerprint if model in ALIASES else ""
     return AbsentEngine(Card(model, weights), Tokenizer(tokenizer_named(model)))

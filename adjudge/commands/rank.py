@@ -22,11 +22,11 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import Options, of_pairs, prepare
-from adjudge.rewards.pairing import Pairing
+from adjudge.rewards.judges.kinds import Options, of_pairs, prepare
+from adjudge.rewards.judges.pairing import Pairing
+from adjudge.rewards.judges.tournament import members_of
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
-from adjudge.rewards.tournament import members_of
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import group_line, group_of
 from adjudge.training.progress import bar

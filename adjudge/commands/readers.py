@@ -12,7 +12,7 @@ from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import PERSE, Aspect, parse_aspects
+from adjudge.rewards.judges.aspects import PERSE, Aspect, parse_aspects
 from adjudge.training.attrition import tell
 from adjudge.training.pictures import check_picture
 from adjudge.training.readers.grouping import Grouped, Rules, group_choices, group_reviews

@@ -21,11 +21,11 @@ from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import holds_run
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import aspects_of
 from adjudge.rewards.group import GroupVerdict
 from adjudge.rewards.journal import Journal, content_key, is_journal
-from adjudge.rewards.judge import AskingJudge, clean
-from adjudge.rewards.kinds import Options, kind_of, prepare
+from adjudge.rewards.judges.aspects import aspects_of
+from adjudge.rewards.judges.judge import AskingJudge, clean
+from adjudge.rewards.judges.kinds import Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.run import Run, run_of, runs_of

@@ -12,7 +12,7 @@ from rich.console import Console
 from adjudge.bench.run_cost import RunCost
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.kinds import KINDS, OF_PAIRS
+from adjudge.rewards.judges.kinds import KINDS, OF_PAIRS
 from adjudge.rewards.rows import Row
 from adjudge.training.terminal import open_console
 

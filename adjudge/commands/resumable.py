@@ -20,7 +20,7 @@ from adjudge.rewards.run import runs_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
-    from adjudge.rewards.kinds import Options
+    from adjudge.rewards.judges.kinds import Options
 
 
 def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
-from adjudge.rewards.kinds import Open
+from adjudge.rewards.judges.kinds import Open
 from adjudge.rewards.rows import Row, id_of, read_rows
 from adjudge.rewards.run import run_of
 from adjudge.rewards.visible import in_a_line

@@ -20,8 +20,8 @@ from adjudge.commands.stage_run import beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.published_rubrics import open_rubric
-from adjudge.rewards.retrieval import EngineEmbedder
+from adjudge.rewards.judges.published_rubrics import open_rubric
+from adjudge.rewards.judges.retrieval import EngineEmbedder
 from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import ITEM_COLUMNS, rubric_item_of
 from adjudge.training.attrition import show_attrition

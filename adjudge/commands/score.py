@@ -9,9 +9,9 @@ from typing import Any
 
 from adjudge.commands.output import check_lines, open_output_anew
 from adjudge.engine.errors import AdjudgeError, LabelError
-from adjudge.engine.labels import Labels, check_labels
-from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.score import Score
+from adjudge.engine.text.labels import Labels, check_labels
+from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.rewards.wire import json_line, labels_of, with_columns
 from adjudge.training.progress import bar

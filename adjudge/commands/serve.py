@@ -8,10 +8,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from adjudge import __version__
-from adjudge.engine.aliases import HOUSE, SMOLLM2
 from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import parse_aspects
+from adjudge.engine.models.aliases import HOUSE, SMOLLM2
+from adjudge.rewards.judges.aspects import parse_aspects
 
 if TYPE_CHECKING:
     from adjudge.engine.async_engine import AsyncFace

@@ -16,12 +16,12 @@ from adjudge.engine.remote import OF_A_SERVER
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
-    from adjudge.rewards.kinds import Options
+    from adjudge.rewards.judges.kinds import Options
 
 
 def check_fit(model: str | None, adapter: object, judge: str, options: Options) -> None:
     """Say what a model was not trained for; raises AdjudgeError where it cannot be that judge at all."""
-    from adjudge.rewards.kinds import misfit
+    from adjudge.rewards.judges.kinds import misfit
 
     if adapter is None and (warning := misfit(model, judge, options)):
         print(f"adjudge: {warning}", file=sys.stderr)
@@ -60,7 +60,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     def usual_judge(self, options: Options) -> Literal["pairwise", "pointwise"]:
         """Which judge compares stories where nobody has named one; a server is asked for its model if that decides."""
-        from adjudge.rewards.kinds import usual
+        from adjudge.rewards.judges.kinds import usual
 
         if self.model is not None or "orders" in options:
             return usual(self.model, options)

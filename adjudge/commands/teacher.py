@@ -18,13 +18,13 @@ from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import Source
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
-from adjudge.engine.bare_model import BareModel
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sources import ModelSource, resolve
-from adjudge.rewards.aspects import parse_aspects
+from adjudge.engine.models.bare_model import BareModel
+from adjudge.engine.models.sources import ModelSource, resolve
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import parse_aspects
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.training.attrition import tell
 from adjudge.training.house.continuations import (

@@ -12,7 +12,7 @@ from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedText
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.agreement.systems import system_level
-from adjudge.rewards.ensemble import EnsembleVerdict, pooled
+from adjudge.rewards.judges.ensemble import EnsembleVerdict, pooled
 from adjudge.rewards.verdict import Verdict
 from adjudge.training.evaluator.targets import nearest
 

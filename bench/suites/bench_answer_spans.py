@@ -12,8 +12,8 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from adjudge.engine.sources import open_tokenizer, resolve
-from adjudge.engine.token_bytes import byte_table
+from adjudge.engine.models.sources import open_tokenizer, resolve
+from adjudge.engine.text.token_bytes import byte_table
 from adjudge.kernels import ByteTable
 from adjudge.kernels.answer_form import FILLER, AnswerForm
 from adjudge.kernels.answer_spans_python import python_spans

@@ -18,13 +18,13 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
-from adjudge.engine.fingerprints import digest
-from adjudge.engine.grammar import Grammars
-from adjudge.engine.reward_head import RewardHead
+from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.models.reward_head import RewardHead
+from adjudge.engine.models.sources import open_tokenizer, resolve
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.engine.sources import open_tokenizer, resolve
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.text.grammar import Grammars
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.worker import Event, Piece
 
 

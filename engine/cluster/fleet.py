@@ -14,7 +14,7 @@ from ray.exceptions import RayError, RayTaskError
 from adjudge.engine.cluster.replica import Heads, NotOpen, Opened, State
 from adjudge.engine.cluster.routing import Lane, Router
 from adjudge.engine.errors import AdjudgeError, NotServing, reason
-from adjudge.engine.sources import print_status
+from adjudge.engine.models.sources import print_status
 
 PATIENCE_SECONDS = 20.0
 """After this long the user is told that replicas are being waited for."""

@@ -12,10 +12,10 @@ import msgspec
 from adjudge.engine.async_engine import Answers, AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.labels import LabelSet
+from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.radix import Tokens
-from adjudge.engine.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.worker import Event
 
 

@@ -15,7 +15,7 @@ from litestar.exceptions import InternalServerException
 from adjudge.engine.choices import choices_of, field_meant
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.limits import SLOWEST, Limits
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.text.tokenizer import well_formed
 
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<where>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<problem>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)

@@ -13,10 +13,10 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, names_in, sets_of
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
+from adjudge.engine.text.prompt import Prompt
 
 
 class BorrowedEngine(EngineAround):

@@ -23,7 +23,7 @@ from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
 from adjudge.engine.http.text_request import UNREAD, Only, TextRequest, Unread, Usage, refuse_others
 from adjudge.engine.http.texts import MOST_NUMBERS, Delta, begin, stream
-from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.text.prompt import Message, Prompt, Segment
 
 
 class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):

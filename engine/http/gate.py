@@ -11,10 +11,10 @@ from litestar import Litestar
 from litestar.enums import HttpMethod, ScopeType
 from litestar.types import Message, Receive, Scope, Send
 
-from adjudge.engine.fingerprints import WEIGHTS_HEADER, digest
 from adjudge.engine.http.errors import HttpError, error_body, error_headers
 from adjudge.engine.http.metrics import Metrics
 from adjudge.engine.http.service import Service
+from adjudge.engine.models.fingerprints import WEIGHTS_HEADER, digest
 from adjudge.engine.wanted import wanted
 
 OPEN = ("/health", "/metrics")

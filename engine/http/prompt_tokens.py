@@ -13,7 +13,7 @@ from adjudge.engine.http.errors import HttpError, blame, no_answer
 from adjudge.engine.http.service import Service
 from adjudge.engine.http.spelling import LEAST, Spelling
 from adjudge.engine.http.text_request import TextRequest
-from adjudge.engine.tokenizer import Tokens
+from adjudge.engine.text.tokenizer import Tokens
 
 MOST_READ = 1 << 19
 """Numbers about prompts' tokens in one answer, some 60 bytes each: two for a token, and one for each alternative."""

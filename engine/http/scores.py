@@ -22,8 +22,8 @@ from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.http.errors import HttpError, blame
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import Usage
-from adjudge.engine.labels import Labels, LabelSet
 from adjudge.engine.score import Score
+from adjudge.engine.text.labels import Labels, LabelSet
 
 MOST_NUMBERS = 1 << 18
 """Log-probabilities in one answer, items times labels: as many as 64 items of the most labels have."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 from adjudge.engine.errors import ModelUnsupported
-from adjudge.engine.token_bytes import byte_table
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.text.token_bytes import byte_table
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.kernels.byte_table import ByteTable
 
 LEAST = -9999.0

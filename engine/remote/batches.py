@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from adjudge.engine import trie
-from adjudge.engine.tokenizer import Tokens
+from adjudge.engine.text.tokenizer import Tokens
 
 T = TypeVar("T")
 

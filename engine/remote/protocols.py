@@ -11,11 +11,11 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.growing_text import GrowingText
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
-from adjudge.engine.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.growing_text import GrowingText
+from adjudge.engine.text.tokenizer import Tokenizer, Tokens
 
 NULL = msgspec.Raw(b"null")
 """Stands for a field that is decoded only where it was asked for: of other servers it may have any form."""

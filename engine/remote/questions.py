@@ -12,12 +12,12 @@ import msgspec
 
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason
-from adjudge.engine.labels import LabelSet
 from adjudge.engine.remote.pooling import Pooling
 from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
-from adjudge.engine.tokenizer import Tokens
+from adjudge.engine.text.labels import LabelSet
+from adjudge.engine.text.tokenizer import Tokens
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

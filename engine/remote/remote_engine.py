@@ -11,8 +11,9 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
-from adjudge.engine.fingerprints import digest
 from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.models.sources import tokenizer_named
 from adjudge.engine.remote.address import server_of
 from adjudge.engine.remote.asker import Asker
 from adjudge.engine.remote.batches import batches
@@ -25,8 +26,7 @@ from adjudge.engine.remote.sglang import SglangProtocol
 from adjudge.engine.remote.transport import Transport, mend
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.engine.sources import tokenizer_named
-from adjudge.engine.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer, Tokens
 
 PROTOCOLS: dict[Kind, type[Protocol]] = {
     "adjudge": AdjudgeProtocol,

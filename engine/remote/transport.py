@@ -16,7 +16,7 @@ import msgspec
 
 from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError, RemoteError, first_of, reason
-from adjudge.engine.fingerprints import WEIGHTS_HEADER
+from adjudge.engine.models.fingerprints import WEIGHTS_HEADER
 from adjudge.engine.remote.address import CERTIFICATES, PROXIES, proxies_to, variables
 from adjudge.engine.remote.circuit import Circuit
 from adjudge.engine.score import Reason

@@ -9,7 +9,7 @@ import pytest
 from adjudge.bench.confidence import Compared, Decision, bench_confidence, compare, decision_of, load_rationales
 from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.labels import LabelSet, Read, Spelling
+from adjudge.engine.text.labels import LabelSet, Read, Spelling
 from adjudge.training.evolve.rationale import read_rationales
 from tests.jsonl import write_lines
 from tests.training.evolve.known import line, rationale

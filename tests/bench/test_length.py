@@ -8,8 +8,8 @@ from scipy import stats
 
 from adjudge.bench.length import length_effect, length_line, length_of_groups, length_of_items, length_of_pairs
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.length_trend import length_trend
-from adjudge.rewards.preference import sigmoid
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
 

@@ -10,8 +10,8 @@ from adjudge.bench.perse import Chosen, Rated, Rating
 from adjudge.bench.personal import agreement, compare_choosers, compare_raters, order_study
 from adjudge.bench.personal_baselines import MatrixFactorisation, PriorChoice, ReviewerMean
 from adjudge.engine.engine import Engine
-from adjudge.rewards.aspects import PERSE
-from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
+from adjudge.rewards.judges.aspects import PERSE
+from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review, Verdict
 
 RATED = [

@@ -9,7 +9,7 @@ import pytest
 from adjudge.bench.perse import Rating
 from adjudge.bench.personal_baselines import MatrixFactorisation, PriorChoice, ReviewerMean
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import PERSE, Aspect
+from adjudge.rewards.judges.aspects import PERSE, Aspect
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 
 REVIEWS = tuple(Review(f"Plot {n}.", "", score) for n, score in enumerate((9.0, 2.0, 7.0, 6.0)))

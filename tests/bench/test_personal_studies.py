@@ -24,7 +24,7 @@ from adjudge.bench.personal_studies import (
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.personal import PersonalJudge
+from adjudge.rewards.judges.personal import PersonalJudge
 from adjudge.training.readers.grouping import Rules, group_choices, group_reviews
 from adjudge.training.readers.questions import RatingQuestion
 from adjudge.training.readers.reviews import PlotChoice, PlotReview

@@ -22,8 +22,8 @@ from adjudge.bench.run_cost import RunCost
 from adjudge.bench.summary import PairRow, RunSummary, agreement, by_order, summarise, worth
 from adjudge.bench.words import percent
 from adjudge.engine.score import Reason
-from adjudge.rewards.aspects import HANNA
-from adjudge.rewards.preference import debiased, sigmoid
+from adjudge.rewards.judges.aspects import HANNA
+from adjudge.rewards.judges.preference import debiased, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
 from adjudge.rewards.visible import visible
 

@@ -18,8 +18,8 @@ from adjudge.bench.tree_analyses import (
 )
 from adjudge.bench.tree_figures import WHOLE
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.judges.tree_weights import Weights
 from adjudge.rewards.rows import Row
-from adjudge.rewards.tree_weights import Weights
 from adjudge.rewards.verdict import Part, Verdict
 
 

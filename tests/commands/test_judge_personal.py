@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import PERSE
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import KINDS, named, of_pairs, prepare, usual
-from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
+from adjudge.rewards.judges.aspects import PERSE
+from adjudge.rewards.judges.kinds import KINDS, named, of_pairs, prepare, usual
+from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.rows import Row
 from tests.jsonl import read_lines, write_lines
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import prepare
+from adjudge.rewards.judges.kinds import prepare
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -9,7 +9,7 @@ from adjudge.cli import app
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
-from adjudge.rewards.kinds import prepare
+from adjudge.rewards.judges.kinds import prepare
 from tests.engine.http.serving import served
 from tests.jsonl import read_lines, write_lines
 

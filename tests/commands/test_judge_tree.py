@@ -14,9 +14,9 @@ from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.kinds import prepare
-from adjudge.rewards.tree import TreeJudge
-from adjudge.rewards.tree_nodes import CONTENT, TREE
+from adjudge.rewards.judges.kinds import prepare
+from adjudge.rewards.judges.tree import TreeJudge
+from adjudge.rewards.judges.tree_nodes import CONTENT, TREE
 from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]

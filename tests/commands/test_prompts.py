@@ -16,10 +16,10 @@ from adjudge.cli import app
 from adjudge.commands.prompts import UNTRUSTED, marked_text
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Prompt, Segment
-from adjudge.rewards import template
-from adjudge.rewards.kinds import KINDS
-from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.engine.text.prompt import Prompt, Segment
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.kinds import KINDS
+from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
 
 Run = Callable[..., Result]

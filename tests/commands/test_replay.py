@@ -16,7 +16,7 @@ from adjudge.engine import engine as engine_module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.tree_nodes import CONTENT, FORMAT
+from adjudge.rewards.judges.tree_nodes import CONTENT, FORMAT
 from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
+from adjudge.engine.models.dummy import tiny_tokenizer
 from tests.engine.reference import next_logprobs, open_reference
 
 TINY = "dummy:tiny-llama"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.models.sources import open_source, resolve
 
 
 def open_reference(name: str, dtype: torch.dtype = torch.float32) -> Any:

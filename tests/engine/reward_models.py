@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from adjudge.engine.async_engine import AsyncEngine
-from adjudge.engine.dummy import tiny_config, tiny_tokenizer
+from adjudge.engine.models.dummy import tiny_config, tiny_tokenizer
 from tests.engine.reference import open_reference
 
 

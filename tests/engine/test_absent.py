@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from adjudge.engine.absent import AbsentEngine, Card
-from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.labels import Labels
-from adjudge.engine.prompt import Message, Prompt, Segment
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.models.dummy import tiny_tokenizer
+from adjudge.engine.text.labels import Labels
+from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.engine.text.tokenizer import Tokenizer
 
 MESSAGES = [
     Message("system", Prompt((Segment("Judge.", trusted=True),))),

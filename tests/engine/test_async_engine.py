@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine import grammar
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
-from adjudge.engine.growing_text import GrowingText
-from adjudge.engine.prompt import Prompt
 from adjudge.engine.shared import SharedEngine
+from adjudge.engine.text import grammar
+from adjudge.engine.text.growing_text import GrowingText
+from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.worker import Piece, Worker
 from adjudge.engine.writing import Writer
-from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
 from tests.engine.test_generate import random_prompts
 

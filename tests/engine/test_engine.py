@@ -11,11 +11,11 @@ import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from adjudge.engine import runner, trie
-from adjudge.engine.dummy import tiny_config
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
-from adjudge.engine.labels import Labels
-from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.models.dummy import tiny_config
+from adjudge.engine.text.labels import Labels
+from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.paged_kv import PagedKV
 from tests.engine.reference import next_logprobs, open_reference

@@ -14,10 +14,10 @@ from adjudge.engine import writing
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, PromptError, QueueFull
-from adjudge.engine.labels import Labels
 from adjudge.engine.sampling import Sampling, Wish
 from adjudge.engine.sampling_on_device import choose_together
 from adjudge.engine.scheduler import SHARE
+from adjudge.engine.text.labels import Labels
 from tests.engine.reference import open_reference
 
 TINY = "dummy:tiny-llama"
@@ -188,7 +188,7 @@ def test_end_tokens_and_stop_strings_end_a_text_and_stay_out_of_it(smollm2: str)
 
 
 def message(text: str) -> Any:
-    from adjudge.engine.prompt import Message, Prompt, Segment
+    from adjudge.engine.text.prompt import Message, Prompt, Segment
 
     return Message("user", Prompt((Segment(text, trusted=True),)))
 

@@ -18,7 +18,7 @@ from adjudge.engine.answers import AnswerFormat, find_answers
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
-from adjudge.engine.labels import Labels
+from adjudge.engine.text.labels import Labels
 from adjudge.kernels.byte_table import ByteTable
 
 LABELS = Labels(("1", "2", "3", "10"))

@@ -8,7 +8,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import NotServing
-from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.wanted import check_wanted, wanted
 
 

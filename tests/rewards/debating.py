@@ -10,9 +10,9 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.rewards.debate import DebateJudge
-from adjudge.rewards.principle import GOOD
-from adjudge.rewards.retrieval import Index
+from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.principle import GOOD
+from adjudge.rewards.judges.retrieval import Index
 from adjudge.rewards.verdict import Example, Item, Verdict
 from tests.rewards.scripted import Script, ScriptedEngine
 

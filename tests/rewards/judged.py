@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from adjudge.engine.score import Reason
-from adjudge.rewards.judge import Judge
-from adjudge.rewards.preference import sigmoid
+from adjudge.rewards.judges.judge import Judge
+from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
 

@@ -11,13 +11,13 @@ import torch
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sources import open_source, resolve
-from adjudge.rewards.aspects import HANNA
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judges.aspects import HANNA
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.lending import PolicyWeights
-from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 

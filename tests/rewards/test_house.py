@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from adjudge.engine.engine import Engine
-from adjudge.rewards.aspects import parse_aspects
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import parse_aspects
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item
 
 PAIRS = Path(__file__).parents[2] / "examples" / "pairs.jsonl"

@@ -11,23 +11,23 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels.advantages import group_advantages
-from adjudge.rewards.aspects import HANNA, Aspect
-from adjudge.rewards.debate import DebateJudge
-from adjudge.rewards.ensemble_judge import EnsembleJudge
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
-from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
-from adjudge.rewards.pointwise import PointwiseJudge
-from adjudge.rewards.principle import PrincipleJudge
-from adjudge.rewards.published_rubrics import IGNITING, SIX
+from adjudge.rewards.judges.aspects import HANNA, Aspect
+from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
+from adjudge.rewards.judges.principle import PrincipleJudge
+from adjudge.rewards.judges.published_rubrics import IGNITING, SIX
+from adjudge.rewards.judges.rubric import Criterion, Rubric
+from adjudge.rewards.judges.rubric_judge import RubricJudge
+from adjudge.rewards.judges.scalar import ScalarJudge
+from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.references import DynamicReference, StaticReference
-from adjudge.rewards.rubric import Criterion, Rubric
-from adjudge.rewards.rubric_judge import RubricJudge
-from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.tournament_reward import TournamentReward
-from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from tests.engine.reward_models import save_reward_model
 from tests.rewards.judged import WrittenJudge

@@ -15,10 +15,10 @@ from adjudge.engine.http import borrowed
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards import judging as module
 from adjudge.rewards import judging_requests
-from adjudge.rewards.aspects import HANNA, Aspect
+from adjudge.rewards.judges.aspects import HANNA, Aspect
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.judging import judging
-from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.verdict import Item, Pair, PairVerdict
 from tests.engine.http.serving import (
     MODEL,

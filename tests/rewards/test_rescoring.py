@@ -11,12 +11,12 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.rewards.asking import Answer
-from adjudge.rewards.aspects import Aspect
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.asking import Answer
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.kept_answers import KeptAnswers
-from adjudge.rewards.pairwise import SCALE, PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.verdict import Item, Pair
 from tests.rewards.scripted import ScriptedEngine

@@ -11,8 +11,8 @@ import pytest
 
 from adjudge.commands.rows import rows_of
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.judges.rubric import rubric_of
 from adjudge.rewards.rows import read_rows
-from adjudge.rewards.rubric import rubric_of
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import json_line, pair_of, rubric_item_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import remote_engine
-from adjudge.rewards.kinds import misfit
+from adjudge.rewards.judges.kinds import misfit
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 
 URL = "http://localhost:1"

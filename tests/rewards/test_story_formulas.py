@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import Aspect
+from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.story_formulas import (
     RELEASED_ALPHA,
     STORY_ASPECTS,

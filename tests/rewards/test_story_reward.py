@@ -10,13 +10,13 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.aspects import HANNA, Aspect
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.gates import LanguageReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import HANNA, Aspect
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.references import DynamicReference, Referenced, StaticReference
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_formulas import RELEASED_ASPECTS, STORY_ASPECTS, ComponentWeights, LengthWindow

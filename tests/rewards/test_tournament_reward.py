@@ -7,14 +7,14 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
-from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge, PointwisePairJudge
+from adjudge.rewards.judges.aspects import HANNA
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge, PointwisePairJudge
+from adjudge.rewards.judges.tournament import Tournament, members_of
 from adjudge.rewards.references import StaticReference
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
-from adjudge.rewards.tournament import Tournament, members_of
 from adjudge.rewards.tournament_reward import TournamentReward
 from tests.rewards.judged import WrittenJudge, WrittenPairJudge
 

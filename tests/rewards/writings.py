@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.tree_nodes import CONTENT, FORMAT, TREE
+from adjudge.rewards.judges.tree_nodes import CONTENT, FORMAT, TREE
 from adjudge.rewards.verdict import Item, Verdict
 
 TINY = "dummy:tiny-llama"

@@ -16,9 +16,9 @@ from transformers import TrainerCallback
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelNotFound
-from adjudge.engine.prompt import Message, Prompt
-from adjudge.engine.sources import open_source, resolve
-from adjudge.engine.tokenizer import Tokenizer
+from adjudge.engine.models.sources import open_source, resolve
+from adjudge.engine.text.prompt import Message, Prompt
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec
 from adjudge.training import grpo

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.journal import Journal
 from adjudge.training.kept_engine import KeptEngine
 from tests.rewards.debating import GOOD, Rulings

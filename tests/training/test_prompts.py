@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.models.dummy import tiny_tokenizer
 from adjudge.rewards.rows import Row
 from adjudge.training.prompts import asked, dataset, read_prompts, shuffled, within
 from adjudge.training.recipe import Data

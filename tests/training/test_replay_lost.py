@@ -20,8 +20,8 @@ from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.prompt import Prompt
 from adjudge.engine.score import Score
+from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards import specification
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.specification import EngineSpec, without_models

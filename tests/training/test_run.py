@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.commands.train import stoppable
-from adjudge.engine.adapters import Base, check_base
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
-from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.models.adapters import Base, check_base
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.training.evaluator.direct import train_direct
 from adjudge.training.grpo import train_grpo
 from adjudge.training.metrics import read_metrics

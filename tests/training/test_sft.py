@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.rows import Row
 from adjudge.training.prompts import read_prompts
 from adjudge.training.recipe import laid_over, recipe_of

@@ -10,8 +10,8 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.rewards.journal import Journal
 from adjudge.training import stages
 from adjudge.training.attrition import Count

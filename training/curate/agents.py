@@ -11,13 +11,13 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards import template
+from adjudge.engine.text.prompt import Prompt
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.principle import checked
-from adjudge.rewards.template import Data
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.principle import checked
+from adjudge.rewards.judges.template import Data
 from adjudge.training.stages import Read, Texts, Unusable, json_of
 
 Form = TypeVar("Form")

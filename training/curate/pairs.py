@@ -10,8 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards.debate import DebateJudge
+from adjudge.engine.text.tokenizer import well_formed
+from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.wire import item_of, label_of

@@ -9,9 +9,9 @@ import msgspec
 
 from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import names_of
+from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
-from adjudge.rewards.principle import PrincipleJudge
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.training.curate.agents import Agents, Bad, Case
 from adjudge.training.curate.labelled import Division, Labelled

@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import TrainerCallback
 
 from adjudge.engine.head import FINAL_NORMS
-from adjudge.engine.sources import OpenModel
+from adjudge.engine.models.sources import OpenModel
 from adjudge.training.evaluator.fitting import Batch, Task, fit, room
 from adjudge.training.evaluator.packing import Pack, packed, padded, shares, stacked
 from adjudge.training.evaluator.questions import (

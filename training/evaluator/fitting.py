@@ -13,9 +13,9 @@ import msgspec
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from adjudge.engine.adapters import Adapter, Base, attach, check_base, read_adapter
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sources import OpenModel, resolve
+from adjudge.engine.models.adapters import Adapter, Base, attach, check_base, read_adapter
+from adjudge.engine.models.sources import OpenModel, resolve
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
 from adjudge.training.evaluator.recipe import JudgeOptimiser, JudgeRecipe, TrainedPolicy

@@ -18,11 +18,11 @@ from torch.nn.functional import logsigmoid
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
-from adjudge.engine.reward_head import NAMES, RewardHead
-from adjudge.engine.sources import OpenModel
-from adjudge.engine.tokenizer import Tokens
+from adjudge.engine.models.reward_head import NAMES, RewardHead
+from adjudge.engine.models.sources import OpenModel
+from adjudge.engine.text.tokenizer import Tokens
+from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.rows import Row
-from adjudge.rewards.scalar import ScalarJudge
 from adjudge.rewards.verdict import Item
 from adjudge.training.evaluator.fitting import Batch, Task, fit, room
 from adjudge.training.evaluator.packing import packed, padded

@@ -10,14 +10,14 @@ import numpy as np
 
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.labels import LabelSet
-from adjudge.engine.reward_head import RewardHead
-from adjudge.engine.tokenizer import Tokenizer, Tokens
-from adjudge.rewards.asking import Question
-from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.kinds import kind_of, prepare
-from adjudge.rewards.pairwise import SCALE, PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.engine.models.reward_head import RewardHead
+from adjudge.engine.text.labels import LabelSet
+from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.rewards.judges.asking import Question
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.kinds import kind_of, prepare
+from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.recipe import Asked, Scores
 from adjudge.training.evaluator.targets import expected, ratings_of, soft_target

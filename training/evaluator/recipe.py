@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import prepare
+from adjudge.rewards.judges.kinds import prepare
 from adjudge.training.recipe import Lora, NotNegative, Policy, Positive, Recipe, Rows, Whole, beside, read_recipe
 from adjudge.training.sft_recipe import SftOptimiser
 

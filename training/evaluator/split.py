@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.fingerprints import digest
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.rows import Row, read_rows
 from adjudge.training.evaluator.recipe import JudgedRows
 from adjudge.training.prompts import plain, renamed

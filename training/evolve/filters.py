@@ -8,12 +8,12 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.prompt import Prompt
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards import template
-from adjudge.rewards.asking import SAMPLING, Mode
+from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.pairwise import SCALE
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.asking import SAMPLING, Mode
+from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.verdict import Item
 from adjudge.training.evolve.judges import FOLDER, ContradictionJudge
 from adjudge.training.evolve.rationale import Rationale

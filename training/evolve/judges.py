@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from adjudge.engine.face import EngineFace
-from adjudge.engine.labels import Labels
-from adjudge.rewards.asking import Answer, Question
-from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.comparing import ComparingJudge, Orders
-from adjudge.rewards.judge import How, ItemJudge
-from adjudge.rewards.pairwise import SCALE
+from adjudge.engine.text.labels import Labels
+from adjudge.rewards.judges.asking import Answer, Question
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.comparing import ComparingJudge, Orders
+from adjudge.rewards.judges.judge import How, ItemJudge
+from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 
 FOLDER = Path(__file__).parent / "prompts"

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Message
-from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards import template
-from adjudge.rewards.aspects import SETS, Aspect
-from adjudge.rewards.pairwise import SCALE, PairwiseJudge, texts_of_question
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.engine.text.prompt import Message
+from adjudge.engine.text.tokenizer import well_formed
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.aspects import SETS, Aspect
+from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge, texts_of_question
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.verdict import Pair
 from adjudge.training.stages import read_stage

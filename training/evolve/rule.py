@@ -9,10 +9,10 @@ import msgspec
 
 from adjudge.engine.answers import AnswerFormat, written_answers
 from adjudge.engine.face import EngineFace
-from adjudge.engine.prompt import Prompt
-from adjudge.engine.tokenizer import Tokenizer, Tokens
-from adjudge.rewards.asking import ANSWER
-from adjudge.rewards.pairwise import SCALE
+from adjudge.engine.text.prompt import Prompt
+from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.rewards.judges.asking import ANSWER
+from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.stages import Texts, Unusable
 

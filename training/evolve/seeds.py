@@ -13,8 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards.aspects import Aspect
+from adjudge.engine.text.tokenizer import well_formed
+from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.targets import nearest
 from adjudge.training.evolve.rationale import Rationale, Scored, score_of

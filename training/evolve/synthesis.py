@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from adjudge.engine.prompt import Prompt
-from adjudge.rewards import template
-from adjudge.rewards.template import Data
+from adjudge.engine.text.prompt import Prompt
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.template import Data
 from adjudge.training.evolve.judges import FOLDER
 from adjudge.training.evolve.personas import PERSONAS
 from adjudge.training.evolve.rationale import Rationale

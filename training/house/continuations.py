@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Message, Prompt, Segment
-from adjudge.engine.sources import ModelSource
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.models.sources import ModelSource
+from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.rows import Row
 from adjudge.training.house.texts import FEWEST, beside_of, joined, story_of
 from adjudge.training.stages import Passed, Texts, Unusable, passed, sifted

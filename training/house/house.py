@@ -9,13 +9,13 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from adjudge.engine.adapters import Base, check_base, read_adapter
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.fingerprints import digest
-from adjudge.engine.merging import average, check_alike, half_precision
-from adjudge.engine.sources import OpenModel, resolve
+from adjudge.engine.models.adapters import Base, check_base, read_adapter
+from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.models.merging import average, check_alike, half_precision
+from adjudge.engine.models.sources import OpenModel, resolve
 from adjudge.engine.whole_file import write_whole
-from adjudge.rewards.aspects import aspects_of
+from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.training.evaluator.direct import SlotTask
 from adjudge.training.evaluator.fitting import fit
 from adjudge.training.evaluator.questions import Rated, rated_rows

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import HANNA, STORYER, Aspect, aspects_of
+from adjudge.rewards.judges.aspects import HANNA, STORYER, Aspect, aspects_of
 from adjudge.training.evaluator.recipe import DirectOptimiser, JudgeRecipe
 from adjudge.training.recipe import Share, Whole, beside, read_recipe
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.fingerprints import digest
-from adjudge.rewards.aspects import Aspect
+from adjudge.engine.models.fingerprints import digest
+from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.split import place_of
 from adjudge.training.house.disturbances import DISTURBANCES, HARD

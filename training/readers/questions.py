@@ -10,11 +10,11 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Message, Segment
-from adjudge.rewards import template
-from adjudge.rewards.asking import Mode
-from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge, texts_of_choice, texts_of_rating
+from adjudge.engine.text.prompt import Message, Segment
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.asking import Mode
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge, texts_of_choice, texts_of_rating
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from adjudge.rewards.wire import reviewed_item_of, reviewed_pair_of

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import Aspect
+from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.rows import Row, id_of
 from adjudge.training.stages import read_stage
 

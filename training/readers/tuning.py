@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.asking import ANSWER
-from adjudge.rewards.aspects import PERSE, Aspect
-from adjudge.rewards.personal import checked_k
+from adjudge.rewards.judges.asking import ANSWER
+from adjudge.rewards.judges.aspects import PERSE, Aspect
+from adjudge.rewards.judges.personal import checked_k
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion, plain
 from adjudge.training.stages import Passed, sifted
 

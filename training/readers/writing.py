@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Prompt
-from adjudge.rewards import template
+from adjudge.engine.text.prompt import Prompt
+from adjudge.rewards.judges import template
 from adjudge.rewards.rows import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.readers.names import likely_names, read_names, rename

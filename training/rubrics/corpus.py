@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.tokenizer import well_formed
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.rows import read_rows
 
 SUFFIXES = (".txt", ".md", ".jsonl")

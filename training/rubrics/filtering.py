@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.rewards.rubric import Rubric
-from adjudge.rewards.rubric_scoring import TOTAL
+from adjudge.rewards.judges.rubric import Rubric
+from adjudge.rewards.judges.rubric_scoring import TOTAL
 from adjudge.training.rubrics.drafts import rubric_record
 
 Form = Literal["fixed", "parity"]

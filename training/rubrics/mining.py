@@ -12,11 +12,11 @@ from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards import template
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.published_rubrics import SIX
-from adjudge.rewards.rubric import Rubric
-from adjudge.rewards.rubric_judge import RubricJudge
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.published_rubrics import SIX
+from adjudge.rewards.judges.rubric import Rubric
+from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.verdict import Item
 from adjudge.training.attrition import Count
 from adjudge.training.rubrics.corpus import cut

@@ -13,9 +13,9 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.rubric import Rubric
-from adjudge.rewards.rubric_judge import RubricJudge
-from adjudge.rewards.rubric_scoring import Scheme, marks_of
+from adjudge.rewards.judges.rubric import Rubric
+from adjudge.rewards.judges.rubric_judge import RubricJudge
+from adjudge.rewards.judges.rubric_scoring import Scheme, marks_of
 from adjudge.rewards.verdict import Item, RubricVerdict, Verdict
 from adjudge.training.rubrics.filtering import Form
 from adjudge.training.stages import passed

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from adjudge.rewards.retrieval import Embed, Index
+from adjudge.rewards.judges.retrieval import Embed, Index
 from adjudge.rewards.verdict import Example
 from adjudge.training.rubrics.corpus import Page
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from adjudge.rewards import template
-from adjudge.rewards.rubric import Rubric
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.rubric import Rubric
 from adjudge.training.rubrics.drafts import CONTENT, WRITING, Sound, described, read_rubric_text
 from adjudge.training.rubrics.filtering import RubricSet
 from adjudge.training.rubrics.questions import Question

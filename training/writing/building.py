@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.labels import Labels
-from adjudge.engine.prompt import Message, Prompt
 from adjudge.engine.score import Score
-from adjudge.rewards import template
+from adjudge.engine.text.labels import Labels
+from adjudge.engine.text.prompt import Message, Prompt
+from adjudge.rewards.judges import template
 from adjudge.rewards.rows import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.stages import Passed, Scores, Texts, Unusable, json_of, passed

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Prompt
-from adjudge.rewards import template
-from adjudge.rewards.kinds import names_of
+from adjudge.engine.text.prompt import Prompt
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.kinds import names_of
 from adjudge.rewards.rows import Row
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 from adjudge.training.writing.passages import Language, Unit, language_of, passages_of

@@ -24,7 +24,7 @@ from adjudge.bench.agreement.preferring import Choice, choices_between, choices_
 from adjudge.bench.agreement.protocols import PARTNERS, fitting, partners_lines
 from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.systems import system_level
-from adjudge.rewards.ensemble import EnsembleAspect, EnsembleVerdict
+from adjudge.rewards.judges.ensemble import EnsembleAspect, EnsembleVerdict
 from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
 FEW = Bootstrap(draws=100)

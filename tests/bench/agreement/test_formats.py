@@ -13,7 +13,7 @@ import pytest
 from adjudge.bench.agreement.dataset import drawn, line_of
 from adjudge.bench.agreement.formats import FORMATS, load
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.kinds import KINDS, prepare
+from adjudge.rewards.judges.kinds import KINDS, prepare
 from adjudge.rewards.rows import Row
 from tests.jsonl import write_lines
 

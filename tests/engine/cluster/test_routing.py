@@ -15,7 +15,7 @@ from adjudge.engine.cluster import routing
 from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router
 from adjudge.engine.engine import Engine
 from adjudge.engine.radix import RadixCache, Tokens
-from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.rows import read_rows
 from adjudge.rewards.wire import pair_of
 

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from adjudge.engine.prompt import Message, Prompt, Segment
+from adjudge.engine.text.prompt import Message, Prompt, Segment
 from tests.engine.http.serving import MODEL, Served
 
 HOW: dict[str, Any] = {"max_tokens": 16, "temperature": 1.5, "seed": 3}

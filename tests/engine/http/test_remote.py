@@ -13,21 +13,21 @@ from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.http.limits import Limits
-from adjudge.engine.labels import Labels
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.debate import DebateJudge
-from adjudge.rewards.kinds import KINDS, prepare
-from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.retrieval import Index
+from adjudge.engine.text.labels import Labels
+from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.kinds import KINDS, prepare
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.retrieval import Index
+from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
+from adjudge.rewards.judges.rubric_judge import RubricJudge
+from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.rows import Row
-from adjudge.rewards.rubric import Criterion, Level, Rubric
-from adjudge.rewards.rubric_judge import RubricJudge
-from adjudge.rewards.tree import TreeJudge
 from adjudge.rewards.verdict import Example, Item, Pair
 from tests.engine.http.serving import MODEL, Served, served, wait_until_idle
 from tests.engine.test_generate import random_prompts
-from tests.engine.test_grammar import IMPOSSIBLE
+from tests.engine.text.test_grammar import IMPOSSIBLE
 
 LABEL_SETS = (["1", "2", "3"], Labels(("1", "10", "2"), terminator=" </ANSWER>"), ["yes", "no", "perhaps"])
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from adjudge.engine.http.scores import MOST_NUMBERS
-from adjudge.engine.labels import MOST_TOKENS, LabelSet
 from adjudge.engine.remote.completions import AdjudgeProtocol
 from adjudge.engine.score import Score
+from adjudge.engine.text.labels import MOST_TOKENS, LabelSet
 from tests.engine.http.serving import MODEL, Served, error_of, wait_until_idle
 
 DIGITS = ["1", "2", "3"]

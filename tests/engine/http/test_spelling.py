@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from adjudge.engine.http.spelling import Offsets, Spelling
-from adjudge.engine.tokenizer import Tokenizer
-from tests.engine.test_tokenizer import sentencepiece_tokenizer
+from adjudge.engine.text.tokenizer import Tokenizer
+from tests.engine.text.test_tokenizer import sentencepiece_tokenizer
 
 
 def test_tokens_of_a_sentencepiece_vocabulary_are_told_apart_and_add_up() -> None:

@@ -18,8 +18,8 @@ import numpy as np
 
 from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.engine import Engine
-from adjudge.engine.labels import LabelSet
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.text.labels import LabelSet
 
 KINDS = ("adjudge", "vllm", "sglang", "openai")
 

@@ -12,14 +12,14 @@ import pytest
 
 from adjudge import Labels, PairwiseJudge, RemoteEngine
 from adjudge.engine.call import Call
-from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
-from adjudge.engine.labels import LabelSet, Read, Spelling
+from adjudge.engine.models.dummy import tiny_tokenizer
 from adjudge.engine.remote.loop_thread import LoopThread
 from adjudge.engine.remote.protocols import Reading, bounded
 from adjudge.engine.remote.questions import ReadJob
-from adjudge.rewards.aspects import HANNA
+from adjudge.engine.text.labels import LabelSet, Read, Spelling
+from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.verdict import Pair
 from tests.engine.remote.conftest import DIGITS, TINY, VARIED, Open
 from tests.engine.remote.peer import KINDS

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.labels import Labels
-from adjudge.engine.prompt import Message, Prompt, Segment
 from adjudge.engine.remote.remote_engine import RemoteEngine
-from adjudge.rewards.pairwise import PairwiseJudge
+from adjudge.engine.text.labels import Labels
+from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
 from tests.engine.test_generate import random_prompts
 

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import HANNA
 from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.gates import FormatReward
@@ -29,6 +28,7 @@ from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
 from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.trainers.scoring import Scorer

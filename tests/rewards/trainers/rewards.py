@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Any
 
-from adjudge.rewards.aspects import STORYER
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import GuardTripped
 from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judges.aspects import STORYER
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 

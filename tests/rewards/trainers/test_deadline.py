@@ -15,13 +15,13 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
-from adjudge.rewards.aspects import STORYER
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
 from adjudge.rewards.judge_reward import JudgeReward
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import STORYER
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import scoring
 from adjudge.rewards.trainers.call import Call
@@ -186,7 +186,7 @@ import json, pathlib, sys
 from adjudge.engine.engine import Engine
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.trainers.scoring import Scorer
 
 wide = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 4096, "num_hidden_layers": 2,

@@ -7,8 +7,8 @@ import pickle
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
-from adjudge.rewards.aspects import STORYER
 from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judges.aspects import STORYER
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl
 from tests.engine.http.serving import MODEL, served

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from adjudge.engine.errors import AdjudgeError, RemoteError
-from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded

@@ -4,7 +4,7 @@ import pytest
 
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError, PromptError
-from adjudge.engine.prompt import Prompt
+from adjudge.engine.text.prompt import Prompt
 from adjudge.training.curate.agents import FIRST_STRATEGY, PROMPTS, Agents, Case
 from adjudge.training.stages import Texts, Unusable
 

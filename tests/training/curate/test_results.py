@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from adjudge.rewards.judges.principle import read_principles
 from adjudge.rewards.label_agreement import LabelAgreement
-from adjudge.rewards.principle import read_principles
 from adjudge.training.curate.results import draw_rounds, write_principles
 from adjudge.training.curate.search import Round
 

@@ -14,7 +14,7 @@ from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.principle import PrincipleJudge
+from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.verdict import Item
 from adjudge.training.curate.agents import Agents
 from adjudge.training.curate.labelled import Division, Labelled, divide

@@ -15,12 +15,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from adjudge.engine.adapters import attach, read_adapter
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.sources import open_source, resolve
-from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.engine.models.adapters import attach, read_adapter
+from adjudge.engine.models.sources import open_source, resolve
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import item_of, pair_of
 from adjudge.training.evaluator import fitting
@@ -65,7 +65,7 @@ def test_scores_are_learnt_and_the_engine_serves_what_was_trained_without_writin
 
 
 def prepared_aspects(recipe: DirectRecipe) -> Any:
-    from adjudge.rewards.aspects import parse_aspects
+    from adjudge.rewards.judges.aspects import parse_aspects
 
     return parse_aspects(recipe.judge.options["aspects"])
 

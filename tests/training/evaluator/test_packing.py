@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adjudge.engine.sources import open_source, resolve
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.training.evaluator.packing import packed, padded, shares, stacked
 
 PROMPTS = [(5, 6, 7, 8), (5, 6, 9), (5, 6, 9, 3, 2), (5, 6, 7, 8)]

@@ -12,7 +12,7 @@ pytest.importorskip("trl", reason="needs the extra train")
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.scalar import ScalarJudge
+from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.verdict import Item
 from adjudge.training.evaluator.preference import preferences_of, train_reward
 from adjudge.training.evaluator.recipe import PreferenceRecipe

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.engine.dummy import tiny_tokenizer
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import parse_aspects
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.engine.models.dummy import tiny_tokenizer
+from adjudge.rewards.judges.aspects import parse_aspects
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import item_of
 from adjudge.training.evaluator.questions import WordingEngine, rated_rows, slots_of

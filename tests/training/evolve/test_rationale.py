@@ -7,9 +7,9 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import Aspect
-from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Item, Pair
 from adjudge.training.evolve.rationale import Rationale, read_rationales

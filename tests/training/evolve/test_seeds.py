@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import Aspect
+from adjudge.rewards.judges.aspects import Aspect
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.seeds import Rated, read_stories, sample_questions
 from tests.jsonl import write_lines

@@ -8,8 +8,8 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.tokenizer import well_formed
-from adjudge.rewards.aspects import Aspect
+from adjudge.engine.text.tokenizer import well_formed
+from adjudge.rewards.judges.aspects import Aspect
 from adjudge.training.attrition import Count
 from adjudge.training.evolve.personas import PERSONAS, parse_personas
 from adjudge.training.evolve.rationale import Rationale, read_rationales

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
-from adjudge.engine.merging import ADAPTER
-from adjudge.rewards.pairwise import PairwiseJudge
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.engine.models.merging import ADAPTER
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item, Pair
 from adjudge.training.house.card import card as card_of
 from adjudge.training.house.disturbances import DISTURBANCES

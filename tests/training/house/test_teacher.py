@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.commands import teacher as command
 from adjudge.commands.source import Source
-from adjudge.engine.bare_model import BareModel
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.models.bare_model import BareModel
+from adjudge.engine.models.sources import ModelSource, open_source, resolve
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.sources import ModelSource, open_source, resolve
-from adjudge.rewards.aspects import parse_aspects
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.pointwise import PointwiseJudge
+from adjudge.rewards.judges.aspects import parse_aspects
+from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item
 from adjudge.training.house.continuations import Continuation, noisy, of_one_length, several, written_by

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.aspects import PERSE
+from adjudge.rewards.judges.aspects import PERSE
 from adjudge.training.attrition import Count
 from adjudge.training.readers.grouping import Rules, group_choices, group_reviews
 from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion, words_of_messages

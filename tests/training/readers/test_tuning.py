@@ -9,9 +9,9 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.prompt import Message, Prompt
-from adjudge.rewards.aspects import PERSE
-from adjudge.rewards.personal import PersonalJudge, PersonalPairJudge
+from adjudge.engine.text.prompt import Message, Prompt
+from adjudge.rewards.judges.aspects import PERSE
+from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.training.attrition import Count
 from adjudge.training.prompts import asked, read_prompts
 from adjudge.training.readers.grouping import Rules, group_choices, group_reviews

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adjudge.rewards.published_rubrics import SIX
+from adjudge.rewards.judges.published_rubrics import SIX
 from adjudge.training.rubrics.filtering import RubricSet, Spread
 
 SET = RubricSet("q", 1, SIX)

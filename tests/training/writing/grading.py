@@ -9,8 +9,8 @@ from typing import Any
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.face import AnyLabels, AnyPrompt
-from adjudge.engine.labels import Labels
 from adjudge.engine.score import Score
+from adjudge.engine.text.labels import Labels
 from tests.rewards.scripted import Script, ScriptedEngine
 
 Grade = Callable[[str, tuple[str, ...]], Mapping[str, float]]

@@ -1,0 +1,343 @@
+"""Text to token ids and back; untrusted text can never become a special token."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from tokenizers import Tokenizer as BackendTokenizer
+
+from adjudge.engine.checking import shown
+from adjudge.engine.errors import ModelUnsupported, PromptError, reason
+from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.text.prompt import Message, Prompt, Segment, mark_data, place_data
+from adjudge.engine.wanted import check_wanted
+
+Tokens = tuple[int, ...]
+
+_LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
+"""A surrogate without its other half. Python's own decoder takes a second for a million of them."""
+
+BLANKS = " \t\r\n\u2581"
+"""Runs of these are added tokens of some vocabularies; they mean nothing but themselves."""
+
+DAY = datetime(2024, 7, 26)
+"""Today, for chat templates that write it into every prompt: the day that Llama's take where nobody gives one."""
+SAME_DAY = (
+    "{%- macro strftime_now(form) -%}{{ form"
+    + "".join(f"|replace('%{sign}', '{DAY.strftime(f'%{sign}')}')" for sign in "aAbBdmyYHMSpj")
+    + " }}{%- endmacro -%}"
+)
+"""Stands before such a template, in the place of the function that transformers gives it."""
+
+THOUGHT, THOUGHT_END = "<think>", "\n\n</think>\n\n"
+
+ELLIPSIS = "\n[...]\n"
+"""Stands where the middle of a text was cut out."""
+
+KEPT = 16_384
+"""Characters of the longest text of which many are kept as tokens; of longer ones, which hold memory, the last few."""
+LONG = 1 << 18
+"""Characters beyond which a text is read in pieces, as far as there is use for it: the library takes 400 times the
+memory of a text, and half a minute for ten megabytes of some. Tokens do not reach from one piece into the next."""
+PIECE = 1 << 16
+NEAR = 1 << 12
+"""Characters of a piece, and of its end in which a blank is looked for."""
+
+
+def is_sign(token: Mapping[str, Any]) -> bool:
+    """Whether an added token, as a fast tokenizer's JSON has it, is no piece of text but a sign of the model's own."""
+    return bool(token["special"] or token["content"].strip(BLANKS))
+
+
+class Tokenizer:
+    """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text.
+
+    `rows` is how many tokens the model has embeddings of, where that is known: some tokenizers know more. A `bytewise`
+    one decodes each byte whatever stands before it.
+    """
+
+    def __init__(self, tokenizer: Any, rows: int | None = None) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if not isinstance(backend, BackendTokenizer):
+            raise ModelUnsupported(
+                f"{type(tokenizer).__name__} has no fast (tokenizer.json) form, which safe prompts rest on: save one"
+                " with AutoTokenizer.from_pretrained(…, use_fast=True).save_pretrained(…)"
+            )
+        plain = json.loads(backend.to_str())
+        added = plain["added_tokens"]
+        plain.update(added_tokens=[], truncation=None, padding=None)
+        self.inner = tokenizer
+        self.vocab_size = len(tokenizer) if rows is None else min(rows, len(tokenizer))
+        self._trusted = BackendTokenizer.from_str(backend.to_str())
+        self._trusted.no_truncation()
+        self._plain = BackendTokenizer.from_str(json.dumps(plain))
+        special = {token["id"] for token in added if is_sign(token)}
+        self._special = frozenset(special)
+        unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id}
+        self._powerful = frozenset(special - unknown)  # what stands for a character that it does not know has no power
+        self._bos = _leading_ids(tokenizer)
+        self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
+        self._openings: dict[str, str] = {}  # of replies, by template
+        self._reading = Lock()  # one long text at a time
+        self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
+        self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hex digits that change with its tokens and with the template of its chats."""
+        return digest(self._trusted.to_str(), json.dumps(getattr(self.inner, "chat_template", None)))
+
+    def encode(self, text: str, trusted: bool, most: int | None = None) -> Tokens:
+        """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`.
+
+        Of a long text that has more than `most` tokens those that it begins with, more than so many.
+        """
+        if len(text) > LONG and not trusted:
+            return self._beginning(text, most)
+        encode = self._kept if len(text) <= KEPT else self._kept_few
+        return encode(text, trusted)
+
+    def _beginning(self, text: str, most: int | None) -> Tokens:
+        """The tokens of a long text from its first on, all of them or more than `most`."""
+        ids: list[int] = []
+        with self._reading:
+            for place, piece in enumerate(_pieces(text)):
+                if most is not None and len(ids) > most:
+                    break
+                ids += self._encode(piece, False) if place == 0 else self._within(piece)
+        return tuple(ids)
+
+    def _within(self, piece: str) -> Tokens:
+        """The tokens of a piece of a text before which others stand: some tokenizers put a blank before the first."""
+        if self.bytewise:
+            return self._encode(piece, False)
+        lead = self._encode("a", False)
+        ids = self._encode("a" + piece, False)
+        return ids[len(lead) :] if ids[: len(lead)] == lead else self._encode(piece, False)
+
+    def _ending(self, text: str, most: int) -> Tokens:
+        """The tokens of a text up to its last, all of them or more than `most`."""
+        if len(text) <= LONG:
+            return self.encode(text, False)
+        ids, pieces = Tokens(), list(_pieces(text))
+        with self._reading:
+            while pieces and len(ids) <= most:
+                piece = pieces.pop()
+                ids = (self._within(piece) if pieces else self._encode(piece, False)) + ids
+        return ids
+
+    def _encode(self, text: str, trusted: bool) -> Tokens:
+        """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""
+        check_wanted()
+        text = well_formed(text)
+        if trusted:
+            return _ids(self._trusted, text)
+        ids = _ids(self._plain, text)
+        if self._powerful.isdisjoint(ids):
+            return ids
+        pieces = (self._plain.encode(character, add_special_tokens=False).ids for character in text)
+        return tuple(token for piece in pieces for token in piece if token not in self._powerful)
+
+    def segment(self, segment: Segment, most: int | None = None) -> Tokens:
+        """Token ids of a segment, shortened to its limit if it has one; see `encode` for `most`."""
+        limit = segment.limit
+        if segment.trusted or limit is None:
+            return self.encode(segment.text, segment.trusted, most)
+        ids = self.encode(segment.text, False, limit)
+        if len(ids) <= limit:
+            return ids
+        if segment.cut == "tail":
+            return ids[:limit]
+        ending = self._ending(segment.text, limit)
+        if segment.cut == "head":
+            return ending[len(ending) - limit :]
+        gap = self.encode(ELLIPSIS, True)
+        kept = max(0, limit - len(gap))
+        return ids[: kept - kept // 2] + gap[:limit] + ending[len(ending) - kept // 2 :]
+
+    def prompt(self, prompt: Prompt | str | Sequence[int], most: int | None = None) -> Tokens:
+        """Token ids of a prompt; a plain string is one untrusted segment after the model's own leading tokens.
+
+        Of a prompt that has more than `most` there may be fewer than all, but more than so many: what is too long is
+        not read to its end. Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
+        """
+        check_wanted()
+        if isinstance(prompt, str):
+            ids = self._bos + self.encode(prompt, False, most)
+        elif isinstance(prompt, Prompt):
+            ids = tuple(token for segment in prompt.segments for token in self.segment(segment, most))
+        else:
+            try:
+                ids = tuple(int(token) for token in prompt)
+            except (TypeError, ValueError) as error:
+                mend = "give a string, a Prompt (engine.chat makes one of messages) or token ids"
+                raise PromptError(f"{shown(prompt)} is no prompt: {mend}") from error
+        if not ids:
+            raise PromptError("the prompt is empty: give at least one token")
+        if min(ids) < 0 or max(ids) >= self.vocab_size:
+            bad = next(token for token in ids if not 0 <= token < self.vocab_size)
+            raise PromptError(f"token id {bad} is outside the vocabulary of {self.vocab_size}")
+        return ids
+
+    def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
+        """The model's chat template around `messages`, then `answer` (trusted) as the beginning of its reply.
+
+        Untrusted segments never pass through the template. Thinking modes are switched off (a thought that the template
+        begins is closed, and a reply that has channels begins in that of its text), and a template that writes down
+        the day has it the same every day. A model without a template gets the messages as paragraphs,
+        after its own leading tokens; one that refuses a system message, or drops it, gets it at the head of the first
+        user message.
+        """
+        check_wanted()
+        texts, data = mark_data([message.content for message in messages])
+        roles = [message.role for message in messages]
+        return place_data(self._render(roles, texts) + answer, data)
+
+    def transcript(self, messages: Sequence[Message]) -> Prompt:
+        """The model's chat template around `messages`, the last of which is closed as the template closes it.
+
+        Untrusted segments never pass through the template. Raises ModelUnsupported for a model without a template.
+        """
+        if not self.inner.chat_template:
+            raise ModelUnsupported(
+                "the model has no chat template: save the one it was trained with as chat_template.jinja in its folder"
+            )
+        texts, data = mark_data([message.content for message in messages])
+        return place_data(self._render([message.role for message in messages], texts, reply=False), data)
+
+    def _render(self, roles: Sequence[str], texts: Sequence[str], reply: bool = True) -> str:
+        if not self.inner.chat_template:
+            return self.decode(self._bos) + "\n\n".join(texts) + "\n\n"
+        template, problem = self.inner.get_chat_template(), ""
+        for turns in _wordings(roles, texts):
+            try:
+                rendered = self._apply(template, turns, reply)
+            except Exception as error:  # each template has its own way to refuse
+                problem = f"does not take these messages ({reason(error)})"
+                continue
+            if not _dropped(texts, rendered):
+                return rendered + (self._reply_opening(template) if reply else "")
+            problem = "drops a message: use a model with another template"
+        raise ModelUnsupported(f"the model's chat template {problem}")
+
+    def _apply(self, template: str, turns: list[dict[str, Any]], reply: bool) -> str:
+        if "strftime_now" in template:
+            template = SAME_DAY + template
+        rendered = self.inner.apply_chat_template(
+            turns, chat_template=template, tokenize=False, add_generation_prompt=reply, enable_thinking=False
+        )
+        return str(rendered)
+
+    def _reply_opening(self, template: str) -> str:
+        """What stands before the text of a reply beyond what the template begins one with.
+
+        Some templates begin a thought whatever they are told: it is closed, empty. Others begin no channel, and write
+        its name before the text of a reply that is there.
+        """
+        if template not in self._openings:
+            self._openings[template] = self._found_opening(template)
+        return self._openings[template]
+
+    def _found_opening(self, template: str) -> str:
+        mark = "\ue000"
+        for ways in zip(
+            *(_wordings(("user", "assistant")[:count], ("a", mark)[:count]) for count in (1, 2)), strict=True
+        ):
+            try:
+                begun, whole = (self._apply(template, turns, len(turns) == 1) for turns in ways)
+            except Exception:  # it takes no such messages
+                continue
+            if begun.rstrip().endswith(THOUGHT):
+                return THOUGHT_END[begun.endswith("\n") :]
+            before, found, _ = whole.partition(mark)
+            if found:
+                opening = before[len(begun) :] if before.startswith(begun) else ""
+                return opening if opening.strip() else ""
+        return ""
+
+    def is_special(self, token: int) -> bool:
+        """Whether a token is no piece of text but a sign of the model's own, as the one that ends a text."""
+        return token in self._special
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included."""
+        return str(self.inner.decode(list(ids), skip_special_tokens=False))
+
+    def decode_on(self, ids: Sequence[int]) -> str:
+        """The text of token ids that go on from others: with the space that stands first in it, where one does."""
+        return (
+            self.decode([*self._before, *ids])[len(self.decode(self._before)) :] if self._before else self.decode(ids)
+        )
+
+
+def _wordings(roles: Sequence[str], texts: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    """Messages in the ways that chat templates take them: as they are, or with the system's in the user's first.
+
+    Last with each text as a part of its message: a template that knows no parts has refused or dropped it before.
+    """
+    ways = [(roles, texts)]
+    if list(roles[:2]) == ["system", "user"]:
+        ways.append((roles[1:], [f"{texts[0]}\n\n{texts[1]}", *texts[2:]]))
+    yield from (_turns(*way) for way in ways)
+    yield from (_turns(few, [[{"type": "text", "text": text}] for text in whole]) for few, whole in ways)
+
+
+def _turns(roles: Sequence[str], contents: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
+
+
+def _dropped(texts: Sequence[str], rendered: str) -> bool:
+    """Whether nothing of one of the texts has come through a template; some change what stands at its ends."""
+    at = 0  # one stands behind the other, as a rule: to look from the first sign for each would take long
+    for text in texts:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        places = (rendered.find(line, start) for start in (at, 0) for line in lines)
+        place = next((place for place in places if place >= 0), None)
+        if lines and place is None:
+            return True
+        at = max(at, place or 0)
+    return False
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text in pieces that end before a blank, where there is one near."""
+    text, start = well_formed(text), 0
+    while start < len(text):
+        end = start + PIECE
+        if end < len(text):
+            near = max(text.rfind(blank, end - NEAR, end) for blank in (" ", "\n"))
+            end = near if near > start else end
+        yield text[start:end]
+        start = end
+
+
+def _ids(backend: BackendTokenizer, text: str) -> Tokens:
+    if len(text) <= KEPT:
+        return tuple(backend.encode(text, add_special_tokens=False).ids)
+    [encoded] = backend.encode_batch([text], add_special_tokens=False)  # which lets other threads run meanwhile
+    return tuple(encoded.ids)
+
+
+def well_formed(text: str) -> str:
+    """`text` with surrogate pairs joined and lone surrogates replaced by U+FFFD, so that it can be encoded at all."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _LONE.sub("\ufffd", text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    return text
+
+
+def _leading_ids(tokenizer: Any) -> Tokens:
+    """What the tokenizer puts before a text by default: the begin-of-sequence token of models that have one."""
+    bare = tokenizer.encode("a", add_special_tokens=False)
+    full = tokenizer.encode("a", add_special_tokens=True)
+    for start in range(len(full) - len(bare) + 1):
+        if full[start : start + len(bare)] == bare:
+            return tuple(full[:start])
+    return ()

@@ -1,0 +1,91 @@
+"""What the judges of pairs have in common: aspects, one order or both, and a preference from the aspects' log-odds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Literal, Unpack
+
+import msgspec
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.score import Reason, Score
+from adjudge.rewards.judges.asking import Answer
+from adjudge.rewards.judges.aspects import Aspects, aspects_of
+from adjudge.rewards.judges.judge import AskingJudge, How
+from adjudge.rewards.judges.preference import debiased, sigmoid
+from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+
+Orders = Literal["both", "ab"]
+
+
+class ComparingJudge(AskingJudge[Pair, PairVerdict]):
+    """A judge that compares the two texts of pairs aspect by aspect.
+
+    `orders` "both" cancels position bias, "ab" shows a first only; `how` is that of `AskingJudge`. An aspect of weight
+    above 0 that abstains makes the pair abstain. Raises AdjudgeError for other orders.
+    """
+
+    verdict_type = PairVerdict
+
+    def __init__(self, engine: EngineFace, aspects: Aspects, orders: Orders, **how: Unpack[How]) -> None:
+        if orders not in ("both", "ab"):
+            raise AdjudgeError(f'orders is "{orders}": choose both or ab')
+        super().__init__(engine, **how)
+        self.aspects = aspects_of(aspects)
+        self.orders: tuple[str, ...] = ("ab", "ba") if orders == "both" else ("ab",)
+
+    def compare(self, pairs: Iterable[Pair]) -> list[PairVerdict]:
+        """A verdict for every pair, in order."""
+        return self.judge(pairs)
+
+    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
+        """Verdicts in order as they come, each journaled first; `window` pairs are in the engine at a time."""
+        return self.judge_iter(pairs, window)
+
+    def _pair_verdict(
+        self, verdicts: dict[str, AspectVerdict], better: Mapping[str, float], key: str, truncated: bool
+    ) -> PairVerdict:
+        """The preference is σ of the weighted mean of the aspects' log-odds (`better`)."""
+        counted = [aspect for aspect in self.aspects if aspect.weight > 0]
+        abstained = next((reason for aspect in counted if (reason := verdicts[aspect.name].abstained)), None)
+        total = sum(aspect.weight * better[aspect.name] for aspect in counted)
+        preference = None if abstained else sigmoid(total / sum(aspect.weight for aspect in counted))
+        return PairVerdict("", preference, verdicts, abstained, truncated, self.engine.name, key)
+
+    def _choice(self, scores: Sequence[Score], analyses: tuple[str, ...] | None) -> tuple[AspectVerdict, float]:
+        """One aspect's verdict from the choice between first and second in each order, and the log-odds of a."""
+        mass, reason = self._weakest(scores)
+        if reason:
+            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=analyses), 0.0
+        chances = [score.probabilities or () for score in scores]
+        odds = [math.log(max(first, math.ulp(0.0))) - math.log(max(second, math.ulp(0.0))) for first, second in chances]
+        if len(odds) == 2:
+            (first_ab, second_ab), (first_ba, second_ba) = chances
+            better, bias = debiased(*odds)
+            score_a, score_b = (first_ab + second_ba) / 2, (second_ab + first_ba) / 2
+        else:
+            [(score_a, score_b)], [better], bias = chances, odds, None
+        return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, analyses=analyses), better
+
+    def _with_spreads(self, verdict: AspectVerdict, answers: Sequence[Answer]) -> AspectVerdict:
+        """With the spread of each story's scores, where several analyses in each order could be read."""
+        if verdict.abstained or not all(answer.spreads for answer in answers):
+            return verdict
+        # Of the story shown first, and of the other: a choice is one score, which moves both alike.
+        shown = [((answer.spreads or ()) * 2)[:2] for answer in answers]
+        a, b = zip(*(spreads[::-1] if place else spreads for place, spreads in enumerate(shown)), strict=True)
+        return msgspec.structs.replace(verdict, spread_a=_root_mean_square(a), spread_b=_root_mean_square(b))
+
+    def _weakest(self, scores: Sequence[Score]) -> tuple[float | None, Reason | None]:
+        """The least label mass of an aspect's scores, and why they are no verdict if they are none."""
+        mass = min((score.mass for score in scores if score.mass is not None), default=None)
+        reason = next((score.reason for score in scores if score.reason), None)
+        return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason
+
+
+def _root_mean_square(values: Sequence[float | None]) -> float | msgspec.UnsetType:
+    known = [value for value in values if value is not None]
+    return math.sqrt(fmean(value**2 for value in known)) if len(known) == len(values) else msgspec.UNSET

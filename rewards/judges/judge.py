@@ -1,0 +1,320 @@
+"""What all judges share: how subjects come in, how verdicts go out, and what a verdict rests on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
+
+import msgspec
+
+from adjudge.engine.answers import AnswerFormat
+from adjudge.engine.checking import at_least, is_number, shown
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.models.aliases import is_flowing
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import UNKEPT, Reason
+from adjudge.engine.text.prompt import Cut, Prompt, checked_cut
+from adjudge.engine.text.tokenizer import well_formed
+from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.judges import template
+from adjudge.rewards.judges.asking import ANSWER, Answer, Mode, Question, open_asking
+from adjudge.rewards.judges.template import Data, Layout
+from adjudge.rewards.kept_answers import KeptAnswers
+from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
+
+Subject = TypeVar("Subject", Pair, Item)
+Ruling = TypeVar("Ruling", PairVerdict, Verdict)
+
+
+class Concluded(NamedTuple, Generic[Ruling]):
+    """A verdict with the answers that it rests on, packed."""
+
+    verdict: Ruling
+    answers: bytes
+
+
+class Judge(ABC, Generic[Subject, Ruling]):
+    """Subjects in, verdicts out, in order; with a `journal`, what it holds is not judged again.
+
+    A judge says what decides a verdict (`key`) and how subjects become verdicts (`_judge`). Raises AdjudgeError for
+    subjects of another kind, and for a journal that is none.
+    """
+
+    verdict_type: type[Ruling]
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        if journal is not None and not isinstance(journal, Journal):
+            raise AdjudgeError(f"journal is {shown(journal)}: open it, as Journal(path)")
+        self.journal = journal
+
+    def judge(self, subjects: Iterable[Subject]) -> list[Ruling]:
+        """A verdict for every subject, in order."""
+        return list(self.judge_iter(subjects))
+
+    def judge_iter(self, subjects: Iterable[Subject], window: int = 16) -> Iterator[Ruling]:
+        """Verdicts in order as they come, each journaled first; `window` subjects are in the engine at a time."""
+        at_least(1, window=window)
+        kind: Any = Pair if issubclass(self.verdict_type, PairVerdict) else Item
+        remaining = map(clean, each_of(subjects, kind))
+        while chunk := list(islice(remaining, window)):
+            keys = [self.key(subject) for subject in chunk]
+            known = self._remembered(keys)
+            judged = self._judge({key: subject for key, subject in zip(keys, chunk, strict=True) if key not in known})
+            for key, subject in zip(keys, chunk, strict=True):
+                while key not in known:
+                    verdict = self._kept(next(judged))
+                    known[verdict.key] = verdict
+                yield msgspec.structs.replace(known[key], id=subject.id)
+            next(judged, None)  # let the engine's call come to its end
+
+    @abstractmethod
+    def key(self, subject: Subject) -> str:
+        """The journal's key: everything that decides the verdict."""
+
+    @abstractmethod
+    def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling | Concluded[Ruling]]:
+        """A verdict for each of the subjects, given by their keys, in any order; with answers that are to be kept."""
+
+    def _remembered(self, keys: Sequence[str]) -> dict[str, Ruling]:
+        return {} if self.journal is None else {key: self._read(raw) for key, raw in self.journal.get(keys).items()}
+
+    def _kept(self, found: Ruling | Concluded[Ruling]) -> Ruling:
+        """The verdict as the journal has it, kept there with what it rests on if it lasts.
+
+        That may be another's: of processes that share a journal the first one's stays, and all go by it.
+        """
+        verdict, answers = found if isinstance(found, Concluded) else (found, None)
+        if self.journal is None or not lasts(verdict):
+            return verdict
+        return self._read(self.journal.put(verdict.key, msgspec.json.encode(verdict), answers))
+
+    def _read(self, kept: bytes) -> Ruling:
+        try:
+            return msgspec.json.decode(kept, type=self.verdict_type)
+        except msgspec.MsgspecError as error:
+            assert self.journal is not None
+            raise AdjudgeError(f"{self.journal.path} is damaged ({error}): {self.journal.mend}") from error
+
+
+class How(TypedDict, total=False):
+    """How a judge asks: what every judge that asks takes by name. See `PromptedJudge`."""
+
+    mode: Mode
+    language: str
+    layout: Layout
+    min_mass: float
+    cut: Cut
+    journal: Journal | None
+    sampling: Sampling | None
+    attempts: int
+    n: int
+    seed: int
+
+
+class PromptedJudge(Judge[Subject, Ruling]):
+    """A judge that asks an engine in the words of the prompt file `kind`.
+
+    In `mode` "direct" each question ends at its answer slot, in "reasoned" the model first analyses in writing: how it
+    writes (`sampling`), and `attempts`, `n` and `seed` are those of `Reasoned`. Prompts are in `language`, their parts
+    in the order that shares most, or in the paper's (`layout`). A score whose label mass is below `min_mass` abstains.
+    Texts too long for the model are shortened alike in all of a subject's questions (`cut`: "middle", "head", "tail"),
+    or abstain ("never"). With a `journal`, what was judged before under the same conditions is not judged again.
+    Models that are `flowing` (see `Alias`) are shown texts as one paragraph.
+    """
+
+    kind: ClassVar[str]
+    folder: ClassVar[Path] = template.FOLDER
+    answer_format: ClassVar[AnswerFormat] = ANSWER
+
+    def __init__(
+        self,
+        engine: EngineFace,
+        *,
+        mode: Mode = "direct",
+        language: str = "en",
+        layout: Layout = "shared",
+        min_mass: float = 0.01,
+        cut: Cut = "middle",
+        journal: Journal | None = None,
+        sampling: Sampling | None = None,
+        attempts: int = 3,
+        n: int = 1,
+        seed: int = 0,
+    ) -> None:
+        if layout not in ("shared", "paper"):
+            raise AdjudgeError(f'layout is "{layout}": choose shared or paper')
+        if not (is_number(min_mass, Real) and 0 <= min_mass <= 1):
+            raise AdjudgeError(f"min_mass is {shown(min_mass)}: give a probability from 0 to 1")
+        super().__init__(journal)
+        self.engine = checked_engine(engine)
+        self.asking = open_asking(
+            engine,
+            mode,
+            sampling,
+            form=self.answer_format,
+            attempts=attempts,
+            n=n,
+            seed=seed,
+            min_mass=min_mass,
+        )
+        self.language = language
+        self.layout = layout
+        self.min_mass = min_mass
+        self.cut = checked_cut(cut)
+        self.template = template.load(self.kind, language, self.folder)
+
+    @property
+    def flowing(self) -> bool:
+        """Whether texts are shown as one paragraph to the weights that the engine has now."""
+        return self.engine.adapter is None and is_flowing(self.engine.fingerprint)
+
+    def key(self, subject: Subject) -> str:
+        """The journal's key: everything that decides the verdict."""
+        shown = {"shown": "flowing"} if self.flowing else {}
+        return content_key(
+            **shown,
+            judge=self.kind,
+            model=self.engine.fingerprint,
+            adapter=self.engine.adapter,
+            dtype=self.engine.dtype,
+            template=(self.template.hash, self.layout),
+            min_mass=self.min_mass,
+            truncation=(self.cut, self.engine.max_prompt_tokens),
+            sampling=self.asking.content,
+            **self._content(clean(subject)),
+        )
+
+    def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
+        """The prompt file filled in; `data` are untrusted."""
+        if self.flowing:
+            data = {name: template.flowing(text) for name, text in data.items()}
+        how = {"mode": self.asking.mode, "layout": self.layout}
+        messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
+        return self.engine.chat(messages, answer)
+
+    @abstractmethod
+    def _content(self, subject: Subject) -> dict[str, Any]:
+        """What decides the verdict besides what all such judges have in common."""
+
+
+class AskingJudge(PromptedJudge[Subject, Ruling]):
+    """Such a judge whose verdict rests on one round of questions."""
+
+    def ask(self, subject: Subject) -> tuple[list[Question], bool]:
+        """The questions of a subject, their prompts shortened to fit, and whether they had to be."""
+        questions = self._questions(subject)
+        prompts, shortened = self.engine.fit([question.prompt for question in questions], self.asking.reserve)
+        fitted = [
+            msgspec.structs.replace(question, prompt=prompt)
+            for question, prompt in zip(questions, prompts, strict=True)
+        ]
+        return fitted, shortened
+
+    def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Concluded[Ruling]]:
+        asked = {key: self.ask(subject) for key, subject in subjects.items()}
+        for key, answers in self.asking.ask({key: questions for key, (questions, _) in asked.items()}):
+            yield self._concluded(subjects[key], answers, key, asked[key][1])
+
+    def _concluded(
+        self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool
+    ) -> Concluded[Ruling]:
+        """The verdict from the answers, with these, so that it can be concluded anew."""
+        packed = KeptAnswers.of(answers, truncated).packed
+        return Concluded(self._conclude(subject, answers, key, truncated), packed)
+
+    def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
+        """The verdict on a subject whose questions, by their names, were answered so."""
+        subject = clean(subject)
+        return self._conclude(subject, answers, self.key(subject), truncated)
+
+    @abstractmethod
+    def _questions(self, subject: Subject) -> list[Question]:
+        """What is asked about a subject."""
+
+    @abstractmethod
+    def _conclude(self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool) -> Ruling:
+        """The verdict from the answers, by the names of the questions."""
+
+
+class ItemJudge(AskingJudge[Item, Verdict]):
+    """Such a judge of single texts."""
+
+    verdict_type = Verdict
+
+    def _part(self, answer: Answer, weight: float = 1.0) -> Part:
+        """A part that rests on an answer of one score: its expected value."""
+        return part_of(answer, self.min_mass, weight)
+
+    def _verdict(
+        self,
+        score: float | None,
+        parts: dict[str, Part],
+        answers: Mapping[str, Answer],
+        key: str,
+        truncated: bool,
+    ) -> Verdict:
+        """The verdict from its parts; without a score where one that counts has abstained."""
+        abstained = abstention(parts)
+        return Verdict(
+            id="",
+            score=None if abstained else score,
+            breakdown=parts,
+            abstained=abstained,
+            truncated=truncated,
+            model=self.engine.name,
+            key=key,
+            analysis={name: answer.analyses for name, answer in answers.items() if answer.analyses} or None,
+        )
+
+
+def checked_engine(engine: EngineFace) -> EngineFace:
+    """The same; raises AdjudgeError for what is no open engine."""
+    if not isinstance(engine, EngineFace):
+        raise AdjudgeError(
+            f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
+        )
+    return engine
+
+
+def lasts(ruling: Verdict | PairVerdict) -> bool:
+    """Whether a later run would say the same: nothing in it, not even of no weight, abstained for another's sake."""
+    parts = ruling.breakdown if isinstance(ruling, Verdict) else ruling.aspects
+    return all(reason not in UNKEPT for reason in (ruling.abstained, *(part.abstained for part in parts.values())))
+
+
+def part_of(answer: Answer, min_mass: float, weight: float = 1.0) -> Part:
+    """A part that rests on an answer of one score: its expected value.
+
+    It abstains as the score does, and with too little mass.
+    """
+    [score] = answer.scores
+    reason: Reason | None = score.reason
+    if reason is None and score.mass is not None and score.mass < min_mass:
+        reason = "low_mass"
+    if reason:
+        return Part(None, weight, mass=score.mass, abstained=reason)
+    spread = answer.spreads[0] if answer.spreads else None
+    return Part(
+        score.expected, weight, score.probabilities, score.mass, spread=msgspec.UNSET if spread is None else spread
+    )
+
+
+def clean(subject: Subject) -> Subject:
+    """The subject with its texts made encodable, at any depth; policies write lone surrogates too."""
+    return _clean(subject)  # type: ignore[no-any-return]
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value)
+        return msgspec.structs.replace(value, **{name: _clean(field) for name, field in fields.items()})
+    if isinstance(value, tuple):
+        return tuple(map(_clean, value))
+    return value

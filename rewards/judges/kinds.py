@@ -1,0 +1,367 @@
+"""The judges by name: what each reads, which options it takes, and how it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from adjudge.engine.choices import choices_of
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.models.aliases import HOUSE
+from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
+from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.wire import (
+    example_of,
+    item_of,
+    pair_of,
+    reviewed_item_of,
+    reviewed_pair_of,
+    rubric_item_of,
+    writing_of,
+)
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
+    from adjudge.rewards.journal import Journal
+    from adjudge.rewards.judges.judge import Judge
+    from adjudge.rewards.verdict import Item, Pair
+
+Options = Mapping[str, Any]
+"""The options a user gave, by name; what was left out is not in it. A program may give `Aspect`s and a `Rubric` too."""
+
+Open = Callable[["EngineFace", "Journal | None"], "Judge[Any, Any]"]
+"""Opens a judge; mistakes in its options were found before."""
+
+OF_PAIRS = " of pairs"
+"""Ends the entry of a judge for pairs that has another for single texts."""
+
+UNTRAINED = ("rubric", "tree", "principle", "personal")
+"""The judges that `house` was not trained for; it was for the scores of aspects."""
+
+FILES = ("rubric", "principles", "examples")
+"""The options that may name files."""
+
+Read = Callable[[Row, int, Options], Any]
+"""Makes a pair or an item of a row and its number; the options may decide what a row must hold."""
+
+JudgeName = Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar"]
+
+REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
+ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
+"""The options of every judge that asks questions: see `AskingJudge`."""
+
+
+Names = str | list[str]
+"""Names after commas, or one by one."""
+
+
+def names_of(value: Names | None) -> list[str]:
+    """The names of an option, without blanks around them; none where nothing was said."""
+    pieces = value.split(",") if isinstance(value, str) else value or ()
+    return [name for name in map(str.strip, pieces) if name]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A judge by name: whether it judges `what`, the options it takes, and how it reads a row if not as most do.
+
+    `labels` says that its scores are probabilities of good, which people's labels are compared with; `gather` puts
+    the subjects of a file together where each is judged beside others.
+    """
+
+    what: Literal["pairs", "items"]
+    prepare: Callable[[Options], Open]
+    options: tuple[str, ...]
+    read: Read | None = None
+    labels: bool = False
+    gather: Callable[[list[Any], Options], list[Any]] | None = None
+
+    def subject(self, row: Row, number: int, options: Options) -> Any:
+        """The pair or item of a row; raises AdjudgeError naming the row's place."""
+        read = self.read or _by_itself(pair_of if self.what == "pairs" else item_of)
+        return read(row, number, options)
+
+    def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
+        """The same of all rows of a file."""
+        subjects = [self.subject(row, number, options) for number, row in enumerate(rows, 1)]
+        return subjects if self.gather is None else self.gather(subjects, options)
+
+
+def _by_itself(read: Callable[[Row, int], Any]) -> Read:
+    """Reading that no option decides."""
+    return lambda row, number, _: read(row, number)
+
+
+def named(judge: str, rows: Sequence[Row]) -> str:
+    """The entry of KINDS for these rows: for a judge of single texts and of pairs, the first row's columns decide."""
+    return of_pairs(judge) if {"story_a", "story_b"} & rows[0].columns.keys() else judge
+
+
+def of_pairs(judge: str) -> str:
+    """The entry of KINDS for pairs."""
+    return judge + OF_PAIRS if judge + OF_PAIRS in KINDS else judge
+
+
+def usual(model: str | None, options: Options) -> Literal["pairwise", "pointwise"]:
+    """Which judge compares stories where nobody has named one.
+
+    `house` was trained to read one story at a time, and sees little of which of two is asked about.
+    """
+    return "pointwise" if model == HOUSE.name and "orders" not in options else "pairwise"
+
+
+def misfit(model: str | None, judge: str, options: Options) -> str | None:
+    """What to warn of where `house` is to be a judge that it was never trained for, None where there is nothing.
+
+    Raises AdjudgeError where that judge would have it write.
+    """
+    if model != HOUSE.name:
+        return None
+    if judge == "debate" or options.get("mode") == "reasoned" or options.get("weights") == "generated":
+        raise AdjudgeError(f"{HOUSE.name} was trained to score, not to write: name another model")
+    name = judge.removesuffix(OF_PAIRS)
+    if name in UNTRAINED:
+        return f"{HOUSE.name} was not trained for {name}: its scores may mean nothing"
+    asked = aspects_of(options["aspects"], PERSE if name == "personal" else ()) if options.get("aspects") else ()
+    known = {aspect.definition for aspect in (*HANNA, *STORYER)}
+    if other := [aspect.name for aspect in asked if aspect.definition not in known]:
+        return (
+            f'{HOUSE.name} was not trained for the aspect "{other[0]}", and will say much what it says of coherence:'
+            " name a larger model"
+        )
+    return None
+
+
+def files_of(options: Options) -> dict[str, Path]:
+    """The files that the options name; a rubric may also be a published one."""
+    from adjudge.rewards.judges.published_rubrics import RUBRICS
+
+    named = {option: Path(options[option]) for option in FILES if option in options}
+    return {option: path for option, path in named.items() if option != "rubric" or str(path) not in RUBRICS}
+
+
+def takers(option: str) -> str:
+    """The judges that take an option, as users name them."""
+    return ", ".join(dict.fromkeys(_spoken(name) for name, kind in KINDS.items() if option in kind.options))
+
+
+def _spoken(name: str) -> str:
+    return f"{name.removesuffix(OF_PAIRS)} (of pairs)" if name.endswith(OF_PAIRS) else name
+
+
+def prepare(name: str, options: Options) -> Open:
+    """How to open that judge; raises AdjudgeError for an option that is not its, and for what an option says."""
+    kind = kind_of(name)
+    for option in options:
+        if option not in kind.options:
+            mend = f"is no option of {name}: choose from {', '.join(kind.options)}"
+            if whose := takers(option):
+                mend = f"is for --judge {whose}: leave it out"
+            raise AdjudgeError(f"--{option.replace('_', '-')} {mend}")
+        _check_type(option, options[option])
+    return kind.prepare(options)
+
+
+@cache
+def _types() -> dict[str, Any]:
+    """What kind of value an option has; files and rubrics are looked at where they are opened."""
+    from adjudge.engine.text.prompt import Cut
+    from adjudge.rewards.judges.asking import Mode
+    from adjudge.rewards.judges.comparing import Orders
+    from adjudge.rewards.judges.rubric_scoring import Form, Scheme
+    from adjudge.rewards.judges.template import Layout
+
+    return {
+        "aspects": str | list[Any],
+        "language": str,
+        **{"mode": Mode, "orders": Orders, "form": Form, "scheme": Scheme, "layout": Layout, "cut": Cut},
+        **dict.fromkeys(("without", "weights"), Names),
+        **dict.fromkeys(("k", "partners", "max_tokens", "samples", "attempts", "seed"), int),
+        **dict.fromkeys(("temperature", "min_mass", "override"), float),
+    }
+
+
+def _check_type(option: str, value: Any) -> None:
+    """Raises AdjudgeError for a value of another kind than the option has."""
+    wanted = _types().get(option, Any)
+    try:
+        msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        mend = choices_of(error, wanted) or f": {error}".lower()
+        raise AdjudgeError(f"--{option.replace('_', '-')} is {value!r:.60}{mend}") from error
+
+
+def kind_of(name: str) -> Kind:
+    """The judge of that name; raises AdjudgeError where there is none."""
+    if name not in KINDS:
+        names = ", ".join(one for one in KINDS if not one.endswith(OF_PAIRS))
+        raise AdjudgeError(f'no judge is called "{name[:40]}": choose {names}')
+    return KINDS[name]
+
+
+def how_of(options: Options) -> dict[str, Any]:
+    """How a judge asks, from the options that were given: the fields of `How`, but for its journal."""
+    from adjudge.rewards.judges.asking import SAMPLING
+
+    given = {name: value for name, value in options.items() if name in ASKING}
+    reasoning = {name: given.pop(name) for name in REASONING if name in given}
+    if given.get("mode", "direct") == "direct":
+        if reasoning:
+            name = next(iter(reasoning)).replace("_", "-")
+            raise AdjudgeError(f"--{name} is for judges that write: add --mode reasoned")
+        return given
+    written = {name: reasoning.pop(name) for name in ("max_tokens", "temperature") if name in reasoning}
+    named = {"n" if name == "samples" else name: value for name, value in reasoning.items()}
+    return given | named | {"sampling": msgspec.structs.replace(SAMPLING, **written)}
+
+
+def _pairwise(options: Options) -> Open:
+    from adjudge.rewards.judges.pairwise import PairwiseJudge
+
+    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
+    orders = options.get("orders", "both")
+    return lambda engine, journal: PairwiseJudge(engine, aspects, orders=orders, **how, journal=journal)
+
+
+def _pointwise(options: Options) -> Open:
+    from adjudge.rewards.judges.pointwise import PointwiseJudge
+
+    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
+    return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
+
+
+def _pointwise_pairs(options: Options) -> Open:
+    from adjudge.rewards.judges.pointwise import PointwisePairJudge
+
+    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
+    return lambda engine, journal: PointwisePairJudge(engine, aspects, **how, journal=journal)
+
+
+def _ensemble(options: Options) -> Open:
+    from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+    from adjudge.rewards.judges.pairwise import PairwiseJudge
+
+    aspects = aspects_of(options.get("aspects", "hanna"))
+    writes = options.get("mode", "direct") == "reasoned"  # else the seed is the partners' alone
+    how = how_of({name: value for name, value in options.items() if writes or name != "seed"})
+    return lambda engine, journal: EnsembleJudge(PairwiseJudge(engine, aspects, orders="ab", **how, journal=journal))
+
+
+def _accompanied(items: list[Item], options: Options) -> list[Any]:
+    from adjudge.rewards.judges.ensemble_judge import accompanied
+
+    return list(accompanied(items, options.get("partners", 4), options.get("seed", 0)))
+
+
+def _scalar(options: Options) -> Open:
+    from adjudge.rewards.judges.scalar import ScalarJudge
+
+    return lambda engine, journal: ScalarJudge(engine, **options, journal=journal)
+
+
+def _rubric(options: Options) -> Open:
+    from adjudge.rewards.judges.published_rubrics import open_rubric
+    from adjudge.rewards.judges.rubric import Rubric
+    from adjudge.rewards.judges.rubric_judge import RubricJudge
+    from adjudge.rewards.judges.rubric_scoring import marks_of, scheme_of
+
+    rubric = options.get("rubric")
+    if rubric is not None and not isinstance(rubric, Rubric):
+        rubric = open_rubric(rubric)
+    scheme, form, how = options.get("scheme"), options.get("form", "fixed"), how_of(options)
+    if rubric is not None:
+        marks_of(rubric, scheme_of(rubric, scheme), form)
+    return lambda engine, journal: RubricJudge(engine, rubric, scheme=scheme, form=form, **how, journal=journal)
+
+
+def _personal(options: Options) -> Open:
+    from adjudge.rewards.judges.personal import PersonalJudge, checked_k
+
+    k, how = checked_k(options.get("k", 3)), how_of(options)
+    if (without := names_of(options.get("without", "texts"))) != ["texts"]:
+        raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
+    texts = "without" not in options
+    return lambda engine, journal: PersonalJudge(engine, k=k, texts=texts, **how, journal=journal)
+
+
+def _personal_pairs(options: Options) -> Open:
+    from adjudge.rewards.judges.personal import PersonalPairJudge, checked_k
+
+    k, orders, how = checked_k(options.get("k", 1)), options.get("orders", "both"), how_of(options)
+    aspects = aspects_of(options.get("aspects", "perse"), PERSE)
+    return lambda engine, journal: PersonalPairJudge(engine, aspects, k=k, orders=orders, **how, journal=journal)
+
+
+def _read_personal(row: Row, number: int, options: Options) -> Item:
+    from adjudge.rewards.judges.personal import last_reviews
+
+    item = reviewed_item_of(row, number, texts="without" not in options)
+    last_reviews(item, options.get("k", 3), row.place)
+    return item
+
+
+def _read_personal_pair(row: Row, number: int, options: Options) -> Pair:
+    from adjudge.rewards.judges.personal import last_comparisons
+
+    pair = reviewed_pair_of(row, number)
+    last_comparisons(pair, options.get("k", 1), row.place)
+    return pair
+
+
+def _tree(options: Options) -> Open:
+    from adjudge.rewards.judges.tree import TreeJudge
+    from adjudge.rewards.judges.tree_nodes import checked_without, parse_weights
+
+    without = names_of(options.get("without", ""))
+    weights = parse_weights(",".join(names_of(options.get("weights", "equal"))), checked_without(without))
+    own = {name: options[name] for name in ("attempts", "seed") if name in options and weights == "generated"}
+    how = how_of({name: value for name, value in options.items() if name not in own}) | own
+    form = options.get("form", "fixed")
+    return lambda engine, journal: TreeJudge(
+        engine, weights=weights, form=form, without=without, **how, journal=journal
+    )
+
+
+def _principle(options: Options) -> Open:
+    from adjudge.rewards.judges.principle import PrincipleJudge, default_principles, read_principles
+
+    how = how_of(options)
+    file, language = options.get("principles"), options.get("language", "en")
+    principles = default_principles(language) if file is None else read_principles(Path(file))
+    return lambda engine, journal: PrincipleJudge(engine, principles, **how, journal=journal)
+
+
+def _debate(options: Options) -> Open:
+    from adjudge.rewards.judges.debate import DebateJudge, agents_without, checked_override, checked_retrieved
+
+    # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
+    how_of({name: options[name] for name in ("mode", "samples") if name in options})
+    how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
+    without = names_of(options.get("without", ""))
+    agents_without(without)
+    file = options.get("examples")
+    if file is None and "k" in options:
+        raise AdjudgeError("--k is how many examples a debate retrieves: leave it out, or add --examples")
+    examples = [] if file is None else [example_of(row) for row in read_rows(Path(file))]
+    k, override = checked_retrieved(options.get("k", 3)), checked_override(options.get("override", 0.75))
+    return lambda engine, journal: DebateJudge(
+        engine, examples, k=k, without=without, override=override, **how, journal=journal
+    )
+
+
+KINDS: dict[str, Kind] = {
+    "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
+    "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
+    "pointwise of pairs": Kind("pairs", _pointwise_pairs, ("aspects", *ASKING)),
+    "ensemble": Kind("items", _ensemble, ("aspects", "partners", *ASKING), gather=_accompanied),
+    "scalar": Kind("items", _scalar, ("cut",)),
+    "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), _by_itself(rubric_item_of)),
+    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), _by_itself(writing_of)),
+    "personal": Kind("items", _personal, ("k", "without", *ASKING), _read_personal),
+    "personal of pairs": Kind("pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), _read_personal_pair),
+    "principle": Kind("items", _principle, ("principles", *ASKING), labels=True),
+    "debate": Kind("items", _debate, ("examples", "k", "override", "without", *ASKING), labels=True),
+}

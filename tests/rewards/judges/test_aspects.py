@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, Aspect, aspects_of, checked, parse_aspects
+
+
+def test_sets_names_and_ones_own() -> None:
+    assert parse_aspects("HANNA") == HANNA and len(HANNA) == 6
+    assert parse_aspects("storyer") == STORYER and len(STORYER) == 5
+    assert [aspect.name for aspect in parse_aspects("coherence, Ending ,humour=Is it funny?")] == [
+        "coherence",
+        "ending",
+        "humour",
+    ]
+    assert parse_aspects("humour = Is it funny?") == (Aspect("humour", "Is it funny?"),)
+
+
+def test_a_name_may_carry_its_weight() -> None:
+    [coherence, wit] = parse_aspects("coherence*3, wit * 0.5 = Is 2*2 funny?")
+    assert coherence == Aspect("coherence", HANNA[1].definition, 3.0)
+    assert wit == Aspect("wit", "Is 2*2 funny?", 0.5)
+
+
+def test_a_comma_within_ones_own_meaning_parts_nothing_and_names_after_it_stay_names() -> None:
+    assert parse_aspects("wit*2=Is it funny, or at least light?, Ending") == (
+        Aspect("wit", "Is it funny, or at least light?", 2.0),
+        STORYER[1],
+    )
+    with pytest.raises(AdjudgeError, match='unknown aspect "coherense"'):
+        parse_aspects("wit=Is it funny?, coherense")
+    with pytest.raises(AdjudgeError, match='unknown aspect "light"'):
+        parse_aspects("coherence, light")
+
+
+def test_a_set_may_stand_beside_ones_own_in_any_case() -> None:
+    assert parse_aspects("HANNA, wit=Is it funny?") == (*HANNA, Aspect("wit", "Is it funny?"))
+    assert parse_aspects("wit=Is it funny?, Storyer") == (Aspect("wit", "Is it funny?"), *STORYER)
+
+
+def test_one_aspect_is_given_as_it_is() -> None:
+    assert aspects_of(HANNA[2]) == aspects_of([HANNA[2]]) == HANNA[2:3]
+
+
+def test_a_name_that_several_sets_know_means_the_preferred_ones_else_the_first() -> None:
+    assert parse_aspects("perse") == PERSE and len(PERSE) == 5
+    assert parse_aspects("surprise, ending") == (HANNA[3], STORYER[1])
+    assert parse_aspects("surprise, relevance", PERSE) == (PERSE[2], HANNA[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("coherense", 'unknown aspect "coherense": choose hanna, storyer, perse, or names from adaptability'),
+        ("", "no aspects"),
+        (",", "no aspects"),
+        ("empathy,empathy", '"empathy" is given twice'),
+        ("x=", "unknown aspect"),
+        ("empathy*much", 'the weight of "empathy\\*much" is no number: write name'),
+        ("empathy*-1", "the aspects weigh empathy\\*-1: give weights from 0"),
+        ("empathy*1e308", r"from 0 to 1e\+06"),
+        ("empathy*0", "not all 0"),
+        ("show/tell=Is it shown?", 'the aspect "show/tell" has a slash'),
+    ],
+)
+def test_mistakes_are_named(text: str, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        parse_aspects(text)
+
+
+@pytest.mark.parametrize("weights", [(0.0, 0.0), (1.0, -1.0), (float("nan"), 1.0)])
+def test_weights_that_cannot_be_averaged_are_refused(weights: tuple[float, float]) -> None:
+    with pytest.raises(AdjudgeError, match="weights"):
+        checked([Aspect("a", "?", weights[0]), Aspect("b", "?", weights[1])])
+
+
+def test_an_aspect_s_words_can_be_written_as_utf_8_whatever_they_were() -> None:
+    [aspect] = parse_aspects("wit=is \udcff it")
+    assert aspect.definition == "is \ufffd it" == checked([Aspect("wit", "is \ud800 it")])[0].definition

@@ -1,0 +1,104 @@
+"""What all judges share, with judges whose answers are written down beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.models.aliases import HOUSE
+from adjudge.engine.score import Reason
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.aspects import HANNA
+from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
+from adjudge.rewards.judges.rubric_judge import RubricJudge
+from adjudge.rewards.judges.scalar import ScalarJudge
+from adjudge.rewards.verdict import Item, Pair
+from tests.rewards.judged import WrittenJudge, WrittenPairJudge
+
+ITEM = Item(prompt="Write.", response="A story.", id="mine")
+
+
+def test_of_judges_that_share_a_journal_all_go_by_the_first_verdict(tmp_path: Path) -> None:
+    first, second = WrittenJudge(lambda text: 2.0), WrittenJudge(lambda text: first.judge([ITEM])[0].score + 1e-6)  # type: ignore[operator]
+    with Journal(tmp_path / "a") as one, Journal(tmp_path / "a") as other:
+        first.journal, second.journal = one, other
+        [verdict] = second.judge([ITEM])
+        assert len(second.calls) == 1 and verdict.score == 2.0 and verdict.id == "mine"
+        assert second.judge([ITEM]) == [verdict]
+
+
+@pytest.mark.parametrize("reason", ["timeout", "cancelled", "unsupported"])
+def test_what_does_not_lie_in_the_text_is_asked_again(tmp_path: Path, reason: Reason) -> None:
+    said: list[float | Reason] = [reason, 4.0]
+    judge = WrittenJudge(lambda text: said.pop(0))
+    with Journal(tmp_path / "a") as judge.journal:
+        assert [judge.judge([ITEM])[0].score for _ in range(3)] == [None, 4.0, 4.0] and not said
+
+
+def test_a_window_of_nothing_is_refused() -> None:
+    with pytest.raises(AdjudgeError, match="window is 0"):
+        list(WrittenJudge(lambda text: 1.0).judge_iter([ITEM], window=0))
+
+
+def test_house_reads_a_text_as_one_paragraph_whatever_its_lines_and_others_as_it_stands() -> None:
+    item = Item("Tell\tone.\r\n", "It was dark.\n\n\nA lamp\u00a0 burned.")
+    flat = Item("Tell one.", "It was dark. A lamp burned.")
+
+    def shown(judged: Item, weights: str, adapter: str | None = None) -> list[str]:
+        judge = PointwiseJudge(AbsentEngine(Card(fingerprint=weights, adapter=adapter)), HANNA[:1])
+        [question] = judge.ask(judged)[0]
+        return [segment.text for segment in question.prompt.segments if not segment.trusted]
+
+    house = HOUSE.fingerprint
+    assert shown(item, house) == shown(flat, house) == shown(flat, "another's") == [flat.prompt, flat.response]
+    for weights, adapter in (("another's", None), (house, "mine")):
+        assert shown(item, weights, adapter) == [item.prompt, item.response]
+
+
+def test_what_house_read_with_its_lines_is_not_taken_for_what_it_reads_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = PointwiseJudge(AbsentEngine(Card(fingerprint=HOUSE.fingerprint)), HANNA[:1])
+    now = judge.key(Item("p", "r"))
+    monkeypatch.setattr("adjudge.rewards.judges.judge.is_flowing", lambda weights: False)
+    assert judge.key(Item("p", "r")) != now
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (ITEM, r"Item\(prompt='Write.', .* is no list of Items: put it in brackets"),
+        (None, "None is no list of Items"),
+        ("abc", "'a' is no Item"),
+        ([{"prompt": "Write.", "response": "A story."}], r"\{'prompt': .* is no Item: give Item\(…\) objects"),
+        ([ITEM, Pair("a", "b")], "Pair.* is no Item"),
+    ],
+)
+def test_what_is_no_list_of_the_judges_subjects_is_one_sentence(given: Any, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        WrittenJudge(lambda text: 1.0).judge(given)
+
+
+def test_a_judge_of_pairs_takes_pairs_alone() -> None:
+    with pytest.raises(AdjudgeError, match="is no Pair: give Pair"):
+        WrittenPairJudge(lambda a, b: {}).judge([ITEM])  # type: ignore[list-item]
+
+
+def test_a_judge_is_built_of_open_things_and_not_of_their_names() -> None:
+    engine = AbsentEngine(Card(fingerprint="weights"))
+    rubric: Any = "rubric.toml"
+    sampling: Any = {"max_tokens": 3}
+    for build, message in [
+        (lambda: PointwiseJudge("house"), "engine is 'house': give an open one"),
+        (lambda: PointwiseJudge(engine, min_mass="0.1"), "min_mass is '0.1': give a probability"),
+        (lambda: ScalarJudge("house"), "engine is 'house': give an open one"),
+        (lambda: PointwiseJudge(engine, journal="x.journal"), "journal is 'x.journal': open it, as Journal"),
+        (lambda: RubricJudge(engine, rubric), "rubric is 'rubric.toml': give a Rubric"),
+        (lambda: PointwiseJudge(engine, mode="reasoned", sampling=sampling), "sampling is .*: give it as Sampling"),
+        (lambda: DebateJudge(engine, sampling=sampling), "sampling is .*: give it as Sampling"),
+    ]:
+        with pytest.raises(AdjudgeError, match=message):
+            build()
