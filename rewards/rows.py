@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import difflib
+import gzip
 import io
 import json
 import math
 import re
+import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,17 @@ BREAK = re.compile(r"<br ?/?>|<newline>")
 
 READ = {"prompt", "response", "responses", "story_a", "story_b"}
 """What judges read: a column of such a name is meant as it is called."""
+PACKED = ".gz"
 MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 """What parts a table's columns."""
+
+
+class ColumnMissing(AdjudgeError):
+    """A row without a column that a judge needs, and nothing else wrong with it."""
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -62,32 +73,59 @@ class Row(msgspec.Struct, frozen=True):
         elif name.startswith("story_") and "response" in there:
             mend = "; of single texts, add --judge pointwise"
         elif near := difflib.get_close_matches(name, named, 1):
-            mend = f'; if "{named[near[0]]}" is meant, rename it'
+            mend = f'; is "{named[near[0]]}" meant?'
         listed = json.dumps(there, ensure_ascii=False)[1:-1][:200] or "none"
-        return AdjudgeError(f'{self.place}: "{name}" is missing ({why}): its columns are {listed}{mend}')
+        return ColumnMissing(f'{self.place}: "{name}" is missing ({why}): its columns are {listed}{mend}', name)
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a `.csv` or `.tsv`, of a `.parquet`, or of a file of JSON objects, one a line.
+    """All rows of a `.csv` or `.tsv`, of a `.parquet`, or of JSON: objects, one a line, or an array of them.
 
     A table's columns may be parted by commas, tabs or semicolons, which its header tells. Bytes that are not UTF-8, and
-    lone surrogates, become U+FFFD in JSON, which programs write. Raises AdjudgeError naming the line: not JSON, not an
-    object, no rows, a CSV row with too many columns or not in UTF-8; and for a file that cannot be read.
+    lone surrogates, become U+FFFD in JSON, which programs write. Text may be packed (`.jsonl.gz`). Raises AdjudgeError
+    naming the line: not JSON, not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file
+    that cannot be read.
     """
+    kind = Path(path.stem if path.suffix.lower() == PACKED else path.name).suffix.lower()
     try:
-        if path.suffix.lower() in (".csv", ".tsv"):
-            rows = list(_csv(path, _decoded(path)))
-        elif path.suffix.lower() == ".parquet":
+        if kind == ".parquet":
             rows = list(_parquet(path))
         else:
-            with path.open("rb") as file:
-                coding = coding_of(file.peek(len(BOM_UTF16_LE)))  # a pipe is read once
-                rows = list(_jsonl(path, io.TextIOWrapper(file, coding, errors="replace", newline="")))
-    except OSError as error:
-        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
+            with _opened(path) as file:
+                if kind in (".csv", ".tsv"):
+                    rows = list(_csv(path, _decoded(path, file.read())))
+                else:
+                    coding = coding_of(file.peek(len(BOM_UTF16_LE)))  # a pipe is read once
+                    rows = list(_json(path, io.TextIOWrapper(file, coding, errors="replace", newline="")))
+    except (OSError, EOFError, zlib.error) as error:  # the others of packed files that are damaged
+        detail = getattr(error, "strerror", None) or error
+        raise AdjudgeError(f"cannot read {path} ({detail}): name a file that can be read") from error
     if not rows:
         raise AdjudgeError(f"{path} is empty: give at least one row")
     return rows
+
+
+def renamed(rows: Sequence[Row], columns: Mapping[str, str], named_by: str) -> list[Row]:
+    """Rows whose columns go by other names: `columns` has, for each name of ours, theirs.
+
+    What had such a name of ours before is left out. Raises AdjudgeError for a column that no row has; `named_by` is
+    where the user named it.
+    """
+    for ours, theirs in columns.items():
+        if rows and not any(theirs in row.columns for row in rows):
+            raise rows[0].without(theirs, f"{named_by} takes it as {ours}")
+    taken = {theirs: ours for ours, theirs in columns.items()}
+    return [
+        Row(
+            row.place,
+            {
+                taken.get(name, name): value
+                for name, value in row.columns.items()
+                if name in taken or name not in columns
+            },
+        )
+        for row in rows
+    ]
 
 
 def id_of(row: Row, number: int) -> str:
@@ -135,21 +173,43 @@ def encodable(value: Any) -> Any:
     return value
 
 
-def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[Row]:
+def _opened(path: Path) -> io.BufferedReader:
+    """The bytes of a file, unpacked where its name says that they are packed."""
+    if path.suffix.lower() == PACKED:
+        return io.BufferedReader(gzip.open(path))
+    return path.open("rb")
+
+
+def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:
+    begun = False
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        place = f"line {number} of {path.name}"
-        try:
-            columns = encodable(json.loads(line))  # no lone surrogates, and no deeper than the output's encoder will go
-        except (ValueError, RecursionError) as error:
-            detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-            if not isinstance(error, (json.JSONDecodeError, RecursionError)):
-                detail = "a number of too many digits"
-            raise AdjudgeError(f"{place} is not JSON ({detail}): write one JSON object a line") from error
-        if not isinstance(columns, dict):
-            raise AdjudgeError(f"{place} is {type(columns).__name__}, not a JSON object: write one object a line")
-        yield Row(place, columns)
+        if not begun and line.lstrip().startswith("["):
+            entries = _parsed(path, number, line + "".join(lines))
+            yield from (_row(f"row {place} of {path.name}", entry) for place, entry in enumerate(entries, 1))
+            return
+        begun = True
+        yield _row(f"line {number} of {path.name}", _parsed(path, number, line))
+
+
+def _parsed(path: Path, line: int, text: str) -> Any:
+    """What a text says that begins in that line; without lone surrogates, and no deeper than can be written."""
+    try:
+        return encodable(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        detail = "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+        if isinstance(error, json.JSONDecodeError):
+            detail, line = error.msg, line + error.lineno - 1
+        raise AdjudgeError(
+            f"line {line} of {path.name} is not JSON ({detail}): write one JSON object a line"
+        ) from error
+
+
+def _row(place: str, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise AdjudgeError(f"{place} is {type(value).__name__}, not a JSON object: write one object a line")
+    return Row(place, value)
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -166,9 +226,8 @@ def _parquet(path: Path) -> Iterator[Row]:
         yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(columns, enc_hook=str)))
 
 
-def _decoded(path: Path) -> str:
+def _decoded(path: Path, content: bytes) -> str:
     """The text of a table, which people save from programs that choose another encoding."""
-    content = path.read_bytes()
     try:
         return content.decode(coding_of(content))
     except UnicodeDecodeError as error:

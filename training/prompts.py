@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,13 +13,14 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.rewards.grouping import text_of, turns_of
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.rows import Row, read_rows, renamed
 from adjudge.training.recipe import Data
 
 RESERVED = ("completion", "completions", "completion_ids", "prompts", "image", "images", "tools", "environment")
 """Columns that mean something else to TRL, or that it would pass twice."""
 
 NEEDED_BY = "a policy"
+COLUMNS = "[data] columns"
 
 Taken = TypeVar("Taken")
 
@@ -48,7 +49,7 @@ def read_prompts(data: Data) -> Prompts:
     """
     rows = _rows(data)
     if isinstance(data.held_out, str):
-        held_out = tuple(_renamed(row, data) for row in read_rows(Path(data.held_out)))
+        held_out = _read(Path(data.held_out), data)
     elif data.held_out >= len(rows):
         raise AdjudgeError(f"[data] held_out is {data.held_out} of {len(rows)} rows: leave some to train on")
     else:
@@ -120,40 +121,28 @@ def dataset(rows: Sequence[Row], data: Data) -> Any:
 def _rows(data: Data) -> tuple[Row, ...]:
     if data.train is None:
         return tuple(Row(f"prompt {number}", {"prompt": text}) for number, text in enumerate(data.prompts, 1))
-    return tuple(_renamed(row, data) for row in read_rows(Path(data.train)))
+    return _read(Path(data.train), data)
 
 
-def renamed(row: Row, columns: Mapping[str, str]) -> Row:
-    """A row under the names that a recipe gives its columns, without what had such a name before.
-
-    Raises AdjudgeError for a column that is not there.
-    """
-    for ours, theirs in columns.items():
-        if theirs not in row.columns:
-            raise AdjudgeError(
-                f'{row.place}: "{theirs}" is missing (named by [data] columns as {ours}): mend columns, or the file'
-            )
-    taken = {theirs: ours for ours, theirs in columns.items()}
-    own = {name: value for name, value in row.columns.items() if name in taken or name not in columns}
-    return Row(row.place, {taken.get(name, name): value for name, value in own.items()})
+def _read(path: Path, data: Data) -> tuple[Row, ...]:
+    return tuple(_checked(row, data) for row in renamed(read_rows(path), data.columns, COLUMNS))
 
 
-def _renamed(row: Row, data: Data) -> Row:
-    """A row under the names that rewards know; raises AdjudgeError for one that cannot be a prompt."""
-    known = renamed(row, data.columns)
-    if isinstance(known.columns.get("prompt"), list):
-        turns = messages(known)
+def _checked(row: Row, data: Data) -> Row:
+    """A row that can be a prompt, its turns as a trainer takes them; raises AdjudgeError for one that cannot."""
+    if isinstance(row.columns.get("prompt"), list):
+        turns = messages(row)
         if not data.chat:
             raise AdjudgeError(
                 f'{row.place}: "prompt" is a conversation, and [data] chat is false: make it a text, or leave chat out'
             )
-        known = Row(row.place, {**known.columns, "prompt": turns})
+        row = Row(row.place, {**row.columns, "prompt": turns})
     else:
-        known.text("prompt", NEEDED_BY)
+        row.text("prompt", NEEDED_BY)
     for name in RESERVED:
-        if name in known.columns:
+        if name in row.columns:
             raise AdjudgeError(f'{row.place}: "{name}" is a word of the trainer\'s own: rename it in [data] columns')
-    return known
+    return row
 
 
 def messages(row: Row) -> list[dict[str, str]]:

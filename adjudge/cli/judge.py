@@ -9,6 +9,7 @@ import typer
 
 from adjudge.cli.groups import Analyses, RunToJudge, Wording, with_groups
 from adjudge.cli.options import (
+    Columns,
     Examples,
     Form,
     HowMany,
@@ -72,6 +73,7 @@ def judge_command(
     analyses: Analyses,
     seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses, and other partners (0).")] = None,
     wording: Wording,
+    columns: Columns = None,
     limit: Limit = None,
     report: Report = None,
 ) -> None:
@@ -128,6 +130,7 @@ def judge_command(
             run_options=run_options,
             report=report,
             limit=limit,
+            columns=columns,
         )
         return
     judge_file(
@@ -138,4 +141,5 @@ def judge_command(
         run_options=run_options,
         report=report,
         limit=limit,
+        columns=columns,
     )

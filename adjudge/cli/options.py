@@ -80,6 +80,10 @@ Dtype = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an earlier run of the same output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Forget an earlier run of the same output.")]
 Limit = Annotated[int | None, typer.Option(help="Only the first rows; --resume goes on with the others.", min=1)]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="What the file calls its columns, as in prompt=question,response=answer."),
+]
 JournalFile = Annotated[
     Path | None, typer.Option(help="Where finished verdicts are kept (default: beside the output).")
 ]

@@ -9,6 +9,7 @@ import typer
 
 from adjudge.cli.groups import Analyses, RunToJudge, Wording, with_groups
 from adjudge.cli.options import (
+    Columns,
     JudgeAspects,
     JudgeOrders,
     Limit,
@@ -51,6 +52,7 @@ def rank(
     orders: JudgeOrders = None,
     analyses: Analyses,
     wording: Wording,
+    columns: Columns = None,
     limit: Limit = None,
     report: Report = None,
 ) -> None:
@@ -79,4 +81,5 @@ def rank(
         run_options=run_options,
         report=report,
         limit=limit,
+        columns=columns,
     )

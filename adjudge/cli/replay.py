@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.options import (
+    Columns,
     Form,
     JudgeAspects,
     JudgeOrders,
@@ -28,6 +29,7 @@ def replay(
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
     rows: Annotated[Path | None, typer.Option(help="Only these rows, as they were judged (default: all).")] = None,
+    columns: Columns = None,
     run: Annotated[int | None, typer.Option(help="Which run of the journal (default: the latest).", min=1)] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the runs of the journal instead.")] = False,
     aspects: JudgeAspects = None,
@@ -77,7 +79,9 @@ def replay(
     if list_:
         list_runs(source)
         return
+    if columns is not None and rows is None:
+        raise AdjudgeError("--columns are for --rows: give a file, or leave it out")
     for name, value in (("recipe", recipe), ("step", step)):
         if value is not None:
             raise AdjudgeError(f"--{name} is for the folder of a training run: name one, or leave it out")
-    replay_file(source, output, rows=rows, number=run, changes=changes, report=report)
+    replay_file(source, output, rows=rows, columns=columns, number=run, changes=changes, report=report)

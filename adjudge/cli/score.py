@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.options import DEFAULT_MODEL, Adapter, Device, Dtype, Model
+from adjudge.cli.options import DEFAULT_MODEL, Adapter, Columns, Device, Dtype, Model
 
 
 def score(
@@ -17,6 +17,7 @@ def score(
     labels: Annotated[str | None, typer.Option(help="Labels after commas, where rows have none of their own.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Score this one prompt instead of a file.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    columns: Columns = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
     model: Model = DEFAULT_MODEL,
     adapter: Adapter = None,
@@ -31,4 +32,15 @@ def score(
     """
     from adjudge.commands.score import score_file
 
-    score_file(prompts, prompt, labels, output, chat=chat, model=model, adapter=adapter, device=device, dtype=dtype)
+    score_file(
+        prompts,
+        prompt,
+        labels,
+        output,
+        columns=columns,
+        chat=chat,
+        model=model,
+        adapter=adapter,
+        device=device,
+        dtype=dtype,
+    )

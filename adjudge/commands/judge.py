@@ -13,7 +13,7 @@ from adjudge.bench.run_cost import RunCost
 from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import intentions, show_results
 from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
-from adjudge.commands.rows import check_rows, rows_of
+from adjudge.commands.rows import check_rows, columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.absent import Card
@@ -46,6 +46,7 @@ def judge_file(
     run_options: RunOptions,
     report: Path | None,
     limit: int | None = None,
+    columns: str | None = None,
 ) -> None:
     """Judge every row of `path`, or only the first ones, and say what the verdicts come to.
 
@@ -55,7 +56,16 @@ def judge_file(
         check_shared(run_options.journal, path)
     place = run_options.journal or journal_beside(output)
     before = _latest(place) if run_options.earlier == "resume" else {}
-    judged = judge_rows(path, output, judge=judge, options=options, run_options=run_options, report=report, limit=limit)
+    judged = judge_rows(
+        path,
+        output,
+        judge=judge,
+        options=options,
+        run_options=run_options,
+        report=report,
+        limit=limit,
+        columns=columns,
+    )
     after = _latest(place)
     if other := [name for name, value in before.items() if value != after[name]]:
         said = f"the run that this one goes on from had other {', '.join(other)}"
@@ -95,15 +105,17 @@ def judge_rows(
     run_options: RunOptions,
     report: Path | None = None,
     limit: int | None = None,
+    columns: str | None = None,
 ) -> Judged:
     """The same without a word about it; `report` is only kept apart from the other files."""
-    rows = rows_of(path, limit)
+    rows = rows_of(path, limit, columns)
     name = named(judge or run_options.source.usual_judge(options), rows)
     kind, open_judge = KINDS[name], prepare(name, options)
     if limit is not None and kind.gather is not None:
         raise AdjudgeError(f"each verdict of {name} rests on other rows too: leave out --limit, or take rows out")
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
-    subjects = kind.subjects(rows, options)
+    with columns_suggested():
+        subjects = kind.subjects(rows, options)
     check_rows(open_judge, rows, subjects)
     if kind.what == "pairs":
         intentions(rows)

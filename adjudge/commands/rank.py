@@ -15,7 +15,7 @@ from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
-from adjudge.commands.rows import check_rows, rows_of
+from adjudge.commands.rows import check_rows, columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.absent import Card
@@ -42,16 +42,18 @@ def rank_file(
     run_options: RunOptions,
     report: Path | None,
     limit: int | None = None,
+    columns: str | None = None,
 ) -> None:
     """Rank every group of `path`, or only the first ones.
 
     Mistakes in the file or the options are found before the model is loaded.
     """
-    rows = rows_of(path, limit)
+    rows = rows_of(path, limit, columns)
     name = of_pairs(judge or run_options.source.usual_judge(options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
-    groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
+    with columns_suggested():
+        groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())
     if run_options.journal is not None and run_options.earlier == "overwrite":

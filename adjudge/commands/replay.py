@@ -18,7 +18,7 @@ from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
 from adjudge.commands.output import check_apart, check_lines, check_writable, open_output_anew
 from adjudge.commands.results import show_rankings, show_results
-from adjudge.commands.rows import holds_run
+from adjudge.commands.rows import columns_of, holds_run
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import GroupVerdict
@@ -27,7 +27,7 @@ from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, clean
 from adjudge.rewards.judges.kinds import Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.rows import Row, read_rows, renamed
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.verdict import PairVerdict, Verdict
 from adjudge.rewards.wire import group_line, group_of, verdict_line
@@ -57,6 +57,7 @@ def replay_file(
     output: Path | None,
     *,
     rows: Path | None,
+    columns: str | None = None,
     number: int | None,
     changes: Options,
     report: Path | None,
@@ -64,7 +65,7 @@ def replay_file(
     """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew."""
     if output is not None:
         check_lines(output)
-    given = None if rows is None else read_rows(rows)
+    given = None if rows is None else renamed(read_rows(rows), columns_of(columns), "--columns")
     journal = _journal_of(source)
     for written in (output, report):
         if written is not None:

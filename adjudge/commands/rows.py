@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.judges.kinds import Open
-from adjudge.rewards.rows import Row, id_of, read_rows
+from adjudge.rewards.rows import ColumnMissing, Row, id_of, read_rows, renamed
 from adjudge.rewards.run import run_of
 from adjudge.rewards.visible import in_a_line
 
@@ -35,23 +36,51 @@ def check_rows(open_judge: Open, rows: Sequence[Row], subjects: Sequence[Any]) -
             raise AdjudgeError(f"{row.place}: {error}") from error
 
 
+def columns_of(option: str | None) -> dict[str, str]:
+    """The columns of a file by the names that judges know: "prompt=question,response=answer", or None for none.
+
+    Raises AdjudgeError for what does not read so, and for a name that is given twice.
+    """
+    columns: dict[str, str] = {}
+    for entry in [] if option is None else option.split(","):
+        ours, equals, theirs = (part.strip() for part in entry.partition("="))
+        if not (ours and equals and theirs):
+            raise AdjudgeError(
+                f'--columns has "{entry[:60]}": write name=column, as in prompt=question,response=answer'
+            )
+        if ours in columns or theirs in columns.values():
+            raise AdjudgeError(f'--columns names "{ours if ours in columns else theirs}" twice: leave one out')
+        columns[ours] = theirs
+    return columns
+
+
+@contextmanager
+def columns_suggested() -> Iterator[None]:
+    """Say that a column may go by another name, where one is missing and nothing else is known of it."""
+    try:
+        yield
+    except ColumnMissing as error:
+        raise AdjudgeError(f"{error}; --columns {error.column}=NAME takes one of another name") from error
+
+
 def holds_run(journal: Path) -> bool:
     """Whether a journal is of a judge's run, and not of a stage, which keeps its answers alone."""
     with Journal(journal) as book:
         return bool(book.runs())
 
 
-def rows_of(path: Path, limit: int | None = None) -> list[Row]:
+def rows_of(path: Path, limit: int | None = None, columns: str | None = None) -> list[Row]:
     """The rows of a JSONL or CSV file, or, of a journal, those of its latest run; raises what these do.
 
-    With a `limit` only the first ones. Rows that go by one name are told, and those without a text to judge.
+    With a `limit` only the first ones; `columns` as in `columns_of`. Rows that go by one name are told, and those
+    without a text to judge.
     """
     if is_journal(path):
         with Journal(path) as book:
             rows = run_of(book).read_rows(book)
     else:
         rows = read_rows(path)
-    rows = rows[:limit]
+    rows = renamed(rows[:limit], columns_of(columns), "--columns")
     _tell_namesakes(rows)
     _tell_empty(rows)
     return rows

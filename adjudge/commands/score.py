@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.commands.output import check_lines, open_output_anew
+from adjudge.commands.rows import columns_of, columns_suggested
 from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels, check_labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.rows import Row, read_rows, renamed
 from adjudge.rewards.wire import json_line, labels_of, with_columns
 from adjudge.training.progress import bar
 
@@ -27,6 +28,7 @@ def score_file(
     labels: str | None,
     output: Path | None,
     *,
+    columns: str | None = None,
     chat: bool,
     model: str,
     adapter: Path | None,
@@ -36,8 +38,14 @@ def score_file(
     """Score every prompt of `path`, or the one prompt given."""
     if (path is None) == (prompt is None):
         raise AdjudgeError("give either a file of prompts or --prompt")
-    rows = read_rows(path) if path else [Row("--prompt", {"prompt": prompt})]
-    texts = [_prompt(row) for row in rows]
+    if path is None:
+        if columns is not None:
+            raise AdjudgeError("--columns names those of a file: give one, or leave it out")
+        rows = [Row("--prompt", {"prompt": prompt})]
+    else:
+        rows = renamed(read_rows(path), columns_of(columns), "--columns")
+    with columns_suggested():
+        texts = [_prompt(row) for row in rows]
     shared = labels.split(",") if labels else None
     if shared:
         _checked(shared, "--labels")

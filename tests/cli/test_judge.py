@@ -64,6 +64,24 @@ def test_rows_without_a_text_to_judge_are_told_and_judged(run: Run, tmp_path: Pa
     assert 'line 3 of i.csv: "response" is empty, and 1 more: judged as an empty text' in told.stderr
 
 
+def test_columns_of_other_names_are_judged_ranked_scored_and_replayed(run: Run, tmp_path: Path) -> None:
+    write_lines("own.jsonl", {"question": "Tell one.", "answer": "A story.", "prompt": "a note", "year": 1999})
+    assert "--columns response=NAME takes one of another name" in refused(
+        run("judge", "own.jsonl", "--judge", "pointwise", *TINY)
+    )
+    named = ("--columns", "prompt=question,response=answer")
+    told = run("judge", "own.jsonl", "-o", "v.jsonl", "--judge", "pointwise", "--aspects", "coherence", *TINY, *named)
+    [verdict] = read_lines("v.jsonl")
+    assert told.returncode == 0 and verdict["year"] == 1999 and not {"question", "answer", "prompt"} & set(verdict)
+    assert run("replay", "v.jsonl", "--rows", "own.jsonl", *named).stdout.encode() == Path("v.jsonl").read_bytes()
+    assert "are for --rows" in refused(run("replay", "v.jsonl", *named))
+    write_lines("groups.jsonl", {"q": "Tell one.", "answers": ["A story.", "Another."]})
+    ranked = run("rank", "groups.jsonl", *SHORT, "--columns", "prompt=q,responses=answers")
+    assert ranked.returncode == 0 and len(read_lines("groups.ranks.jsonl")[0]["strengths"]) == 2
+    scored = run("score", "own.jsonl", "--labels", "a,b", *TINY, "--columns", "prompt=question")
+    assert scored.returncode == 0 and json.loads(scored.stdout)["answer"] == "A story."
+
+
 def test_an_adapter_judges_in_the_models_place(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.jsonl", 1)
     save_adapter(tmp_path / "lora")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import threading
@@ -15,6 +16,7 @@ from adjudge.rewards.judges.rubric import rubric_of
 from adjudge.rewards.rows import read_rows
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import json_line, pair_of, rubric_item_of
+from tests.jsonl import write_lines
 
 
 def pairs(path: Path) -> list[Pair]:
@@ -54,6 +56,51 @@ def test_a_table_is_read_whatever_parts_its_columns(tmp_path: Path, name: str, m
     rows = (("prompt", "story_a", "story_b"), ("p", '"a, \u4f60; b"', "c"))
     (tmp_path / name).write_text("".join(mark.join(row) + "\r\n" for row in rows), encoding=encoding, newline="")
     assert pairs(tmp_path / name) == [Pair("a, \u4f60; b", "c", "p", id="1")]
+
+
+@pytest.mark.parametrize("name", ["p.jsonl.gz", "p.csv.GZ", "p.gz"])
+def test_packed_files_are_read_and_damaged_ones_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    text = "prompt,story_a,story_b\np,a,b\n" if "csv" in name else '{"prompt": "p", "story_a": "a", "story_b": "b"}'
+    path.write_bytes(packed := gzip.compress(text.encode()))
+    assert pairs(path) == [Pair("a", "b", "p", id="1")]
+    for damaged in (text.encode(), packed[:-4], packed[:20] + b"\xff" * 20 + packed[40:]):
+        path.write_bytes(damaged)
+        with pytest.raises(AdjudgeError, match=f"^cannot read {path} "):
+            read_rows(path)
+
+
+def test_an_array_of_objects_is_rows(tmp_path: Path) -> None:
+    path, rows = tmp_path / "p.json", [{"prompt": "p", "story_a": "a", "story_b": str(number)} for number in range(3)]
+    for text in (json.dumps(rows), "\n\n" + json.dumps(rows, indent=1) + "\n"):
+        path.write_text(text)
+        assert [row.place for row in read_rows(path)] == [f"row {number} of p.json" for number in (1, 2, 3)]
+        assert [pair.b for pair in pairs(path)] == ["0", "1", "2"]
+    for text, message in (
+        ("[]", "is empty"),
+        ('[{"prompt": "p"},\n {"prompt": "q"}\n {}]', "line 3 of p.json is not JSON"),
+        ('[{"prompt": "p"}, 1]', "row 2 of p.json is int, not a JSON object"),
+        ("[" * 100_000, "nested too deeply"),
+    ):
+        path.write_text(text)
+        with pytest.raises(AdjudgeError, match=message):
+            read_rows(path)
+
+
+def test_columns_go_by_the_names_they_are_given(tmp_path: Path) -> None:
+    write_lines(path := tmp_path / "r.jsonl", {"prompt": "x", "q": "Q", "r": "R"}, {"q": "P", "s": 1})
+    rows = rows_of(path, columns="prompt=q, response = r")
+    assert [row.columns for row in rows] == [{"prompt": "Q", "response": "R"}, {"prompt": "P", "s": 1}]
+    with pytest.raises(AdjudgeError, match=r'^line 1 of r.jsonl: "t" is missing \(--columns takes it as prompt\)'):
+        rows_of(path, columns="prompt=t")
+    for mistake, message in (
+        ("prompt", 'has "prompt": write name=column'),
+        ("prompt=q,", "write name=column"),
+        ("prompt=q,prompt=r", 'names "prompt" twice'),
+        ("prompt=q,response=q", 'names "q" twice'),
+    ):
+        with pytest.raises(AdjudgeError, match=message):
+            rows_of(path, columns=mistake)
 
 
 def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:

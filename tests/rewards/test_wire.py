@@ -75,10 +75,10 @@ def test_a_mistake_in_line_7_is_named(tmp_path: Path, line: str, message: str) -
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"Prompt": "p", "response": "r"}, 'its columns are "Prompt", "response"; if "Prompt" is meant, rename it'),
-        ({"promt": "p", "id": None}, 'its columns are "promt"; if "promt" is meant, rename it'),
+        ({"Prompt": "p", "response": "r"}, 'its columns are "Prompt", "response"; is "Prompt" meant?'),
+        ({"promt": "p", "id": None}, 'its columns are "promt"; is "promt" meant?'),
         ({"text": "p"}, '(needed by a judge of single texts; pairs have story_a and story_b): its columns are "text"'),
-        ({"prompts": "p", "response": "r"}, 'if "prompts" is meant, rename it'),
+        ({"prompts": "p", "response": "r"}, 'is "prompts" meant?'),
         ({}, "its columns are none"),
     ],
 )

@@ -93,7 +93,7 @@ def test_columns_are_renamed_and_the_rest_passes_through(tmp_path: Path) -> None
     [row] = read_prompts(Data(train=train, columns={"prompt": "query", "reference": "story"})).train
     assert row.columns == {"prompt": "q", "reference": "s", "score_a": 3}
     with pytest.raises(
-        AdjudgeError, match=r'line 1 of rows.jsonl: "text" is missing \(named by \[data\] columns as prompt'
+        AdjudgeError, match=r'line 1 of rows.jsonl: "text" is missing \(\[data\] columns takes it as prompt\)'
     ):
         read_prompts(Data(train=train, columns={"prompt": "text"}))
 

@@ -12,9 +12,9 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.rows import Row, read_rows, renamed
 from adjudge.training.evaluator.recipe import JudgedRows
-from adjudge.training.prompts import plain, renamed
+from adjudge.training.prompts import COLUMNS, plain
 
 PROMPTS = ("prompt", "prompt_a", "prompt_b")
 
@@ -111,6 +111,6 @@ def check_ids(rows: Iterable[Row]) -> None:
 
 
 def _rows(path: Path, data: JudgedRows) -> Sequence[Row]:
-    rows = [renamed(row, data.columns) for row in read_rows(path)]
+    rows = renamed(read_rows(path), data.columns, COLUMNS)
     check_ids(rows)
     return rows
