@@ -196,7 +196,7 @@ def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:
 def _parsed(path: Path, line: int, text: str) -> Any:
     """What a text says that begins in that line; without lone surrogates, and no deeper than can be written."""
     try:
-        return encodable(json.loads(text))
+        return encodable(json.loads(text.rstrip()))  # a mistake at the end is in the last line, not after it
     except (ValueError, RecursionError) as error:
         detail = "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
         if isinstance(error, json.JSONDecodeError):

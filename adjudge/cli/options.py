@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,14 @@ import typer
 
 from adjudge.commands.output import is_stream
 from adjudge.engine.errors import AdjudgeError
+
+# Options by the panel of --help in which they stand.
+model_option = partial(typer.Option, rich_help_panel="Model")
+_server = partial(typer.Option, rich_help_panel="Model behind a server")
+run_option = partial(typer.Option, rich_help_panel="Run")
+_asked = partial(typer.Option, rich_help_panel="Questions")
+_written = partial(typer.Option, rich_help_panel="Analyses in writing")
+_of_some = partial(typer.Option, rich_help_panel="Of some judges")
 
 DEFAULT_MODEL = "smollm2-135m"
 """What writes where nobody names a model."""
@@ -23,7 +32,7 @@ def beside(path: Path, ending: str) -> Path:
         raise AdjudgeError(f'"{path}" names no file: give one, or name the output with -o')
     if is_stream(path):
         raise AdjudgeError(f"an output cannot stand beside {path}, which is no file: name it with -o")
-    return path.with_suffix(ending)
+    return (path.with_suffix("") if path.suffix == ".gz" else path).with_suffix(ending)
 
 
 def output_beside(what: str, ending: str) -> Any:
@@ -33,151 +42,143 @@ def output_beside(what: str, ending: str) -> Any:
 
 Model = Annotated[
     str,
-    typer.Option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or `dummy:<config>`."),
+    model_option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or `dummy:<config>`."),
 ]
 JudgeModel = Annotated[
     str | None,
-    typer.Option(
+    model_option(
         help=f"As in `adjudge models` (default: {DEFAULT_JUDGE}; under --adapter {DEFAULT_MODEL}; with --url the"
         " server's only one)."
     ),
 ]
 WriterModel = Annotated[
     str | None,
-    typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
+    model_option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
 ]
-Adapter = Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
-Url = Annotated[str | None, typer.Option(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")]
+Adapter = Annotated[Path | None, model_option(help="A PEFT folder: a LoRA adapter to lay over the model.")]
+Url = Annotated[str | None, _server(help="Ask the OpenAI-compatible server there; its key is $ADJUDGE_API_KEY.")]
 TokenizerName = Annotated[
     str | None,
-    typer.Option(
+    _server(
         "--tokenizer",
         help="Whose tokenizer the server at --url has, as in --model (default: that of its model's name).",
     ),
 ]
 MaxContext = Annotated[
     int | None,
-    typer.Option(
-        help="The tokens of a prompt and its answer that the server at --url takes, if it does not say.", min=2
-    ),
+    _server(help="The tokens of a prompt and its answer that the server at --url takes, if it does not say.", min=2),
 ]
 MaxConcurrency = Annotated[
     int | None,
-    typer.Option(help="Requests to the server at --url that are under way at most (default: 16).", min=1),
+    _server(help="Requests to the server at --url that are under way at most (default: 16).", min=1),
 ]
 Timeout = Annotated[
-    float | None, typer.Option(help="Seconds that a request to the server at --url may take (default: 120).")
+    float | None, _server(help="Seconds that a request to the server at --url may take (default: 120).")
 ]
 Retries = Annotated[
-    int | None, typer.Option(help="How often such a request is made again where it fails (default: 4).", min=0)
+    int | None, _server(help="How often such a request is made again where it fails (default: 4).", min=0)
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
-Replicas = Annotated[int, typer.Option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
+Device = Annotated[str, model_option(help="auto, cpu, cuda, cuda:1, ...")]
+Replicas = Annotated[int, model_option(help="Engines in processes of their own, on Ray, that share the work.", min=1)]
 Dtype = Annotated[
     str,
-    typer.Option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16 (faster on a CPU with AMX), float16."),
+    model_option(help="auto (float32 on CPU, bfloat16 on GPU), float32, bfloat16 (faster on a CPU with AMX), float16."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue an earlier run of the same output.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Forget an earlier run of the same output.")]
-Limit = Annotated[int | None, typer.Option(help="Only the first rows; --resume goes on with the others.", min=1)]
+Resume = Annotated[bool, run_option("--resume", help="Continue an earlier run of the same output.")]
+Overwrite = Annotated[bool, run_option("--overwrite", help="Forget an earlier run of the same output.")]
+Limit = Annotated[int | None, run_option(help="Only the first rows; --resume goes on with the others.", min=1)]
 Columns = Annotated[
     str | None,
-    typer.Option(help="What the file calls its columns, as in prompt=question,response=answer."),
+    run_option(help="What the file calls its columns, as in prompt=question,response=answer."),
 ]
-JournalFile = Annotated[
-    Path | None, typer.Option(help="Where finished verdicts are kept (default: beside the output).")
-]
+JournalFile = Annotated[Path | None, run_option(help="Where finished verdicts are kept (default: beside the output).")]
 
-Report = Annotated[Path | None, typer.Option(help="Also write a self-contained HTML report here.")]
+Report = Annotated[Path | None, run_option(help="Also write a self-contained HTML report here.")]
 
 # Options of judges: None where the user says nothing, and the judge's own choice holds.
 JudgeAspects = Annotated[
     str | None,
-    typer.Option(
+    _asked(
         help="hanna (default), storyer, perse (default of personal), or comma-separated names;"
         " your own as name=what it means; name*3 triples its weight."
     ),
 ]
 JudgeOrders = Annotated[
     Literal["both", "ab"] | None,
-    typer.Option(
+    _asked(
         help="Of pairwise, and of personal for pairs: both orders (default) cancel position bias, ab shows the first"
         " text first only. Where no --judge is named, either asks for pairwise."
     ),
 ]
 Rubric = Annotated[
     Path | None,
-    typer.Option(
-        help="TOML or JSON of criteria, or six, igniting or writing; for rows without one of their own (rubric)."
-    ),
+    _of_some(help="TOML or JSON of criteria, or six, igniting or writing; for rows without one of their own (rubric)."),
 ]
 Scheme = Annotated[
     Literal["fixed", "free", "binary"] | None,
-    typer.Option(
+    _of_some(
         help="fixed: points that sum to the total (default where the rubric states one); free: points, levels or"
         " weights; binary: met or not (rubric)."
     ),
 ]
-Principles = Annotated[Path | None, typer.Option(help="TOML, JSON or plain lines of principles (principle).")]
+Principles = Annotated[Path | None, _of_some(help="TOML, JSON or plain lines of principles (principle).")]
 Examples = Annotated[
     Path | None,
-    typer.Option(help="JSONL of good texts to compare with: prompt, response (debate; a --url must embed)."),
+    _of_some(help="JSONL of good texts to compare with: prompt, response (debate; a --url must embed)."),
 ]
 Without = Annotated[
     str | None,
-    typer.Option(
+    _of_some(
         help="Leave out, comma-separated: nodes of a tree; retrieval, positive, negative, judge or reflect of a"
         " debate; texts of earlier reviews (personal)."
     ),
 ]
 TreeWeights = Annotated[
     str | None,
-    typer.Option(
+    _of_some(
         help="equal (default), generated: the model writes them once for an instruction; or leaf=number after"
         " commas (tree)."
     ),
 ]
 Partners = Annotated[
-    int | None, typer.Option(help="Other texts of the file that each is compared with (ensemble: 4).", min=0)
+    int | None, _of_some(help="Other texts of the file that each is compared with (ensemble: 4).", min=0)
 ]
 HowMany = Annotated[
     int | None,
-    typer.Option(
+    _of_some(
         help="Earlier reviews of the reader to show (personal: 3, of pairs 1), or good texts to find for each text"
         " (debate: 3)."
     ),
 ]
 Override = Annotated[
     float | None,
-    typer.Option(
-        help="Probability that the review must give to another ruling to override the judge's (debate: 0.75)."
-    ),
+    _of_some(help="Probability that the review must give to another ruling to override the judge's (debate: 0.75)."),
 ]
 Form = Annotated[
     Literal["fixed", "parity"] | None,
-    typer.Option(help="parity: the formulas as published; fixed (default): without their flaws (tree, rubric)."),
+    _of_some(help="parity: the formulas as published; fixed (default): without their flaws (tree, rubric)."),
 ]
 Mode = Annotated[
     Literal["direct", "reasoned"] | None,
-    typer.Option(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
+    _written(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
 ]
-MaxTokens = Annotated[int | None, typer.Option(help="Tokens of an analysis at most (512).", min=1)]
-Temperature = Annotated[float | None, typer.Option(help="How freely it is written (0.7).", min=0.0)]
-Samples = Annotated[int | None, typer.Option(help="Analyses of each question, averaged, with their spread (1).", min=1)]
+MaxTokens = Annotated[int | None, _written(help="Tokens of an analysis at most (512).", min=1)]
+Temperature = Annotated[float | None, _written(help="How freely it is written (0.7).", min=0.0)]
+Samples = Annotated[int | None, _written(help="Analyses of each question, averaged, with their spread (1).", min=1)]
 Attempts = Annotated[
-    int | None, typer.Option(help="How often a text without readable scores is written in all (3).", min=1)
+    int | None, _written(help="How often a text without readable scores is written in all (3).", min=1)
 ]
-Language = Annotated[str | None, typer.Option(help="Language of the prompts (en); see `adjudge prompts`.")]
+Language = Annotated[str | None, _asked(help="Language of the prompts (en); see `adjudge prompts`.")]
 Layout = Annotated[
     Literal["shared", "paper"] | None,
-    typer.Option(help="Order of a prompt's parts: shared (default) computes least, paper is as published."),
+    _asked(help="Order of a prompt's parts: shared (default) computes least, paper is as published."),
 ]
 MinMass = Annotated[
-    float | None, typer.Option(help="Probability the labels must have together, or the score abstains (0.01).")
+    float | None, _asked(help="Probability the labels must have together, or the score abstains (0.01).")
 ]
 JudgeCut = Annotated[
     Literal["middle", "head", "tail", "never"] | None,
-    typer.Option(help="What goes of texts too long for the model (middle); never: abstain instead."),
+    _asked(help="What goes of texts too long for the model (middle); never: abstain instead."),
 ]
 
 

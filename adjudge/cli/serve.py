@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, Model, Replicas
+from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, Model, Replicas, model_option
+
+_limit = partial(typer.Option, rich_help_panel="Limits")
+_engine = partial(typer.Option, rich_help_panel="Engine")
 
 
 def serve(
     model: Model = DEFAULT_MODEL,
-    adapter: Annotated[str | None, typer.Option(help="A PEFT folder of a LoRA adapter for the model.")] = None,
+    adapter: Annotated[str | None, model_option(help="A PEFT folder of a LoRA adapter for the model.")] = None,
     served_model_name: Annotated[
         str | None, typer.Option(help="What clients call the model (default: as in --model).")
     ] = None,
@@ -25,21 +29,19 @@ def serve(
     ] = "hanna",
     max_queue: Annotated[
         int,
-        typer.Option(help="Prompts that may wait; beyond it 429, or 400 for a single larger request.", min=1),
+        _limit(help="Prompts that may wait; beyond it 429, or 400 for a single larger request.", min=1),
     ] = 10_000,
-    max_concurrency: Annotated[int, typer.Option(help="Requests at once; above it, 429.", min=1)] = 1024,
-    max_body_mb: Annotated[
-        float, typer.Option(help="Megabytes of one request; above it, 413.", min=0.001, max=1e6)
-    ] = 10.0,
+    max_concurrency: Annotated[int, _limit(help="Requests at once; above it, 429.", min=1)] = 1024,
+    max_body_mb: Annotated[float, _limit(help="Megabytes of one request; above it, 413.", min=0.001, max=1e6)] = 10.0,
     request_timeout: Annotated[
-        float, typer.Option(help="Seconds a request may take; what is not done then says so.", min=0.001)
+        float, _limit(help="Seconds a request may take; what is not done then says so.", min=0.001)
     ] = 600.0,
     stall_timeout: Annotated[
-        float, typer.Option(help="Seconds after which a client that neither sends nor reads is dropped.", min=0.001)
+        float, _limit(help="Seconds after which a client that neither sends nor reads is dropped.", min=0.001)
     ] = 60.0,
     drain_timeout: Annotated[
         float,
-        typer.Option(
+        _limit(
             help="Seconds that requests under way have left after SIGTERM; it ends some 7 s later at most.", min=0.0
         ),
     ] = 30.0,
@@ -48,11 +50,11 @@ def serve(
     replicas: Replicas = 1,
     kv_cache_gb: Annotated[
         float | None,
-        typer.Option(help="GiB of the cache (default: 4 on a CPU, most of what is free on a GPU).", min=0.001),
+        _engine(help="GiB of the cache (default: 4 on a CPU, most of what is free on a GPU).", min=0.001),
     ] = None,
     max_batch_tokens: Annotated[
         int | None,
-        typer.Option(
+        _engine(
             help="Tokens of one step; with fewer, small requests wait less beside large ones (default: 2048 on a CPU,"
             " 8192 on a GPU).",
             min=1,
@@ -60,10 +62,10 @@ def serve(
     ] = None,
     batch_invariant: Annotated[
         bool,
-        typer.Option("--batch-invariant", help="On a GPU: numbers that do not depend on what else is asked (slower)."),
+        _engine("--batch-invariant", help="On a GPU: numbers that do not depend on what else is asked (slower)."),
     ] = False,
     cuda_graphs: Annotated[
-        bool, typer.Option("--cuda-graphs", help="On a GPU: record decode steps once for each size, and play them.")
+        bool, _engine("--cuda-graphs", help="On a GPU: record decode steps once for each size, and play them.")
     ] = False,
 ) -> None:
     """Serve a model over HTTP: OpenAI's chat and completions, SGLang's score, judge and rewards.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.groups import Group, not_both, with_groups
-from adjudge.cli.options import Overwrite
+from adjudge.cli.options import Overwrite, run_option
 
 train = typer.Typer(
     help="Train policies (grpo, sft) and judges (direct, reward, house), and compare them.", no_args_is_help=True
@@ -22,7 +22,7 @@ RunOutput = Annotated[
 
 
 def _earlier(
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last checkpoint of the output.")] = False,
+    resume: Annotated[bool, run_option("--resume", help="Go on after the last checkpoint of the output.")] = False,
     overwrite: Overwrite = False,
 ) -> dict[str, bool]:
     not_both(resume, overwrite)

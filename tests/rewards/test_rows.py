@@ -79,6 +79,7 @@ def test_an_array_of_objects_is_rows(tmp_path: Path) -> None:
     for text, message in (
         ("[]", "is empty"),
         ('[{"prompt": "p"},\n {"prompt": "q"}\n {}]', "line 3 of p.json is not JSON"),
+        ('[{"prompt": "p"},\n {"prompt": "q"}\n', "line 2 of p.json is not JSON"),
         ('[{"prompt": "p"}, 1]', "row 2 of p.json is int, not a JSON object"),
         ("[" * 100_000, "nested too deeply"),
     ):
