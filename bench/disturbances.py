@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.agreement.resampling import Estimate
-from adjudge.bench.agreement.statistics import mean
+from adjudge.bench.agreement.statistics import share
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
 from adjudge.bench.words import percent, span
@@ -193,10 +193,10 @@ def outcomes_of(
     for what, kind in sorts:
         found = [entry for entry in scored if entry[0].what == what and kind in (entry[0].kind, ALL)]
         both = [(one, base, score) for one, base, score in found if base is not None and score is not None]
-        share = mean([float(score < base) for _, base, score in both], [one.story for one, _, _ in both])
+        lower = share([float(score < base) for _, base, score in both], [one.story for one, _, _ in both])
         was = fmean(base for _, base, _ in both) if both else None
         now = fmean(score for *_, score in both) if both else None
-        yield Outcome(what, kind, share, was, now, len(found) - len(both))
+        yield Outcome(what, kind, lower, was, now, len(found) - len(both))
 
 
 def _bounds(share: Estimate) -> tuple[float | None, ...]:

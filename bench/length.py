@@ -21,7 +21,7 @@ class LengthEffect(msgspec.Struct, frozen=True):
     """How a value goes with length: least squares over `points` (length in characters, value).
 
     `slope` is per 1,000 characters, with its 95 % `interval` (by Student's t), and `correlation` Pearson's r; None
-    where the points cannot tell: fewer than four, or without any spread.
+    where the points cannot tell: fewer than four, of fewer than three lengths, or without any spread.
     """
 
     of: Literal["score", "preference", "strength"]

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 import msgspec
 
 from adjudge.bench.agreement.resampling import Bootstrap
-from adjudge.bench.agreement.statistics import mean
+from adjudge.bench.agreement.statistics import share
 from adjudge.bench.length import LengthEffect, length_of_pairs
 from adjudge.bench.policy_bouts import Against, Bout, Scores
 from adjudge.bench.policy_texts import Text
@@ -36,7 +36,7 @@ class Wins(msgspec.Struct, frozen=True):
     """What came of the matches against one opponent; `rate` counts a tie as half a win and leaves abstentions out.
 
     `interval` is the 95 % interval of the rate over prompts, whose texts rise and fall together (see
-    `statistics.mean`); None with too few prompts.
+    `statistics.share`); None with too few prompts.
     """
 
     won: int
@@ -123,7 +123,7 @@ def wins_of(bouts: Sequence[Bout], seed: int = 0) -> Wins:
     """What came of these bouts."""
     flat = [_points(bout.preference) for bout in bouts if bout.preference is not None]
     prompts = [bout.match.prompt for bout in bouts if bout.preference is not None]
-    rate = mean(flat, prompts, Bootstrap(RESAMPLES, seed))
+    rate = share(flat, prompts, Bootstrap(RESAMPLES, seed))
     return Wins(
         won=flat.count(1.0),
         tied=flat.count(0.5),

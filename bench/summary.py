@@ -18,6 +18,8 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.verdict import Pair, PairVerdict
 
+CERTAIN = math.ulp(0.5)
+"""How far from 0 and 1 a preference is taken to be, whose log-odds are wanted."""
 CHANCE = {"better": "better than chance", "worse": "worse than chance", "unclear": "cannot be told from chance"}
 
 
@@ -44,7 +46,7 @@ class PairRow(msgspec.Struct, frozen=True):
 
     @property
     def by_order(self) -> tuple[float, float] | None:
-        """The preference with a shown first and with b shown first; exact when all aspects weigh the same."""
+        """The preference with a shown first and with b shown first."""
         return by_order(self.verdict.preference, self.verdict.bias)
 
 
@@ -123,7 +125,7 @@ def by_order(preference: float | None, bias: float | None) -> tuple[float, float
     """The probability that a is better with a shown first, and with b shown first; None if it is not known."""
     if preference is None or bias is None:
         return None
-    p = min(max(preference, 1e-12), 1 - 1e-12)
+    p = min(max(preference, CERTAIN), 1 - CERTAIN)
     log_odds = math.log(p) - math.log1p(-p)
     return sigmoid(log_odds + bias), sigmoid(log_odds - bias)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Literal, TypeVar
 
 import msgspec
@@ -76,8 +77,8 @@ class AspectVerdict(msgspec.Struct, frozen=True):
     better; `bias` the log-odds for whichever story is shown first (None with one order); `mass` the least label mass
     of its questions; the distributions are over the scale's labels, averaged over the orders. `analyses` are the texts
     that the scores were read from, order by order (None where nothing was written). Where each question had several,
-    `spread_a` and `spread_b` are the standard deviations of their scores, as root mean squares over the orders. With
-    `abstained` the values are None.
+    `spread_a` and `spread_b` are the standard deviations of their scores, as root mean squares over the orders.
+    `weight` is how the aspect counts in the pair's preference. With `abstained` the values are None.
     """
 
     score_a: float | None
@@ -91,6 +92,7 @@ class AspectVerdict(msgspec.Struct, frozen=True):
     analyses: tuple[str, ...] | None = None
     spread_a: float | msgspec.UnsetType = msgspec.UNSET
     spread_b: float | msgspec.UnsetType = msgspec.UNSET
+    weight: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class PairVerdict(msgspec.Struct, frozen=True):
@@ -109,9 +111,10 @@ class PairVerdict(msgspec.Struct, frozen=True):
 
     @property
     def bias(self) -> float | None:
-        """Mean position bias of the aspects, in log-odds for the first place."""
-        values = [aspect.bias for aspect in self.aspects.values() if aspect.bias is not None]
-        return sum(values) / len(values) if values else None
+        """Mean position bias of the aspects, in log-odds for the first place; they count as in the preference."""
+        counted = [one for one in self.aspects.values() if one.bias is not None and one.weight != 0]
+        weights = [one.weight or 1.0 for one in counted]  # an earlier adjudge's verdicts have none
+        return fmean([one.bias or 0.0 for one in counted], weights) if counted else None
 
     @property
     def mass(self) -> float | None:

@@ -165,7 +165,7 @@ def pooled_line(
     rows = {row.id: row for row in dataset.rows}
     listed = Listed()
     for text, aspect, score in pooled(verdicts):
-        human = human_of(rows[text], aspect)
+        human = human_of(rows[text], aspect.lower())
         if human is not None:
             listed.judge.append(score)
             listed.human.append(human)

@@ -103,7 +103,7 @@ def preference_line(
     ordered = [(choice, row.cluster) for choice, row in kept if choice.orders is not None]
     if ordered:
         prompts = [cluster for _, cluster in ordered]
-        figures["consistency"] = statistics.mean([_consistent(choice) for choice, _ in ordered], prompts, how)
+        figures["consistency"] = statistics.share([_consistent(choice) for choice, _ in ordered], prompts, how)
         figures["bias"] = statistics.mean([choice.bias or 0.0 for choice, _ in ordered], prompts, how)
     if kept and all(choice.sure for choice, _ in kept):
         confidence, correct = sureness([choice for choice, _ in kept], human)

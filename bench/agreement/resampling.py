@@ -18,6 +18,9 @@ FEWEST_CLUSTERS = 5
 DEFINED = 0.9
 """The share of the draws in which a statistic must exist for it to have an interval."""
 
+ALIKE = 1e-12
+"""Below this share of their own size, differences are rounding."""
+
 Measure = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Values of a statistic, [R], under R weightings of the clusters, [R, C]; NaN where it does not exist."""
 
@@ -77,6 +80,9 @@ def estimate(measure: Measure, clusters: Clusters, how: Bootstrap, absent: str) 
         why = f"no interval: in {how.draws - len(values_D)} of {how.draws} draws it does not exist"
         return Estimate(value, None, clusters.rows, clusters.count, why)
     tail = (1 - how.confidence) / 2
+    if np.ptp(values_D) <= ALIKE * np.abs(values_D).max():
+        why = "no interval: all draws are alike, which does not say how sure it is"
+        return Estimate(value, None, clusters.rows, clusters.count, why)
     low, high = (float(bound) for bound in np.quantile(values_D, (tail, 1 - tail)))
     return Estimate(value, (low, high), clusters.rows, clusters.count)
 

@@ -8,13 +8,24 @@ that does not vary, is None with the reason, never NaN.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Clusters, Estimate, columns, estimate, wilson
+from adjudge.bench.agreement.resampling import (
+    ALIKE,
+    FEWEST_CLUSTERS,
+    USUAL,
+    Bootstrap,
+    Clusters,
+    Estimate,
+    columns,
+    estimate,
+    wilson,
+)
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.targets import nearest
 
@@ -26,9 +37,6 @@ BLOCK = 1 << 22
 
 MOST_CLUSTERS = 3000
 """For an interval of Kendall's tau, whose time and memory grow with their square."""
-
-ALIKE = 1e-12
-"""Below this share of a column's own size, a variance is rounding."""
 
 Names = Sequence[Hashable]
 Numbers = Sequence[float]
@@ -142,7 +150,7 @@ def accuracy(preference: Numbers, human: Numbers, clusters: Names, how: Bootstra
         y_N[decided_N],
     )
     hits_N = np.where(p_N == 0.5, 0.5, (p_N > 0.5) == (y_N > 0.5))
-    return _mean(hits_N, grouped, how, "no pair on which people decided")
+    return _share(hits_N, grouped, how, "no pair on which people decided")
 
 
 def accuracy_with_ties(preference: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
@@ -151,17 +159,23 @@ def accuracy_with_ties(preference: Numbers, human: Numbers, clusters: Names, how
     A preference of 0.5 is a tie.
     """
     grouped, (p_N, y_N) = columns(clusters, preference=preference, human=human)
-    return _mean(np.sign(p_N - 0.5) == np.sign(y_N - 0.5), grouped, how, "no pairs")
+    return _share(np.sign(p_N - 0.5) == np.sign(y_N - 0.5), grouped, how, "no pairs")
 
 
 def mean(values: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
-    """The mean of one column; of noughts and ones, a share.
+    """The mean of one column."""
+    grouped, (x_N,) = columns(clusters, values=values)
+    return _mean(x_N, grouped, how, "no rows")
+
+
+def share(hits: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """How large a part of the rows is a hit (1), a row with 0.5 half of one.
 
     Where every cluster has the same share, drawing cannot tell how sure that is: its interval is Wilson's then, of as
     many trials as clusters.
     """
-    grouped, (x_N,) = columns(clusters, values=values)
-    return _mean(x_N, grouped, how, "no rows")
+    grouped, (x_N,) = columns(clusters, hits=hits)
+    return _share(x_N, grouped, how, "no rows")
 
 
 def squared_error(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
@@ -239,8 +253,9 @@ def _cell(
         both_R, here_R = (weights_RC @ sums_C2).T
         return _ratio(both_R, here_R)
 
-    share = estimate(measure, grouped, how, f"people gave no row {scale[human]:g}")
-    return Cell(float(scale[human]), float(scale[judge]), int(both_N.sum()), share)
+    found = estimate(measure, grouped, how, f"people gave no row {scale[human]:g}")
+    here_C2 = sums_C2[sums_C2[:, 1] > 0]
+    return Cell(float(scale[human]), float(scale[judge]), int(both_N.sum()), _unless_alike(found, here_C2, how))
 
 
 def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
@@ -252,12 +267,21 @@ def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, abse
         total_R, count_R = (weights_RC @ sums_C2).T
         return _ratio(total_R, count_R)
 
-    found = estimate(measure, grouped, how, absent)
+    return estimate(measure, grouped, how, absent)
+
+
+def _share(hits_N: NDArray[Any], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
+    sums_C2 = grouped.sums(np.stack([hits_N, np.ones(len(hits_N))], axis=1).astype(float))
+    return _unless_alike(_mean(hits_N, grouped, how, absent), sums_C2, how)
+
+
+def _unless_alike(found: Estimate, sums_C2: NDArray[np.float64], how: Bootstrap) -> Estimate:
+    """A share, of whose rows each cluster has so many hits of so many: with Wilson's interval where all are alike."""
     shares_C = sums_C2[:, 0] / sums_C2[:, 1]
-    if found.interval is None or np.ptp(shares_C) > 0 or not np.isin(values_N, (0.0, 0.5, 1.0)).all():
+    if found.value is None or found.clusters < FEWEST_CLUSTERS or np.ptp(shares_C) > 0:
         return found
-    sure = wilson(float(shares_C[0]) * grouped.count, grouped.count, how.confidence)
-    return msgspec.structs.replace(found, interval=sure)  # equal shares cannot say by drawing how sure they are
+    sure = wilson(found.value * len(shares_C), len(shares_C), how.confidence)
+    return msgspec.structs.replace(found, interval=sure, why=None)
 
 
 def _products(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -52,6 +52,9 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
         counted = [aspect for aspect in self.aspects if aspect.weight > 0]
         abstained = next((reason for aspect in counted if (reason := verdicts[aspect.name].abstained)), None)
         total = sum(aspect.weight * better[aspect.name] for aspect in counted)
+        verdicts = {
+            aspect.name: msgspec.structs.replace(verdicts[aspect.name], weight=aspect.weight) for aspect in self.aspects
+        }
         preference = None if abstained else sigmoid(total / sum(aspect.weight for aspect in counted))
         return PairVerdict("", preference, verdicts, abstained, truncated, self.engine.name, key)
 

@@ -26,9 +26,9 @@ def filled(reward: GroupReward, fill: float | None = None) -> list[float]:
     """The rewards to train on, with the mean of the group's others where there is none.
 
     The group's mean stays that of the members that have a reward, and the advantage of the others is 0, up to rounding:
-    a 0 in their place would be a reward like any other. (The standard deviation shrinks by √(valid/all), so that the
-    others' normalised advantages grow by its inverse: only a trainer that leaves members out can help that.) Where
-    nobody has one all are `fill`, or 0.
+    a 0 in their place would be a reward like any other. (The standard deviation shrinks by √((valid − 1)/(all − 1)), so
+    that the others' normalised advantages grow by its inverse: only a trainer that leaves members out can help that.)
+    Where nobody has one all are `fill`, or 0.
     A sample that is alone gets `fill`, and a line in the log. Raises LoneAbstention without that number.
     """
     if [*reward.rewards] == [None]:

@@ -232,7 +232,7 @@ def ensembles(dataset: DataSet, count: int) -> list[EnsembleVerdict]:
     found = []
     for row in dataset.rows:
         aspects = {}
-        for name in ("wit", "depth"):
+        for name in ("Wit", "depth"):  # people's names are in small letters
             own = row.overall or 0.0
             scores = (own,) * max(count, 1) + (6 - own,) * max(count, 1)
             aspects[name] = EnsembleAspect(scores, (None,) * len(scores))

@@ -177,9 +177,22 @@ def test_numbers_that_are_not_finite_or_outside_the_scale_are_named():
 def test_equal_shares_are_as_sure_as_there_are_prompts_and_not_surer():
     right = agreement.accuracy([0.9] * 6, [1.0] * 6, range(6))
     assert right.value == 1.0 and right.interval == pytest.approx(wilson(6, 6)) and right.interval[0] < 0.62
-    half = agreement.mean([0, 1] * 6, [place // 2 for place in range(12)])
-    assert half.value == 0.5 and half.interval == pytest.approx(wilson(3, 6))
-    assert agreement.mean([2.5] * 6, range(6)).interval == (2.5, 2.5)  # no share
+    half = agreement.share([0, 1] * 6, [place // 2 for place in range(12)])
+    assert half.value == 0.5 and half.interval == pytest.approx(wilson(3, 6)) and half.why is None
+    assert agreement.share([1] * 4, range(4)).interval is None  # of four prompts no share has one
+    [_, cell, *_] = agreement.confusion([2] * 8, [1] * 8, range(8), [1, 2])
+    assert cell.share.value == 1.0 and cell.share.interval == pytest.approx(wilson(8, 8))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0, 0.4, 0.1])
+def test_what_does_not_vary_and_is_no_share_has_no_interval_whatever_its_value(value: float):
+    for found in (
+        agreement.mean([value] * 8, range(8)),
+        agreement.squared_error([value] * 8, [0.0] * 8, range(8)),
+        agreement.f1([1.0] * 8, [1.0] * 8, range(8)),
+        agreement.f1([0.0] * 8, [1.0] * 8, range(8)),
+    ):
+        assert found.interval is None and "all draws are alike" in str(found.why)
 
 
 def test_kendall_of_very_many_prompts_has_no_interval_and_no_square_of_memory(monkeypatch: pytest.MonkeyPatch):

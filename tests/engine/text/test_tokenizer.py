@@ -11,10 +11,10 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from adjudge.engine import tokenizer as module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, LabelError, ModelUnsupported, PromptError
 from adjudge.engine.models.sources import open_source, open_tokenizer, resolve
+from adjudge.engine.text import tokenizer as module
 from adjudge.engine.text.fitting import fit
 from adjudge.engine.text.prompt import Message, Prompt, Segment, checked_messages
 from adjudge.engine.text.tokenizer import KEPT, Tokenizer, well_formed

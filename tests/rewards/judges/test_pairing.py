@@ -176,5 +176,6 @@ def test_every_pairing_recovers_an_order_from_noisy_preferences(kind: Kind, leas
     assert mean_correlation(Pairing(kind)) > least
 
 
-def test_uncertain_needs_fewer_comparisons_than_random_pairs_for_an_equal_rank_correlation() -> None:
-    assert mean_correlation(Pairing("uncertain", budget=40)) > mean_correlation(60)
+def test_of_strengths_far_apart_uncertain_pairs_tell_more_than_circular_ones_and_those_more_than_random() -> None:
+    uncertain, circular = mean_correlation(Pairing("uncertain", budget=40)), mean_correlation(Pairing("circular", k=5))
+    assert uncertain > circular + 0.01 and circular > mean_correlation(40)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import torch
 
+from adjudge.bench.summary import by_order
 from adjudge.engine import trie
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -104,6 +105,24 @@ def test_the_pair_is_the_sigmoid_of_the_weighted_mean_of_the_aspects_log_odds(ti
     logit = [math.log(p / (1 - p)) for p in (one, two)]
     assert math.log(verdict.preference / (1 - verdict.preference)) == pytest.approx((3 * logit[0] + logit[1]) / 4)
     assert verdict.bias is None
+
+
+def test_preference_and_bias_give_back_what_the_pair_was_in_each_order_whatever_the_aspects_weigh(tiny: Engine) -> None:
+    aspects = [Aspect("one", "?", 5.0), Aspect("two", "?", 1.0), Aspect("watched", "?", 0.0)]
+    both, one_order = PairwiseJudge(tiny, aspects), PairwiseJudge(tiny, aspects, orders="ab")
+    for pair in PAIRS:
+        verdict, there, back = *both.compare([pair]), *one_order.compare([pair, Pair(pair.b, pair.a, pair.prompt)])
+        assert there.preference is not None and back.preference is not None
+        assert by_order(verdict.preference, verdict.bias) == pytest.approx((there.preference, 1 - back.preference))
+        assert [aspect.weight for aspect in verdict.aspects.values()] == [5.0, 1.0, 0.0]
+
+
+def test_verdicts_of_an_earlier_adjudge_say_no_weights_and_their_bias_is_the_plain_mean() -> None:
+    aspect = {"score_a": 1, "score_b": 2, "preference": 0.4, "bias": 1.0, "mass": 1.0}
+    known = {"id": "", "preference": 0.4, "abstained": None, "truncated": False, "model": "", "key": ""}
+    stored = {**known, "aspects": {"one": aspect, "two": {**aspect, "bias": 2.0}}}
+    verdict = msgspec.convert(stored, PairVerdict)
+    assert verdict.bias == 1.5 and "weight" not in msgspec.to_builtins(verdict)["aspects"]["one"]
 
 
 @pytest.mark.parametrize("bias", [-1.5, 0.0, 0.7])

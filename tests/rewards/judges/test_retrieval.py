@@ -11,7 +11,7 @@ from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards import retrieval
+from adjudge.rewards.judges import retrieval
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index, Retrieved
 from adjudge.rewards.verdict import Example
 from tests.rewards.scripted import ScriptedEngine
