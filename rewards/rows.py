@@ -7,12 +7,14 @@ import difflib
 import gzip
 import io
 import json
+import logging
 import math
 import re
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,16 @@ BREAK = re.compile(r"<br ?/?>|<newline>")
 READ = {"prompt", "response", "responses", "story_a", "story_b"}
 """What judges read: a column of such a name is meant as it is called."""
 PACKED = ".gz"
+ESCAPED = re.compile("[\udc80-\udcff]")
+"""Bytes that were not UTF-8, as Python keeps them."""
 MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
-"""What parts a table's columns."""
+"""What parts a table's columns; a column's name may hold those after the one that does."""
+SAID = re.compile(r"sep=([,;\t])\r?\n")
+HEADER = re.compile(r'(?:"[^"]*"|[^"\r\n])*')
+QUOTED = re.compile(r'"[^"]*"')
+
+
+_log = logging.getLogger("adjudge")
 
 
 class ColumnMissing(AdjudgeError):
@@ -86,6 +96,7 @@ def read_rows(path: Path) -> list[Row]:
     naming the line: not JSON, not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file
     that cannot be read.
     """
+    path = Path("/dev/stdin") if str(path) == "-" else path
     kind = Path(path.stem if path.suffix.lower() == PACKED else path.name).suffix.lower()
     try:
         if kind == ".parquet":
@@ -96,7 +107,8 @@ def read_rows(path: Path) -> list[Row]:
                     rows = list(_csv(path, _decoded(path, file.read())))
                 else:
                     coding = coding_of(file.peek(len(BOM_UTF16_LE)))  # a pipe is read once
-                    rows = list(_json(path, io.TextIOWrapper(file, coding, errors="replace", newline="")))
+                    errors = "replace" if coding == "utf-16" else "surrogateescape"
+                    rows = list(_json(path, io.TextIOWrapper(file, coding, errors=errors, newline="")))
     except (OSError, EOFError, zlib.error) as error:  # the others of packed files that are damaged
         detail = getattr(error, "strerror", None) or error
         raise AdjudgeError(f"cannot read {path} ({detail}): name a file that can be read") from error
@@ -129,8 +141,13 @@ def renamed(rows: Sequence[Row], columns: Mapping[str, str], named_by: str) -> l
 
 
 def id_of(row: Row, number: int) -> str:
-    """What a row goes by: its `id`, or its number where it has none."""
+    """What a row goes by: its `id`, or its number where it has none.
+
+    Tables hold whole numbers as 1.0 where other rows have none, which is NaN.
+    """
     name = row.columns.get("id")
+    if isinstance(name, float):
+        name = None if math.isnan(name) else int(name) if name.is_integer() else name
     return str(number if name in (None, "") else name)
 
 
@@ -180,17 +197,33 @@ def _opened(path: Path) -> io.BufferedReader:
     return path.open("rb")
 
 
+def _noticed(lines: Iterator[str], wrong: list[int]) -> Iterator[str]:
+    """The lines, without the marks that files have within that were joined; `wrong` gets those that are not UTF-8."""
+    for number, line in enumerate(lines, 1):
+        if ESCAPED.search(line):
+            wrong.append(number)
+        yield line.lstrip("\ufeff")
+
+
 def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:
-    begun = False
+    wrong: list[int] = []
+    lines, begun = _noticed(lines, wrong), False
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         if not begun and line.lstrip().startswith("["):
             entries = _parsed(path, number, line + "".join(lines))
             yield from (_row(f"row {place} of {path.name}", entry) for place, entry in enumerate(entries, 1))
-            return
+            break
         begun = True
         yield _row(f"line {number} of {path.name}", _parsed(path, number, line))
+    if wrong:
+        _log.warning(
+            "line %d of %s%s: bytes that are not UTF-8 are read as U+FFFD: save it as UTF-8",
+            wrong[0],
+            path.name,
+            f", and {len(wrong) - 1} more" if wrong[1:] else "",
+        )
 
 
 def _parsed(path: Path, line: int, text: str) -> Any:
@@ -218,12 +251,28 @@ def _parquet(path: Path) -> Iterator[Row]:
     except ImportError:
         raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
     try:
+        _check_names(path, parquet.read_schema(path).names)
         rows = parquet.read_table(path).to_pylist()
     except (OSError, ArrowException, OverflowError, ValueError) as error:  # times that Python has no word for, too
         raise AdjudgeError(f"cannot read {path} ({error}): name a Parquet file that can be read") from error
     for number, row in enumerate(rows, 1):
-        columns = {name: given(value) for name, value in row.items()}
+        columns = {name: given(_text(value)) for name, value in row.items()}
         yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(columns, enc_hook=str)))
+
+
+def _text(value: Any) -> Any:
+    """A value whose bytes are text, as some programs write it; other bytes stay what they are."""
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return value.decode()
+    if isinstance(value, dict):
+        return {name: _text(item) for name, item in value.items()}
+    return [_text(item) for item in value] if isinstance(value, list) else value
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    if double := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise AdjudgeError(f'{path.name} has the column "{double[:60]}" twice: rename one')
 
 
 def _decoded(path: Path, content: bytes) -> str:
@@ -241,18 +290,19 @@ def coding_of(content: bytes) -> str:
 
 
 def _csv(path: Path, text: str) -> Iterator[Row]:
-    header = text.partition("\n")[0]
-    mark = next((mark for mark in MARKS if mark in header), ",")  # a name may hold those after the one that parts it
+    said = SAID.match(text)  # as Excel writes it before the header
+    text = text[said.end() :] if said else text
+    header = QUOTED.sub("", HEADER.match(text)[0])  # type: ignore[index]
+    mark = said[1] if said else next((mark for mark in MARKS if mark in header), ",")
     csv.field_size_limit(1 << 30)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
-    begun = 1
+    begun = before = 2 if said else 1
     try:
         names = next(reader, None) or [""]
-        if double := next((name for name, count in Counter(names).items() if count > 1), None):
-            raise AdjudgeError(f'line 1 of {path.name} has the column "{double[:60]}" twice: rename one')
-        begun = reader.line_num + 1
+        _check_names(path, names)
+        begun = reader.line_num + before
         for values in reader:
-            place, begun = f"line {begun} of {path.name}", reader.line_num + 1
+            place, begun = f"line {begun} of {path.name}", reader.line_num + before
             if len(values) > len(names):
                 raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold {MARKS[mark]}")
             if any(values):  # tables have empty rows at their end

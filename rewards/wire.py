@@ -52,7 +52,8 @@ def group_of(row: Row, number: int) -> Group:
         with suppress(ValueError, RecursionError):
             responses = json.loads(responses)
     if not isinstance(responses, list) or not all(isinstance(text, str) for text in responses):
-        raise AdjudgeError(f'{row.place}: "responses" is {shown(responses)}, not a list of strings')
+        form = '(a cell of CSV has its JSON: ["a", "b"])'
+        raise AdjudgeError(f'{row.place}: "responses" is {shown(responses)}, not a list of strings {form}')
     if not responses:
         raise AdjudgeError(f'{row.place}: "responses" is empty: give at least one')
     return Group(

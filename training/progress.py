@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 T = TypeVar("T")
 
-EVERY = 60.0
-"""Seconds from one line to the next."""
+FIRST, EVERY = 10.0, 60.0
+"""Seconds to the first line, and from one to the next."""
 
 
 def bar(*, shown: bool = True) -> Progress:
@@ -26,11 +26,12 @@ def watched(what: str, answers: Iterable[T], total: int) -> Iterator[T]:
     """The answers, with a bar that moves as they come, or a line now and then."""
     with bar() as progress:
         task = progress.add_task(what, total=total)
-        began = told = time.monotonic()
+        began = time.monotonic()
+        due = began + FIRST
         for done, answer in enumerate(answers, 1):
             yield answer
             progress.advance(task)
             now = time.monotonic()
-            if not progress.console.is_terminal and now - told >= EVERY and done < total:
-                told, left = now, (now - began) / done * (total - done) / 60
+            if not progress.console.is_terminal and now >= due and done < total:
+                due, left = now + EVERY, (now - began) / done * (total - done) / 60
                 progress.console.print(f"{what}: {done:,} of {total:,}, {left:.0f} min left", highlight=False)

@@ -22,7 +22,7 @@ from adjudge.engine.whole_file import whole_file
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import room_for, seed_of
 from adjudge.rewards.kept_answers import KeptScore
-from adjudge.rewards.rows import Row, coding_of, encodable, id_of, read_rows
+from adjudge.rewards.rows import PACKED, Row, coding_of, encodable, id_of, read_rows
 from adjudge.rewards.wire import json_line
 from adjudge.training.once import once
 from adjudge.training.progress import watched
@@ -269,7 +269,7 @@ def _namesakes(name: str, *rows: Row) -> str:
     """What is wrong with two rows of one id, of which one may have none and go by its number."""
     other = next((row for row in rows if row.columns.get("id") in (None, "")), None)
     if other is None:
-        return f'{rows[1].place}: its id "{name}" is that of {rows[0].place} too: give each row its own'
+        return f'{rows[1].place}: its id "{name}" is that of {rows[0].place} too: give each row its own, or none any'
     [has] = [row for row in rows if row is not other]
     return f'{other.place} has no id and goes by its number, "{name}", which is the id of {has.place}: give it one'
 
@@ -279,7 +279,9 @@ def check_whole(path: Path) -> None:
 
     Raises AdjudgeError.
     """
-    if path.suffix.lower() in TABLES or not path.is_file():  # a pipe is read once, and its writer tells how it ended
+    if (
+        path.suffix.lower() in (*TABLES, PACKED) or not path.is_file()
+    ):  # a pipe is read once, and its writer tells how it ended
         return
     try:
         content = path.read_bytes()

@@ -86,6 +86,7 @@ Dtype = Annotated[
 ]
 Resume = Annotated[bool, run_option("--resume", help="Continue an earlier run of the same output.")]
 Overwrite = Annotated[bool, run_option("--overwrite", help="Forget an earlier run of the same output.")]
+OverwriteFile = Annotated[bool, run_option("--overwrite", help="Write over the files that are there.")]
 Limit = Annotated[int | None, run_option(help="Only the first rows; --resume goes on with the others.", min=1)]
 Columns = Annotated[
     str | None,

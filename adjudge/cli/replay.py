@@ -13,6 +13,7 @@ from adjudge.cli.options import (
     JudgeAspects,
     JudgeOrders,
     MinMass,
+    OverwriteFile,
     Report,
     Rubric,
     Scheme,
@@ -48,6 +49,7 @@ def replay(
     ] = None,
     step: Annotated[int | None, typer.Option(help="The rewards of this step alone (a training run).", min=0)] = None,
     report: Report = None,
+    overwrite: OverwriteFile = False,
 ) -> None:
     """Give the verdicts of an earlier run again, from its journal alone: the same lines, byte for byte, and no model.
 
@@ -72,7 +74,7 @@ def replay(
                 "the rewards of a training run are replayed as they were: leave out all options but --output,"
                 " --recipe, --step and --list"
             )
-        replay_training(source, output, recipe, step)
+        replay_training(source, output, recipe, step, overwrite)
         return
     from adjudge.commands.replay import list_runs, replay_file
 
@@ -84,4 +86,13 @@ def replay(
     for name, value in (("recipe", recipe), ("step", step)):
         if value is not None:
             raise AdjudgeError(f"--{name} is for the folder of a training run: name one, or leave it out")
-    replay_file(source, output, rows=rows, columns=columns, number=run, changes=changes, report=report)
+    replay_file(
+        source,
+        output,
+        rows=rows,
+        columns=columns,
+        number=run,
+        changes=changes,
+        report=report,
+        overwrite=overwrite,
+    )

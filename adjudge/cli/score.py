@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.options import DEFAULT_MODEL, Adapter, Columns, Device, Dtype, Model
+from adjudge.cli.options import DEFAULT_MODEL, Adapter, Columns, Device, Dtype, Model, OverwriteFile
 
 
 def score(
@@ -19,6 +19,7 @@ def score(
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     columns: Columns = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
+    overwrite: OverwriteFile = False,
     model: Model = DEFAULT_MODEL,
     adapter: Adapter = None,
     device: Device = "auto",
@@ -38,6 +39,7 @@ def score(
         labels,
         output,
         columns=columns,
+        overwrite=overwrite,
         chat=chat,
         model=model,
         adapter=adapter,

@@ -122,7 +122,7 @@ def judge_rows(
     labels = [label_of(row) for row in rows] if kind.labels else None
     journal = run_options.journal or journal_beside(output)
     check_lines(output)
-    check_paths(f"the {kind.what}", path, output, journal=journal, report=report)
+    check_paths(f"the {kind.what}", path, output, run_options.earlier, journal=journal, report=report)
     with opened(run_options, name, options, output) as (engine, book):
         asked = open_judge(engine, book)
         keys = [asked.key(subject) for subject in subjects]

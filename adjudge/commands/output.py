@@ -11,18 +11,24 @@ from pathlib import Path
 from adjudge.engine.errors import AdjudgeError
 
 Write = Callable[[bytes], None]
+STANDARD = Path("-")
+"""Standard input of what is read, standard output of what is written."""
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
 
 def is_stream(path: Path) -> bool:
     """Whether it is a pipe or a device, or a standard stream by its path, and so no place for files beside it."""
     folder = path.parent.resolve()
-    device = folder == Path("/dev") or folder.is_relative_to("/proc")  # they may be redirected to files
+    device = (
+        path == STANDARD or folder == Path("/dev") or folder.is_relative_to("/proc")
+    )  # they may be redirected to files
     return device or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def check_writable(path: Path) -> None:
     """Make the folder of a file, and raise AdjudgeError where it cannot be written; what it holds stays."""
+    if path == STANDARD:
+        return
     make_folder_of(path)
     try:
         if path.exists():
@@ -33,10 +39,27 @@ def check_writable(path: Path) -> None:
         raise AdjudgeError(f"cannot write {path} ({error.strerror}): name another file") from error
 
 
+def check_new(path: Path) -> None:
+    """Refuse to write over what is there already, of which nothing could be had again; raises AdjudgeError."""
+    if path.is_file() and path.stat().st_size > 0 and not is_stream(path):
+        raise AdjudgeError(f"{path} exists: --overwrite it, or name another file")
+
+
 def check_apart(written: Path, *read: Path) -> None:
     """Refuse to write over one of the files that are read; raises AdjudgeError."""
-    if written.resolve() in {path.resolve() for path in read}:
+    if place_of(written) in map(place_of, read):
         raise AdjudgeError(f"{written} is what is read: name another file")
+
+
+def place_of(path: Path) -> object:
+    """What is equal of two paths of one file, by whatever names and links; the standard streams are not one."""
+    if path == STANDARD:
+        return object()
+    path = path.resolve()
+    try:
+        return path.stat().st_dev, path.stat().st_ino
+    except OSError:
+        return path
 
 
 def check_lines(path: Path) -> None:
@@ -51,7 +74,7 @@ def open_output(path: Path | None) -> Iterator[Write]:
 
     Raises AdjudgeError when the file cannot be opened.
     """
-    if path is None:
+    if path is None or path == STANDARD:
         yield _to_standard_output
         return
     try:

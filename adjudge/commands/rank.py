@@ -60,7 +60,7 @@ def rank_file(
         check_shared(run_options.journal, path)
     journal = run_options.journal or journal_beside(output)
     check_lines(output)
-    check_paths("the groups", path, output, journal=journal, report=report)
+    check_paths("the groups", path, output, run_options.earlier, journal=journal, report=report)
     with opened(run_options, name, options, output) as (engine, book):
         watched = _Watched(open_judge(engine, book), book)
         if run_options.earlier == "overwrite":

@@ -102,7 +102,7 @@ def _grouped(
 
 def _check_output(what: str, path: Path, output: Path, **others: Path | None) -> None:
     """Refuse an output, or a file beside it, that is the input or cannot be written."""
-    check_paths(what, path, output, **others)
+    check_paths(what, path, output, "resume", **others)
     check_beside(path, output, "dropped")
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import check_apart, check_lines, check_writable, open_output_anew
+from adjudge.commands.output import check_apart, check_lines, check_new, check_writable, is_stream, open_output_anew
 from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import columns_of, holds_run
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
@@ -61,6 +61,7 @@ def replay_file(
     number: int | None,
     changes: Options,
     report: Path | None,
+    overwrite: bool = False,
 ) -> None:
     """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew."""
     if output is not None:
@@ -71,6 +72,8 @@ def replay_file(
         if written is not None:
             check_apart(written, source, journal, *([] if rows is None else [rows]))
             check_writable(written)
+            if not overwrite:
+                check_new(written)
     with Journal(journal) as book, TemporaryDirectory() as folder:
         run = run_of(book, number)
         _check_changes(run, changes)
@@ -135,7 +138,11 @@ class Results(msgspec.Struct, frozen=True):
     @property
     def how(self) -> dict[str, Any]:
         """How they are shown; lines on the standard output are left to themselves."""
-        return {"title": self.title, "report": self.report, "to_stderr": self.output is None}
+        return {
+            "title": self.title,
+            "report": self.report,
+            "to_stderr": self.output is None or is_stream(self.output),
+        }
 
 
 def _replay_groups(

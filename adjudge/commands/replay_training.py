@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from adjudge.bench.words import counted
-from adjudge.commands.output import check_lines, check_writable, open_output_anew
+from adjudge.commands.output import check_lines, check_new, check_writable, open_output_anew
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.replay import Replayed, replay_rewards
@@ -33,7 +33,9 @@ def list_steps(source: Path) -> None:
     open_console(160).print(table)
 
 
-def replay_training(source: Path, output: Path | None, recipe: Path | None, step: int | None) -> None:
+def replay_training(
+    source: Path, output: Path | None, recipe: Path | None, step: int | None, overwrite: bool = False
+) -> None:
     """Recompute rewards from a run's journal, write each beside the trainer's, and say whether all are equal.
 
     They are those of the whole run, or of one `step`. With a `recipe` they are those of its [reward], from the same
@@ -47,6 +49,8 @@ def replay_training(source: Path, output: Path | None, recipe: Path | None, step
         if output.resolve().parent == source.resolve():
             raise AdjudgeError(f"{output} is in the folder that is read: name a file elsewhere")
         check_writable(output)
+        if not overwrite:
+            check_new(output)
     replayed = []
     with open_output_anew(output) as write:
         for one in replay_rewards(source, rewards, step=step):

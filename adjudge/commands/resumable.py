@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from adjudge.commands.output import check_writable, is_stream
+from adjudge.commands.output import check_new, check_writable, is_stream, place_of
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
@@ -23,21 +23,25 @@ if TYPE_CHECKING:
     from adjudge.rewards.judges.kinds import Options
 
 
-def check_paths(what: str, path: Path, output: Path, **others: Path | None) -> None:
+def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume", **others: Path | None) -> None:
     """Make the folders, and refuse files that cannot be written or that are named twice.
 
-    `what` names the input; `others` are written too, by their names, where they are not None.
+    `what` names the input; `others` are written too, by their names, where they are not None. They are refused where
+    they exist and the user has not said what is to become of an `earlier` run.
     """
     more = {f"the {name}": file for name, file in others.items() if file is not None}
     names = {what: path, "the output": output, **more}
-    places: dict[Path, str] = {}
+    places: dict[object, str] = {}
     for name, file in names.items():
-        if other := places.get(file.resolve()):
+        if other := places.get(place_of(file)):
             raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
-        places[file.resolve()] = name
+        places[place_of(file)] = name
     for name, written in names.items():
-        if name not in (what, "the journal"):  # which is a database, and says so itself
-            check_writable(written)
+        if name in (what, "the journal"):  # which is a database, and says so itself
+            continue
+        check_writable(written)
+        if earlier == "refuse" and written != output:  # which `check_earlier` knows more of
+            check_new(written)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.output import check_lines, open_output_anew
+from adjudge.commands.output import check_apart, check_lines, check_new, check_writable, open_output_anew
 from adjudge.commands.rows import columns_of, columns_suggested
 from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.score import Score
@@ -29,6 +29,7 @@ def score_file(
     output: Path | None,
     *,
     columns: str | None = None,
+    overwrite: bool = False,
     chat: bool,
     model: str,
     adapter: Path | None,
@@ -51,10 +52,12 @@ def score_file(
         _checked(shared, "--labels")
     sets = [_checked(labels_of(row, shared), row.place) for row in rows]
     _warn(sets)
-    if path is not None and output is not None and output.exists() and output.samefile(path):
-        raise AdjudgeError(f"{output} is the input: name another file with -o")
     if output is not None:
         check_lines(output)
+        check_apart(output, *([] if path is None else [path]))
+        check_writable(output)
+        if not overwrite:
+            check_new(output)
     from adjudge.engine.engine import Engine
 
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)

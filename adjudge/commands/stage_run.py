@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.output import check_lines
+from adjudge.commands.output import check_lines, check_new, place_of
 from adjudge.commands.resumable import alone, check_earlier, check_paths, journal_beside, keeping
 from adjudge.commands.run_options import RunOptions
 from adjudge.engine.errors import AdjudgeError
@@ -56,11 +56,13 @@ def stage_run(
     if not table:
         check_lines(output)
     journal = options.journal or journal_beside(output)
-    check_paths(what, path, output, journal=journal, **more)
+    check_paths(what, path, output, options.earlier, journal=journal, **more)
     check_beside(path, output, *others)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         if options.earlier == "refuse":
             check_earlier(output, book, options.earlier)
+            for name in others:
+                check_new(beside(output, name))
         with keeping(output, lambda: f"{len(book)} answers are kept in {journal}"):
             yield StageRun(output, book, options, closing)
 
@@ -72,7 +74,7 @@ def beside(output: Path, name: str) -> Path:
 
 def check_beside(path: Path, output: Path, *others: str) -> None:
     """Refuse an output beside which one of the `others` would overwrite the input."""
-    if path.resolve() in {beside(output, name).resolve() for name in others}:
+    if place_of(path) in {place_of(beside(output, name)) for name in others}:
         raise AdjudgeError(f"{path} would be overwritten: name another output with -o")
 
 

@@ -16,9 +16,9 @@ from tests.cli.driving import Run
 def process(tmp_path: Path) -> Run:
     """The command in a process of its own."""
 
-    def process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    def process(*arguments: str | Path, input: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "adjudge", *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, input=input)
 
     return process
 

@@ -68,6 +68,49 @@ def test_a_file_that_no_run_has_written_is_no_run_to_go_on_from(run: Run, tmp_pa
     assert "mine.jsonl exists, and no run's journal beside it: name another with -o, or --overwrite it" in told
 
 
+def test_no_file_is_written_over_unless_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "p.jsonl", 1)
+    assert run("judge", "p.jsonl", "-o", "v.jsonl", *SHORT).returncode == 0
+    for kept in ("notes.md", "s.jsonl", "d.dropped.jsonl"):
+        (tmp_path / kept).write_text("precious")
+    (tmp_path / "t.jsonl").write_text('{"prompt": "p", "response": "A story."}\n')
+    for command in (
+        ("judge", "p.jsonl", "-o", "w.jsonl", "--report", "notes.md", *SHORT),
+        ("replay", "v.jsonl", "-o", "s.jsonl"),
+        ("replay", "v.jsonl", "--report", "notes.md"),
+        ("score", "p.jsonl", "--labels", "1,2", "-o", "s.jsonl", *TINY),
+        ("writing", "disturb", "t.jsonl", "-o", "d.jsonl", *TINY),
+    ):
+        assert "exists: --overwrite it, or name another file" in refused(run(*command))
+    assert {(tmp_path / kept).read_text() for kept in ("notes.md", "s.jsonl", "d.dropped.jsonl")} == {"precious"}
+    assert run("replay", "v.jsonl", "-o", "s.jsonl", "--overwrite").returncode == 0
+    assert (tmp_path / "s.jsonl").read_bytes() == (tmp_path / "v.jsonl").read_bytes()
+    assert run("score", "p.jsonl", "--labels", "1,2", "-o", "s.jsonl", "--overwrite", *TINY).returncode == 0
+    (tmp_path / "h.jsonl").hardlink_to(tmp_path / "p.jsonl")
+    assert "is both" in refused(run("judge", "p.jsonl", "-o", "h.jsonl", "--overwrite", *SHORT))
+
+
+def test_a_dash_is_standard_input_and_output(process: Run, tmp_path: Path) -> None:
+    rows = '{"prompt": "Tell one.", "response": "A story."}\n'
+    command = (
+        "judge",
+        "-",
+        "-o",
+        "-",
+        "--journal",
+        "j.journal",
+        "--judge",
+        "pointwise",
+        "--aspects",
+        "coherence",
+        *TINY,
+    )
+    judged = process(*command, input=rows)
+    assert judged.returncode == 0 and json.loads(judged.stdout)["id"] == "1" and "mean score" in judged.stderr
+    assert process("replay", "j.journal", "-o", "-").stdout == judged.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["j.journal", "j.journal.lock"]
+
+
 def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in a shell's background it is ignored, here and there
     write_pairs(tmp_path / "pairs.jsonl", 2000)

@@ -60,7 +60,7 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("judge", "pairs.jsonl", "-o", "pairs.jsonl", "--overwrite"), "both the pairs and the output"),
         (("judge", "pairs.jsonl", "--overwrite", "--journal", "pairs.jsonl"), "both the pairs and the journal"),
         (("judge", "pairs.jsonl", "--device", "gpu"), 'device is "gpu"'),
-        (("score", "pairs.jsonl", "-o", "pairs.jsonl", "--labels", "1,2"), "is the input"),
+        (("score", "pairs.jsonl", "-o", "pairs.jsonl", "--labels", "1,2"), "is what is read"),
         (("score", "--prompt", "", "--labels", "1"), '--prompt: "prompt" is empty'),
         (("score", "pairs.jsonl", "--labels", "1,2", "--prompt", "x"), "either a file of prompts or --prompt"),
         (("score", "--prompt", "x"), '"labels" is missing'),

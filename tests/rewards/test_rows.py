@@ -13,7 +13,7 @@ import pytest
 from adjudge.commands.rows import rows_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.rubric import rubric_of
-from adjudge.rewards.rows import read_rows
+from adjudge.rewards.rows import id_of, read_rows
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import json_line, pair_of, rubric_item_of
 from tests.jsonl import write_lines
@@ -88,6 +88,58 @@ def test_an_array_of_objects_is_rows(tmp_path: Path) -> None:
             read_rows(path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"prompt, or so";prompt;story_a;story_b\nx;p;a;b\n',
+        'prompt,story_a,story_b\rp,"a\t",b\r',
+        "sep=;\r\nprompt;story_a;story_b\r\np;a;b\r\n",
+        "sep=\t\nprompt\tstory_a\tstory_b\np\ta\tb\n",
+    ],
+)
+def test_what_parts_a_tables_columns_is_told_by_its_first_line_outside_quotes(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.csv").write_bytes(text.encode())
+    assert [(pair.a.strip(), pair.b) for pair in pairs(tmp_path / "p.csv")] == [("a", "b")]
+
+
+def test_a_row_after_a_line_that_says_what_parts_columns_is_where_an_editor_shows_it(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("sep=;\nprompt;story_a\np;a;b\n")
+    with pytest.raises(AdjudgeError, match="line 3 of p.csv has more columns"):
+        read_rows(tmp_path / "p.csv")
+
+
+def test_bytes_of_parquet_that_are_text_are_read_as_text(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"prompt": "P", "response": "Ré".encode(), "parts": [{"x": b"y"}], "raw": b"\xff"}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
+    [row] = read_rows(tmp_path / "p.parquet")
+    assert row.columns == {"prompt": "P", "response": "Ré", "parts": [{"x": "y"}], "raw": "/w=="}
+    twice = pyarrow.table([["a"], ["b"]], names=["prompt", "prompt"])
+    parquet.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(AdjudgeError, match='^twice.parquet has the column "prompt" twice: rename one$'):
+        read_rows(tmp_path / "twice.parquet")
+
+
+def test_lines_that_are_not_utf_8_are_read_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    line = '{"prompt": "p", "story_a": "a%s", "story_b": "b"}\n'
+    path = tmp_path / "p.jsonl"
+    path.write_bytes((line % "").encode() + 2 * (line % "’").encode("cp1252"))
+    assert [pair.a for pair in pairs(path)] == ["a", "a\ufffd", "a\ufffd"]
+    assert [record.message for record in caplog.records] == [
+        "line 2 of p.jsonl, and 1 more: bytes that are not UTF-8 are read as U+FFFD: save it as UTF-8"
+    ]
+    caplog.clear()
+    path.write_bytes(2 * (line % "’").encode("utf-8-sig"))  # as two files joined
+    assert [pair.a for pair in pairs(path)] == ["a’", "a’"] and not caplog.records
+
+
+def test_ids_of_tables_that_hold_numbers_as_floats_are_whole_or_none(tmp_path: Path) -> None:
+    write_lines(path := tmp_path / "p.jsonl", *({"id": name} for name in (7.0, float("nan"), 1.5, "1.0", None)))
+    assert [id_of(row, number) for number, row in enumerate(read_rows(path), 1)] == ["7", "2", "1.5", "1.0", "5"]
+
+
 def test_columns_go_by_the_names_they_are_given(tmp_path: Path) -> None:
     write_lines(path := tmp_path / "r.jsonl", {"prompt": "x", "q": "Q", "r": "R"}, {"q": "P", "s": 1})
     rows = rows_of(path, columns="prompt=q, response = r")
@@ -127,7 +179,7 @@ def test_a_table_that_is_not_utf_8_is_refused_with_its_line(tmp_path: Path) -> N
             "line 3 of p.csv is not CSV .*: close each quote, and double those inside a text",
         ),
         ('id,prompt\n1,"a"b\n', "line 2 of p.csv is not CSV"),
-        ("id,prompt,prompt\n1,a,b\n", 'line 1 of p.csv has the column "prompt" twice: rename one'),
+        ("id,prompt,prompt\n1,a,b\n", 'p.csv has the column "prompt" twice: rename one'),
         ('id,prompt\n\n1,"a\nb"\n2,"c\nd",e\n', "line 5 of p.csv has more columns than the header"),
     ],
 )

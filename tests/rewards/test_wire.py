@@ -151,13 +151,16 @@ def test_groups_are_read_with_and_without_what_is_optional(tmp_path: Path) -> No
     ]
 
 
+CELL = ' (a cell of CSV has its JSON: ["a", "b"])'
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ('{"prompt": "p"}', '"responses" is missing (needed by a tournament): its columns are "prompt"'),
         ('{"responses": ["a"]}', '"prompt" is missing (needed by a tournament): its columns are "responses"'),
-        ('{"prompt": "p", "responses": "a"}', '"responses" is "a", not a list of strings'),
-        ('{"prompt": "p", "responses": ["a", 5]}', '"responses" is ["a", 5], not a list of strings'),
+        ('{"prompt": "p", "responses": "a"}', f'"responses" is "a", not a list of strings{CELL}'),
+        ('{"prompt": "p", "responses": ["a", 5]}', f'"responses" is ["a", 5], not a list of strings{CELL}'),
         ('{"prompt": "p", "responses": []}', '"responses" is empty: give at least one'),
         ('{"prompt": "p", "responses": ["a"], "reference": 5}', '"reference" is 5, not a string'),
     ],
