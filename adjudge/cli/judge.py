@@ -34,7 +34,7 @@ from adjudge.cli.options import (
 def judge_command(
     texts: Annotated[
         Path,
-        typer.Argument(help="JSONL, CSV or Parquet of pairs or single texts; or a journal, to judge its texts again."),
+        typer.Argument(help="JSONL, JSON, CSV or Parquet of pairs or single texts; or a journal, to judge it again."),
     ],
     output: Annotated[Path | None, output_beside("Verdicts, JSONL in input order", ".verdicts.jsonl")] = None,
     judge: Annotated[
@@ -52,8 +52,9 @@ def judge_command(
         ]
         | None,
         typer.Option(
-            help="Which judge; the columns that each reads are listed above (default: pointwise for house, pairwise for"
-            " other models and where --orders is given)."
+            help="pairwise, pointwise, ensemble, rubric, tree, principle, debate, personal, scalar or tournament, as"
+            " above (default: pointwise for house, pairwise for other models and where --orders is given).",
+            metavar="JUDGE",
         ),
     ] = None,
     *,
