@@ -26,7 +26,7 @@ from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.group import Group
 from adjudge.rewards.judges.aspects import parse_aspects
-from adjudge.rewards.rows import read_rows
+from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.verdict import Item
 from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe

@@ -30,7 +30,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.kinds import names_of
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import pair_of
 from adjudge.training.progress import bar
 from adjudge.training.terminal import open_console

@@ -11,7 +11,8 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE
-from adjudge.rewards.rows import Row, id_of, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 
 PLOT = re.compile(r"\[The Start of Plot ([AB])\]\n(.*?)\n\[The End of Plot \1\]", re.DOTALL)

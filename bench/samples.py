@@ -14,7 +14,8 @@ from adjudge.bench.howtobench import TABLE_4, items_of
 from adjudge.bench.perse import read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Example, Item, Pair, WritingTask
 from adjudge.rewards.wire import writing_of
 

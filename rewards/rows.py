@@ -1,22 +1,12 @@
-"""Rows of a file: JSONL, or CSV or Parquet with the same columns."""
+"""Rows of a file: what they hold, and what is wrong with them."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import gzip
-import io
 import json
-import logging
 import math
 import re
-import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import zip_longest
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,17 +19,6 @@ BREAK = re.compile(r"<br ?/?>|<newline>")
 
 READ = {"prompt", "response", "responses", "story_a", "story_b"}
 """What judges read: a column of such a name is meant as it is called."""
-PACKED = ".gz"
-ESCAPED = re.compile("[\udc80-\udcff]")
-"""Bytes that were not UTF-8, as Python keeps them."""
-MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
-"""What parts a table's columns; a column's name may hold those after the one that does."""
-SAID = re.compile(r"sep=([,;\t])\r?\n")
-HEADER = re.compile(r'(?:"[^"]*"|[^"\r\n])*')
-QUOTED = re.compile(r'"[^"]*"')
-
-
-_log = logging.getLogger("adjudge")
 
 
 class ColumnMissing(AdjudgeError):
@@ -86,35 +65,6 @@ class Row(msgspec.Struct, frozen=True):
             mend = f'; is "{named[near[0]]}" meant?'
         listed = json.dumps(there, ensure_ascii=False)[1:-1][:200] or "none"
         return ColumnMissing(f'{self.place}: "{name}" is missing ({why}): its columns are {listed}{mend}', name)
-
-
-def read_rows(path: Path) -> list[Row]:
-    """All rows of a `.csv` or `.tsv`, of a `.parquet`, or of JSON: objects, one a line, or an array of them.
-
-    A table's columns may be parted by commas, tabs or semicolons, which its header tells. Bytes that are not UTF-8, and
-    lone surrogates, become U+FFFD in JSON, which programs write. Text may be packed (`.jsonl.gz`). Raises AdjudgeError
-    naming the line: not JSON, not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file
-    that cannot be read.
-    """
-    path = Path("/dev/stdin") if str(path) == "-" else path
-    kind = Path(path.stem if path.suffix.lower() == PACKED else path.name).suffix.lower()
-    try:
-        if kind == ".parquet":
-            rows = list(_parquet(path))
-        else:
-            with _opened(path) as file:
-                if kind in (".csv", ".tsv"):
-                    rows = list(_csv(path, _decoded(path, file.read())))
-                else:
-                    coding = coding_of(file.peek(len(BOM_UTF16_LE)))  # a pipe is read once
-                    errors = "replace" if coding == "utf-16" else "surrogateescape"
-                    rows = list(_json(path, io.TextIOWrapper(file, coding, errors=errors, newline="")))
-    except (OSError, EOFError, zlib.error) as error:  # the others of packed files that are damaged
-        detail = getattr(error, "strerror", None) or error
-        raise AdjudgeError(f"cannot read {path} ({detail}): name a file that can be read") from error
-    if not rows:
-        raise AdjudgeError(f"{path} is empty: give at least one row")
-    return rows
 
 
 def renamed(rows: Sequence[Row], columns: Mapping[str, str], named_by: str) -> list[Row]:
@@ -188,125 +138,3 @@ def encodable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [encodable(item) for item in value]
     return value
-
-
-def _opened(path: Path) -> io.BufferedReader:
-    """The bytes of a file, unpacked where its name says that they are packed."""
-    if path.suffix.lower() == PACKED:
-        return io.BufferedReader(gzip.open(path))
-    return path.open("rb")
-
-
-def _noticed(lines: Iterator[str], wrong: list[int]) -> Iterator[str]:
-    """The lines, without the marks that files have within that were joined; `wrong` gets those that are not UTF-8."""
-    for number, line in enumerate(lines, 1):
-        if ESCAPED.search(line):
-            wrong.append(number)
-        yield line.lstrip("\ufeff")
-
-
-def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:
-    wrong: list[int] = []
-    lines, begun = _noticed(lines, wrong), False
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        if not begun and line.lstrip().startswith("["):
-            entries = _parsed(path, number, line + "".join(lines))
-            yield from (_row(f"row {place} of {path.name}", entry) for place, entry in enumerate(entries, 1))
-            break
-        begun = True
-        yield _row(f"line {number} of {path.name}", _parsed(path, number, line))
-    if wrong:
-        _log.warning(
-            "line %d of %s%s: bytes that are not UTF-8 are read as U+FFFD: save it as UTF-8",
-            wrong[0],
-            path.name,
-            f", and {len(wrong) - 1} more" if wrong[1:] else "",
-        )
-
-
-def _parsed(path: Path, line: int, text: str) -> Any:
-    """What a text says that begins in that line; without lone surrogates, and no deeper than can be written."""
-    try:
-        return encodable(json.loads(text.rstrip()))  # a mistake at the end is in the last line, not after it
-    except (ValueError, RecursionError) as error:
-        detail = "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
-        if isinstance(error, json.JSONDecodeError):
-            detail, line = error.msg, line + error.lineno - 1
-        raise AdjudgeError(
-            f"line {line} of {path.name} is not JSON ({detail}): write one JSON object a line"
-        ) from error
-
-
-def _row(place: str, value: Any) -> Row:
-    if not isinstance(value, dict):
-        raise AdjudgeError(f"{place} is {type(value).__name__}, not a JSON object: write one object a line")
-    return Row(place, value)
-
-
-def _parquet(path: Path) -> Iterator[Row]:
-    try:
-        from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
-    except ImportError:
-        raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
-    try:
-        _check_names(path, parquet.read_schema(path).names)
-        rows = parquet.read_table(path).to_pylist()
-    except (OSError, ArrowException, OverflowError, ValueError) as error:  # times that Python has no word for, too
-        raise AdjudgeError(f"cannot read {path} ({error}): name a Parquet file that can be read") from error
-    for number, row in enumerate(rows, 1):
-        columns = {name: given(_text(value)) for name, value in row.items()}
-        yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(columns, enc_hook=str)))
-
-
-def _text(value: Any) -> Any:
-    """A value whose bytes are text, as some programs write it; other bytes stay what they are."""
-    if isinstance(value, bytes):
-        with suppress(UnicodeDecodeError):
-            return value.decode()
-    if isinstance(value, dict):
-        return {name: _text(item) for name, item in value.items()}
-    return [_text(item) for item in value] if isinstance(value, list) else value
-
-
-def _check_names(path: Path, names: Sequence[str]) -> None:
-    if double := next((name for name, count in Counter(names).items() if count > 1), None):
-        raise AdjudgeError(f'{path.name} has the column "{double[:60]}" twice: rename one')
-
-
-def _decoded(path: Path, content: bytes) -> str:
-    """The text of a table, which people save from programs that choose another encoding."""
-    try:
-        return content.decode(coding_of(content))
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise AdjudgeError(f"line {line} of {path.name} is not UTF-8: save it as UTF-8") from error
-
-
-def coding_of(content: bytes) -> str:
-    """How a file that begins so is encoded."""
-    return "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
-
-
-def _csv(path: Path, text: str) -> Iterator[Row]:
-    said = SAID.match(text)  # as Excel writes it before the header
-    text = text[said.end() :] if said else text
-    header = QUOTED.sub("", HEADER.match(text)[0])  # type: ignore[index]
-    mark = said[1] if said else next((mark for mark in MARKS if mark in header), ",")
-    csv.field_size_limit(1 << 30)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
-    begun = before = 2 if said else 1
-    try:
-        names = next(reader, None) or [""]
-        _check_names(path, names)
-        begun = reader.line_num + before
-        for values in reader:
-            place, begun = f"line {begun} of {path.name}", reader.line_num + before
-            if len(values) > len(names):
-                raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold {MARKS[mark]}")
-            if any(values):  # tables have empty rows at their end
-                yield Row(place, dict(zip_longest(names, values)))
-    except csv.Error as error:
-        mend = "close each quote, and double those inside a text"
-        raise AdjudgeError(f"line {begun} of {path.name} is not CSV ({error}): {mend}") from error

@@ -13,7 +13,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.rewards.grouping import text_of, turns_of
-from adjudge.rewards.rows import Row, read_rows, renamed
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row, renamed
 from adjudge.training.recipe import Data
 
 RESERVED = ("completion", "completions", "completion_ids", "prompts", "image", "images", "tools", "environment")

@@ -22,7 +22,8 @@ from adjudge.engine.whole_file import whole_file
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import room_for, seed_of
 from adjudge.rewards.kept_answers import KeptScore
-from adjudge.rewards.rows import PACKED, Row, coding_of, encodable, id_of, read_rows
+from adjudge.rewards.row_files import PACKED, coding_of, read_rows
+from adjudge.rewards.rows import Row, encodable, id_of
 from adjudge.rewards.wire import json_line
 from adjudge.training.once import once
 from adjudge.training.progress import watched

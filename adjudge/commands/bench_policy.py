@@ -26,7 +26,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.kinds import Options, prepare
-from adjudge.rewards.rows import Row, id_of, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.wire import json_line
 from adjudge.training.progress import bar

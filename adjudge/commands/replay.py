@@ -27,7 +27,8 @@ from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, clean
 from adjudge.rewards.judges.kinds import Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
-from adjudge.rewards.rows import Row, read_rows, renamed
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row, renamed
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.verdict import PairVerdict, Verdict
 from adjudge.rewards.wire import group_line, group_of, verdict_line

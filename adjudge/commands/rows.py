@@ -12,7 +12,8 @@ from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.judges.kinds import Open
-from adjudge.rewards.rows import ColumnMissing, Row, id_of, read_rows, renamed
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import ColumnMissing, Row, id_of, renamed
 from adjudge.rewards.run import run_of
 from adjudge.rewards.visible import in_a_line
 

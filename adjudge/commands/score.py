@@ -13,7 +13,8 @@ from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels, check_labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
-from adjudge.rewards.rows import Row, read_rows, renamed
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row, renamed
 from adjudge.rewards.wire import json_line, labels_of, with_columns
 from adjudge.training.progress import bar
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row
 
 
 def read_entries(path: Path) -> list[Row]:

@@ -13,7 +13,8 @@ from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import (
     example_of,
     item_of,

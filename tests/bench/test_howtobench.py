@@ -9,7 +9,8 @@ import pytest
 from adjudge.bench.howtobench import SYSTEMS, TABLE_4, items_of
 from adjudge.bench.samples import howtobench_systems
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import writing_of
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "howtobench"

@@ -7,7 +7,7 @@ import pytest
 
 from adjudge.bench.perse import Chosen, Rated, Rating, ratings, read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import read_rows
+from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from tests.jsonl import write_lines
 

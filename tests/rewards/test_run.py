@@ -10,7 +10,8 @@ import pytest
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run, run_of, runs_of
 
 LINES = [

@@ -11,7 +11,8 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
-from adjudge.rewards.rows import Row, read_rows
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Part, Review, Verdict
 from adjudge.rewards.wire import (
     example_of,

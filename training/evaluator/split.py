@@ -12,7 +12,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.rows import Row, read_rows, renamed
+from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import Row, renamed
 from adjudge.training.evaluator.recipe import JudgedRows
 from adjudge.training.prompts import COLUMNS, plain
 

@@ -16,7 +16,7 @@ from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router
 from adjudge.engine.engine import Engine
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.rows import read_rows
+from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.wire import pair_of
 
 PAIRS = Path(__file__).parents[3] / "examples/pairs.jsonl"

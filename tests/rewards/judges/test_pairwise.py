@@ -20,7 +20,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.rows import read_rows
+from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import pair_of
 from tests.engine.reference import next_logprobs, open_reference
