@@ -140,10 +140,15 @@ def test_a_reward_model_can_be_a_replica_and_hands_out_its_head(tmp_path: Path) 
         messages = [message async for message in replica.embed([(65, 66)], 0, None)]
         [[(_, embedding)], _] = messages
         assert ModelReward.of(embedding) == one.reward([[65, 66]])[0]
-        heads = await replica.become(State().changed(weights=str(tmp_path / "second")))
+        second = State().changed(weights=str(tmp_path / "second"))
+        heads = await replica.become(second)
         one.update_weights(tmp_path / "second")
         assert heads.reward_head == one.reward_head != opened.heads.reward_head
+        another = Replica(str(tmp_path / "first"), {"kv_cache_gb": 0.05})
+        assert (await another.open(second)).heads == heads  # those that come back have what the others have
+        assert heads.weights != opened.heads.weights
         await replica._opened.close()
+        await another._opened.close()
 
     asyncio.run(run())
 
