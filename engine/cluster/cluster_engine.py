@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 from collections.abc import Iterator, Sequence
@@ -191,7 +192,12 @@ class ClusterEngine(EngineFace):
         self.dispatcher.change("wake", asleep=False)
 
     def close(self, drain: bool = True) -> None:
-        """Take no more calls, let those under way end (or, without `drain`, fail), and end the replicas."""
+        """Take no more calls, let those under way end (or, without `drain`, fail), and end the replicas.
+
+        In a process that was forked it does nothing: they are its parent's.
+        """
+        if os.getpid() != self.dispatcher.process:
+            return
         self.dispatcher.close(drain)
         self._session.close()
 

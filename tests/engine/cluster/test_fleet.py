@@ -339,6 +339,16 @@ def test_closing_ends_a_change_that_does_not_end(busy: float) -> None:
     found.close(drain=True)
 
 
+def test_a_dispatcher_says_so_in_a_process_that_was_forked() -> None:
+    found = Dispatcher([Actor()])
+    found.open()
+    found.process = -1  # as it is there
+    for ask in (lambda: asked(found), lambda: found.change("sleep", asleep=True)):
+        with pytest.raises(AdjudgeError, match="this process was forked"):
+            ask()
+    found.close(drain=True)
+
+
 def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
     found = Dispatcher([Actor(changing=1000.0)])
     found.open()
