@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import secrets
@@ -80,6 +81,7 @@ class ClusterEngine(EngineFace):
             if {each.fingerprint for each in opened} != {source.fingerprint}:
                 raise AdjudgeError(f"the machines of the cluster have other weights under {model}: give all the same")
             self._session = begun.pop_all()
+        atexit.register(self.close, drain=False)  # before Ray ends, which the dispatcher's thread would not survive
         self.name = model
         self.fingerprint = source.fingerprint
         self._heads: Heads = opened[0].heads
@@ -198,6 +200,7 @@ class ClusterEngine(EngineFace):
         """
         if os.getpid() != self.dispatcher.process:
             return
+        atexit.unregister(self.close)
         self.dispatcher.close(drain)
         self._session.close()
 
