@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import math
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -40,16 +41,26 @@ class Answers:
     """A call under way: iterate for its answers, each once, in the order in which they come.
 
     An answer is (place in the call, Score, Completion or Embedding), and before it come the `Piece`s of a text, if they
-    were asked for. Errors are raised by the iteration. Leaving it early, or `close`, cancels what is still under way.
+    were asked for. Errors are raised by the iteration. Leaving it early, or `close`, or letting go of it, cancels what
+    is still under way.
     `prompt_tokens` and `cached_tokens` count the prompts' tokens and those that did not have to be computed; they are
     complete when the iteration has ended. `start` begins the call, and returns what cancels it.
     """
 
     def __init__(self, call: Call | Order, start: Callable[[Deliver], Callable[[], object]]) -> None:
         self._call = call
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self.close = start(self._deliver)
+        events: asyncio.Queue[Event | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def deliver(event: Event | None) -> None:  # without `self`, which the call would keep from being let go of
+            try:
+                loop.call_soon_threadsafe(events.put_nowait, event)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                close()
+
+        self._events = events
+        self.close = close = weakref.finalize(self, start(deliver))
+        close.atexit = False
 
     @property
     def prompt_tokens(self) -> int:
@@ -69,12 +80,6 @@ class Answers:
                 yield event
             self._events.put_nowait(None)  # for whoever iterates again
         finally:
-            self.close()
-
-    def _deliver(self, event: Event | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-        except RuntimeError:  # the loop is closed: nobody waits any more
             self.close()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +40,16 @@ def _leave() -> None:
     with _changed:
         _under_way -= 1
         _changed.notify_all()
+
+
+def _begin_anew() -> None:
+    """In a process that was forked: the steps of its parent's threads end nowhere there."""
+    global _changed, _under_way
+    _changed, _under_way = threading.Condition(), 0
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 @atexit.register

@@ -26,6 +26,7 @@ from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, EngineFailed, NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.forked import require_helpers
 from adjudge.engine.models.adapters import Base, check_base
 from adjudge.engine.models.config import end_ids
 from adjudge.engine.models.fingerprints import digest
@@ -93,6 +94,7 @@ class Engine(EngineFace):
         cuda_graphs: bool = False,
         torch_compile: bool = False,
     ) -> None:
+        require_helpers()
         if batch_invariant and torch_compile:
             raise AdjudgeError("batch_invariant and torch_compile do not go together: leave one out")
         if cuda_graphs:
@@ -297,6 +299,7 @@ class Engine(EngineFace):
 
     @undisturbed
     def _compute(self, step: Step) -> None:
+        require_helpers()
         with self.runner.on_device():
             answer(step, self.runner.forward(step), self.runner, self.stats)
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence, Sized
 from functools import cache, lru_cache, partial
 from numbers import Integral
-from typing import Any, cast
+from typing import Any, Never, cast
 
 import msgspec
 
@@ -64,6 +64,12 @@ class EngineFace(ABC):
         self.stats = Stats()
         self._compile_labels = lru_cache(maxsize=256)(partial(compile_labels, tokenizer=tokenizer))
         self._byte_table = cache(lambda: byte_table(tokenizer.inner, self.tokenizer.vocab_size))
+
+    def __getstate__(self) -> Never:
+        raise AdjudgeError(
+            "an open engine cannot be copied or pickled, nor what holds one: give an EngineSpec or JudgeSpec, which is"
+            " opened where it is used"
+        )
 
     @property
     @abstractmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
@@ -12,8 +11,9 @@ from adjudge.engine.around import EngineAround
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.errors import AdjudgeError, NotServing
+from adjudge.engine.errors import NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt
+from adjudge.engine.forked import require_process
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.worker import Event, Piece, Ticket, Worker
@@ -29,7 +29,7 @@ class SharedEngine(EngineAround):
         self.stats = worker.engine.stats
         self._worker = worker
         self._under_way: dict[Ticket, SimpleQueue[Event | None]] = {}
-        self._ended, self._process = False, os.getpid()
+        self._ended = False
         self._lock = threading.RLock()  # the garbage collector may end answers in a thread that holds it
 
     def apart(self) -> SharedEngine:
@@ -77,8 +77,7 @@ class SharedEngine(EngineAround):
         yield from self._answers(self._worker.engine.embed_call(prompts), priority, timeout)
 
     def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
-        if os.getpid() != self._process:
-            raise AdjudgeError("this process was forked, and the engine's thread is in its parent: open an engine here")
+        require_process(self._worker.process)  # before its locks, which nobody may let go of any more
         events: SimpleQueue[Event | None] = SimpleQueue()
         ticket = Ticket(call, events.put)
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import NotServing
+from adjudge.engine.forked import require_process
 from adjudge.engine.score import Score
 from adjudge.engine.writing import Writer
 
@@ -70,7 +72,8 @@ class Worker:
     """Takes the steps of `engine`, which nobody else may touch while the worker lives.
 
     `start`, `cancel` and `between_steps` may be called from any thread. A step that fails ends every call under way
-    with its error; the engine goes on.
+    with its error; the engine goes on. In a process forked from this one, where the thread is not, `start` and
+    `between_steps` raise AdjudgeError.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -78,20 +81,24 @@ class Worker:
         self._tickets: list[Ticket] = []
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._closing = self._stopped = False
+        self.process = os.getpid()
         self._lock = threading.RLock()  # the garbage collector may end answers in a thread that holds it
         self._thread = threading.Thread(target=self._run, name="adjudge-worker", daemon=True)
         self._thread.start()
 
     def start(self, ticket: Ticket, priority: int = 0, timeout: float | None = None) -> None:
         """Begin a call; QueueFull and the like arrive as its event."""
+        require_process(self.process)
         self._ask(lambda: self._start(ticket, priority, timeout))
 
     def cancel(self, ticket: Ticket) -> None:
         """Drop a call, which gets no more events."""
-        self._ask(lambda: self._cancel(ticket))
+        if os.getpid() == self.process:
+            self._ask(lambda: self._cancel(ticket))
 
     def between_steps(self, action: Callable[[Engine], Result]) -> Future[Result]:
         """Do something with the engine between two of its steps."""
+        require_process(self.process)
         future: Future[Result] = Future()
 
         def act() -> None:
@@ -115,8 +122,9 @@ class Worker:
             if not drain:
                 self._fail(NotServing("the engine was closed before this call was answered"))
 
-        self._ask(act)
-        self._thread.join()
+        if os.getpid() == self.process:
+            self._ask(act)
+            self._thread.join()
 
     def _ask(self, action: Callable[[], None]) -> None:
         """Have the worker act; once it has stopped, whoever asks is refused on the spot."""

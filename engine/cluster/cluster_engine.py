@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import random
 import secrets
 from collections.abc import Iterator, Sequence
@@ -79,6 +81,7 @@ class ClusterEngine(EngineFace):
             if {each.fingerprint for each in opened} != {source.fingerprint}:
                 raise AdjudgeError(f"the machines of the cluster have other weights under {model}: give all the same")
             self._session = begun.pop_all()
+        atexit.register(self.close, drain=False)  # before Ray ends, which the dispatcher's thread would not survive
         self.name = model
         self.fingerprint = source.fingerprint
         self._heads: Heads = opened[0].heads
@@ -191,7 +194,13 @@ class ClusterEngine(EngineFace):
         self.dispatcher.change("wake", asleep=False)
 
     def close(self, drain: bool = True) -> None:
-        """Take no more calls, let those under way end (or, without `drain`, fail), and end the replicas."""
+        """Take no more calls, let those under way end (or, without `drain`, fail), and end the replicas.
+
+        In a process that was forked it does nothing: they are its parent's.
+        """
+        if os.getpid() != self.dispatcher.process:
+            return
+        atexit.unregister(self.close)
         self.dispatcher.close(drain)
         self._session.close()
 

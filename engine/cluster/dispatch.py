@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -20,6 +21,7 @@ from adjudge.engine.cluster.replica import Done, NotOpen, Opened
 from adjudge.engine.cluster.routing import Lane
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NotServing, QueueFull, first_of
 from adjudge.engine.face import Stats
+from adjudge.engine.forked import require_process
 from adjudge.engine.worker import Deliver, Event, Piece
 
 Result = TypeVar("Result")
@@ -35,10 +37,14 @@ log = logging.getLogger("adjudge")
 
 
 class Dispatcher:
-    """A thread with an event loop in which all orders are under way at once; every method may be called from any."""
+    """A thread with an event loop in which all orders are under way at once; every method may be called from any.
+
+    In a process forked from this one, where that thread is not, orders and changes are AdjudgeErrors.
+    """
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self.stats = Stats()
+        self.process = os.getpid()
         self._fleet = Fleet(actors)
         self._counters: dict[Lane, dict[str, float]] = {}
         self._orders: set[asyncio.Task[Any]] = set()
@@ -93,6 +99,11 @@ class Dispatcher:
             self._loop.close()
 
     def _do(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        try:
+            require_process(self.process)
+        except AdjudgeError:
+            work.close()
+            raise
         with self._closing:
             if self._closed:
                 work.close()

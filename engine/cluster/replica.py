@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 from adjudge.engine.async_engine import Answers, AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.models.fingerprints import folder_fingerprint
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling
@@ -24,8 +26,9 @@ class NotOpen(Exception):
 
 
 class Heads(msgspec.Struct, frozen=True):
-    """What an adapter may bring: its fingerprint, and a reward head."""
+    """Which weights an engine has and which adapter, each by its content, and the reward head that they bring."""
 
+    weights: str
     adapter: str | None
     reward_head: RewardHead | None
 
@@ -78,6 +81,7 @@ class Replica:
         self._options = options
         self._engine: AsyncEngine | None = None
         self._state = State()
+        self._weights = ""  # those of the engine, by their content
         self._changing = asyncio.Lock()
 
     async def open(self, state: State) -> Opened:
@@ -91,7 +95,7 @@ class Replica:
         return Opened(
             fingerprint=engine.fingerprint,
             dtype=engine.dtype,
-            heads=Heads(engine.adapter, engine.reward_head),
+            heads=self._heads,
             max_prompt_tokens=engine.max_prompt_tokens,
             cache_tokens=engine.cache.pool.usable * engine.cache.pool.block_size,
             end_ids=engine.end_ids,
@@ -101,6 +105,7 @@ class Replica:
     def load(self, state: State) -> Engine:
         """A new engine in `state`."""
         engine = Engine(self._model, **self._options)
+        self._weights = engine.fingerprint if state.weights is None else folder_fingerprint(Path(state.weights))
         if state.weights is not None or not isinstance(state.adapter, EllipsisType):
             engine.update_weights(state.weights, adapter=state.adapter)
         if state.asleep:
@@ -111,7 +116,7 @@ class Replica:
         """Bring the engine from its state into another, by `Engine.wake`, `update_weights` and `sleep`."""
         async with self._changing:
             await self._become(state)
-            return Heads(self._opened.engine.adapter, self._opened.engine.reward_head)
+            return self._heads
 
     async def _become(self, state: State) -> None:
         engine, before = self._opened, self._state
@@ -123,7 +128,9 @@ class Replica:
         weights = None if state.weights_taken == before.weights_taken else state.weights
         adapter = ... if state.adapters_taken == before.adapters_taken else state.adapter
         if weights is not None or not isinstance(adapter, EllipsisType):
+            taken = weights and await asyncio.to_thread(folder_fingerprint, Path(weights))
             await engine.update_weights(weights, adapter=adapter)
+            self._weights = taken or self._weights
         if state.asleep and not before.asleep:
             await engine.sleep()
         self._state = state
@@ -164,6 +171,11 @@ class Replica:
         if self._engine is None:
             raise NotOpen
         return self._engine
+
+    @property
+    def _heads(self) -> Heads:
+        engine = self._opened.engine
+        return Heads(self._weights, engine.adapter, engine.reward_head)
 
     async def _messages(self, answers: Answers) -> AsyncIterator[list[Event] | Done]:
         """What has come in since the last message, as soon as there is anything: a message costs a millisecond."""

@@ -128,6 +128,7 @@ def _patient(limits: Limits) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            transport.set_write_buffer_limits(0)  # whatever is unsent is watched, not what is beyond the first 64 KB
             self._silent = self.loop.call_later(seconds, transport.abort)
 
         def data_received(self, data: bytes) -> None:

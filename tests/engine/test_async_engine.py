@@ -374,6 +374,15 @@ def test_what_a_step_answered_before_it_failed_comes_before_the_error(
     assert asyncio.run(run(AsyncEngine(engine))) == [(0, plain.score([[1, 2]], LABELS)[0])]
 
 
+def test_answers_that_nobody_holds_are_no_longer_computed() -> None:
+    async def run() -> None:
+        async with AsyncEngine(Engine("dummy:tiny-llama", kv_cache_gb=0.01)) as face:
+            await face.open_generate([[1, 2]], max_tokens=400, ignore_eos=True, pieces=True)
+            await face.sleep()  # refused while a call is under way
+
+    asyncio.run(run())
+
+
 def test_a_shared_engine_says_so_in_a_process_that_was_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = SharedEngine(Worker(Engine("dummy:tiny-llama", kv_cache_gb=0.01)))
     monkeypatch.setattr(os, "getpid", lambda: -1)

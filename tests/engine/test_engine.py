@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -289,6 +291,12 @@ def test_a_generator_of_prompts_is_refused_by_every_verb(engine: Engine) -> None
     for ask in (lambda prompts: engine.score(prompts, DIGITS), engine.generate, engine.embed):
         with pytest.raises(PromptError, match="prompts is a generator: give a list"):
             ask(prompt for prompt in ["one", "two"])
+
+
+@pytest.mark.parametrize("how", [pickle.dumps, copy.deepcopy])
+def test_an_open_engine_and_what_holds_one_say_what_can_be_pickled(engine: Engine, how: Any) -> None:
+    with pytest.raises(AdjudgeError, match="give an EngineSpec or JudgeSpec"):
+        how([engine])
 
 
 def test_a_prompt_is_made_of_segments() -> None:

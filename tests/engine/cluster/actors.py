@@ -14,6 +14,9 @@ from adjudge.engine.cluster.replica import Done, Heads, Opened, Replica, State
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 
+FOLDERS: dict[str, str] = {}
+"""What stands in folders, where it matters; "model" is the one that replicas open."""
+
 
 class Weights:
     """As much of an engine as has weights."""
@@ -49,10 +52,11 @@ class Process(Replica):
                 self.loads += 1
                 await asyncio.sleep(self.loading)
                 self._engine, self._state = Weights(state.weights), state  # type: ignore[assignment]
+                self._weights = FOLDERS.get(state.weights or "model", "")
                 if state.asleep:
                     await self._engine.sleep()
             await self._become(state)
-        return Opened("", "", Heads(self._engine.adapter, None), 1, 100, frozenset(), 1)
+        return Opened("", "", self._heads, 1, 100, frozenset(), 1)
 
     async def become(self, state: State) -> Heads:
         await asyncio.sleep(self.changing)

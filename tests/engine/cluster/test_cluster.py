@@ -140,10 +140,15 @@ def test_a_reward_model_can_be_a_replica_and_hands_out_its_head(tmp_path: Path) 
         messages = [message async for message in replica.embed([(65, 66)], 0, None)]
         [[(_, embedding)], _] = messages
         assert ModelReward.of(embedding) == one.reward([[65, 66]])[0]
-        heads = await replica.become(State().changed(weights=str(tmp_path / "second")))
+        second = State().changed(weights=str(tmp_path / "second"))
+        heads = await replica.become(second)
         one.update_weights(tmp_path / "second")
         assert heads.reward_head == one.reward_head != opened.heads.reward_head
+        another = Replica(str(tmp_path / "first"), {"kv_cache_gb": 0.05})
+        assert (await another.open(second)).heads == heads  # those that come back have what the others have
+        assert heads.weights != opened.heads.weights
         await replica._opened.close()
+        await another._opened.close()
 
     asyncio.run(run())
 
@@ -384,3 +389,20 @@ def test_judge_with_replicas_writes_the_same_bytes(tmp_path: Path) -> None:
     said = (result.stdout + result.stderr).lower().splitlines()
     assert "computed" in result.stdout
     assert not [line for line in said if "ray" in line and "waiting for ray to start" not in line]  # slow machines wait
+
+
+TOLD_TO_END = f"""
+import atexit, os, signal
+from adjudge import ClusterEngine
+
+atexit.register(lambda: print(cluster.dispatcher._thread.is_alive()))  # after what is registered later
+cluster = ClusterEngine({TINY!r}, 1)
+cluster.score(["once"], ["1", "2"])
+os.kill(os.getpid(), signal.SIGTERM)
+signal.pause()
+"""
+
+
+def test_a_program_that_is_told_to_end_closes_its_cluster_before_ray_ends() -> None:
+    result = subprocess.run([sys.executable, "-c", TOLD_TO_END], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (signal.SIGTERM, "False\n"), result.stderr

@@ -12,14 +12,14 @@ pytest.importorskip("ray", reason="needs the extra cluster")
 
 from ray.exceptions import ActorUnavailableError, RayActorError
 
-from adjudge.engine.cluster import dispatch, fleet
+from adjudge.engine.cluster import dispatch, fleet, replica
 from adjudge.engine.cluster.dispatch import Dispatcher
 from adjudge.engine.cluster.fleet import Fleet
 from adjudge.engine.cluster.order import Order
 from adjudge.engine.cluster.replica import Heads, Opened, State
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NotServing, QueueFull
 from adjudge.engine.sampling import Sampling
-from tests.engine.cluster.actors import Actor, Method, Weights
+from tests.engine.cluster.actors import FOLDERS, Actor, Method, Weights
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +30,8 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(fleet.ray, "kill", kill)
     monkeypatch.setattr(fleet.ray, "cancel", lambda stream: None)
+    monkeypatch.setattr(replica, "folder_fingerprint", lambda folder: FOLDERS.get(str(folder), ""))
+    FOLDERS.clear()
 
 
 @pytest.fixture
@@ -71,21 +73,87 @@ def test_a_replica_that_comes_back_during_an_update_has_the_new_weights() -> Non
     asyncio.run(run())
 
 
-def test_a_replica_that_finds_another_adapter_in_the_folder_stays_away(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def write(what: str, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write to the folder `what` what replicas open or take from now on."""
+    if what == "adapter":
+        monkeypatch.setattr(Weights, "adapter", content)
+    FOLDERS[what] = content
+
+
+async def all_settled(one: Fleet) -> None:
+    """Return when each replica has a lane, or waits for an update."""
+    async with asyncio.timeout(20):
+        while len(one.router.lanes) + len(one._strange) < len(one.actors):
+            await asyncio.sleep(0.01)
+
+
+WAYS = [("adapter", {"adapter": "adapter"}), ("weights", {"weights": "weights"}), ("model", {"weights": "model"})]
+
+
+@pytest.mark.parametrize(("what", "update"), WAYS)
+def test_a_replica_that_comes_back_to_a_rewritten_folder_answers_only_after_the_next_update(
+    what: str, update: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
+        write(what, "step 1", monkeypatch)
         one = await opened(Actor(), Actor())
-        monkeypatch.setattr(Weights, "adapter", "digest of step 1")
-        await one.change(adapter="folder")
+        if what != "model":
+            await one.change(**update)
         lose(one, 1)
-        assert len(await all_there(one)) == 2
-        monkeypatch.setattr(Weights, "adapter", "digest of step 2")  # written there, and not taken by anybody
+        assert len(await all_there(one)) == 2 and not one._strange
+        write(what, "step 2", monkeypatch)  # which is not taken by anybody
         lose(one, 1)
-        async with asyncio.timeout(20):
-            while not one._gone:
-                await asyncio.sleep(0.01)
-        assert [lane.replica for lane in one.router.lanes] == [0] and "holds another adapter" in caplog.text
+        await all_settled(one)
+        said = "another adapter" if what == "adapter" else "other weights"
+        assert [lane.replica for lane in one.router.lanes] == [0] and f"1 came back with {said}" in caplog.text
+        await one.change(asleep=False)
+        await all_settled(one)
+        assert [lane.replica for lane in one.router.lanes] == [0]  # nothing has changed about that
+        heads = await one.change(**update)
+        assert len(await all_there(one)) == 2 and "step 2" in (heads.weights, heads.adapter)
+        assert one.actors[1].kills == 0 and one.actors[1].process.loads == 3
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("what", "update"), WAYS)
+def test_when_all_came_back_to_a_rewritten_folder_calls_say_to_update_and_an_update_brings_all_back(
+    what: str, update: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        write(what, "step 1", monkeypatch)
+        one = await opened(Actor(), Actor())
+        if what != "model":
+            await one.change(**update)
+        write(what, "step 2", monkeypatch)
+        lose(one, 0)
+        lose(one, 1)
+        for _ in range(2):
+            async with asyncio.timeout(20):
+                with pytest.raises(NotServing, match="update_weights again"):
+                    await one.wait()
+            with pytest.raises(AdjudgeError, match="holds no weights"):
+                await one.change(weights="none there")
+            await one.change(asleep=False)  # which makes nothing of it good
+        await one.change(**update)
+        await one.wait()
+        assert len(await all_there(one)) == 2 and not one._strange
+
+    asyncio.run(run())
+
+
+def test_a_replica_that_waits_for_an_update_and_hangs_is_started_again(
+    impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        write("model", "step 1", monkeypatch)
+        one = await opened(first := Actor())
+        write("model", "step 2", monkeypatch)
+        lose(one, 0)
+        await all_settled(one)
+        first.process.hangs = True
+        await one.change(weights="model")
+        assert len(await all_there(one)) == 1 and first.kills == 1
 
     asyncio.run(run())
 
@@ -268,6 +336,16 @@ def test_closing_ends_a_change_that_does_not_end(busy: float) -> None:
     found.close(drain=False)
     with pytest.raises(NotServing, match="closed before update_weights was done"):
         changing.result(20)
+    found.close(drain=True)
+
+
+def test_a_dispatcher_says_so_in_a_process_that_was_forked() -> None:
+    found = Dispatcher([Actor()])
+    found.open()
+    found.process = -1  # as it is there
+    for ask in (lambda: asked(found), lambda: found.change("sleep", asleep=True)):
+        with pytest.raises(AdjudgeError, match="this process was forked"):
+            ask()
     found.close(drain=True)
 
 

@@ -238,6 +238,17 @@ def test_a_client_that_does_not_read_is_dropped(engine: AsyncEngine) -> None:
             assert engine.engine.stats.tokens_computed - before < 64 * 2000
 
 
+def test_a_client_that_stops_reading_is_dropped_however_little_is_unsent(engine: AsyncEngine) -> None:
+    with served(engine, Limits(stall_timeout=0.2)) as site, contextlib.ExitStack() as waiting:
+        for items in range(5, 10):  # 75 to 135 KB, of which the system takes about 66
+            body = json.dumps({"items": ["a"] * items, "label_token_ids": list(range(256))}).encode()
+            waiting.enter_context(raw_request(site.url, "/v1/score", body)).recv(1)
+        until = time.monotonic() + 4.0  # before uvicorn closes those that have all
+        while (left := site.server.server_state.connections) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not any(connection.transport.get_write_buffer_size() for connection in left)
+
+
 def test_a_client_that_reads_slowly_gets_its_answer(engine: AsyncEngine) -> None:
     with served(engine, Limits(stall_timeout=1.0)) as site, raw_request(site.url, "/v1/score", LARGE) as connection:
         answer, until = connection.recv(1), time.monotonic() + 2.5
