@@ -162,8 +162,23 @@ def _text(recipe: SftRecipe, row: Row, tokenizer: Tokenizer) -> _Text:
         return _Text((*before, *tokenizer.encode(response, False), tokenizer.inner.eos_token_id), len(before))
     answer = Message("assistant", Prompt((Segment(response),)))
     tokens = tokenizer.prompt(tokenizer.transcript([*conversation(prompt), answer]))
+    last = next((token for token in reversed(tokens) if tokenizer.decode([token]).strip()), tokens[-1])
+    if not tokenizer.is_special(last):
+        tokens += (_end_of_turn(tokenizer),)
     differs = (place for place, (one, other) in enumerate(zip(before, tokens, strict=False)) if one != other)
     return _Text(tokens, next(differs, len(before)))
+
+
+def _end_of_turn(tokenizer: Tokenizer) -> int:
+    """What ends the policy's turn where its chat template leaves the last one open.
+
+    That is the model's own sign that stands before the next user's turn, or else its end of texts.
+    """
+    turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    segments = tokenizer.transcript(conversation(turns)).segments
+    _, answer, question = (place for place, segment in enumerate(segments) if not segment.trusted)
+    signs = (token for one in segments[answer:question] for token in tokenizer.segment(one))
+    return int(next(filter(tokenizer.is_special, signs), tokenizer.inner.eos_token_id))
 
 
 def _dataset(texts: Sequence[_Text]) -> Any:

@@ -145,6 +145,31 @@ def test_what_is_learnt_is_the_response_and_its_end_and_no_text_becomes_a_specia
     assert hostile.tokens[hostile.begins :].count(words.eos_token_id) == 1
 
 
+TURNS = (
+    "{%% for turn in messages %%}{{ '%s' if turn['role'] == 'user' else '%s' }}{{ turn['content'] }}%s{%% endfor %%}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (TURNS % ("<|im_start|>", "A:", ""), "<|im_start|>"),  # as GLM-4.5's
+        (TURNS % ("<|im_start|>", "A:", "\\n"), "\n<|im_start|>"),
+        (TURNS % ("Q:", "A:", "\\n"), "\n<|im_end|>"),
+        (TURNS % ("", "", ""), "<|im_end|>"),
+        (TURNS % ("<|im_start|>", "A:", "<|im_end|>\\n"), "<|im_end|>\n"),  # which closes the turn itself
+    ],
+)
+def test_where_a_template_leaves_the_last_turn_open_the_policy_learns_what_ends_it(
+    tmp_path: Path, template: str, end: str
+) -> None:
+    words = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32).tokenizer
+    words.chat_template = template.replace("\\n", "{{ '\\n' }}")
+    recipe = recipe_in(tmp_path, [{"prompt": "Why?", "response": "So."}])
+    [text] = _texts(recipe, read_prompts(recipe.data), Tokenizer(words))[0]
+    assert words.decode(text.tokens[text.begins :]).removeprefix("A:") == f"So.{end}"
+
+
 def test_an_assistants_earlier_turn_is_read_as_the_policys_own(tmp_path: Path) -> None:
     words = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32).tokenizer
     roles_texts = [("system", "In verse."), ("user", "Who?"), ("assistant", "A poet."), ("user", "Then sing.")]
