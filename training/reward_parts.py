@@ -100,6 +100,11 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         """The names of what it is made of; None where that is for a judge to say."""
         return ()
 
+    @property
+    def most(self) -> float | None:
+        """The most that it can pay, before its weight; None where that is not known. Where it is, the least is 0."""
+        return 1.0
+
     def open(self, surroundings: Surroundings) -> Reward:
         """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
         reward = self._reward(surroundings)
@@ -155,6 +160,11 @@ class Judged(Part, frozen=True, kw_only=True):
         """The names of what it is made of; None where that is for a judge to say."""
         return None
 
+    @property
+    def most(self) -> float | None:
+        """The most that it can pay, before its weight; None where that is not known."""
+        return None
+
     def usual(self, engine: Engine) -> str:
         """The judge that compares texts for a part that names none, on its own model or `engine`."""
         return usual((self.engine or engine).model_name, self.options)
@@ -201,6 +211,12 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
 
     judge: str
     scale: Scale = "unit"
+
+    @property
+    def most(self) -> float | None:
+        """The most that it can pay, before its weight; None where that is not known."""
+        bounded = self.scale != "own" and self.judge not in ("scalar", "tree")  # leaves of a tree may weigh less than 0
+        return 1.0 if bounded else None
 
     def _kind(self, engine: Engine) -> str:
         return self.judge
