@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin,
 import msgspec
 from msgspec import Meta
 
+from adjudge.engine.checking import shown
 from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
@@ -286,10 +287,11 @@ def _kind_of(value: dict[str, Any], hint: Any, table: str) -> Any:
     if len(choices) < 2:
         return next(iter(choices.values()), None)
     tag = str(next(iter(choices.values())).__struct_config__.tag_field)
-    if value.get(tag) not in choices:
-        said = f'"{value[tag]}"' if tag in value else "missing"
-        raise AdjudgeError(f"[{table}] {tag} is {said}: write one of {', '.join(map(str, choices))}")
-    return choices[value[tag]]
+    given = value.get(tag)
+    if isinstance(given, str) and given in choices:
+        return choices[given]
+    said = "missing" if given is None else f'"{given}"' if isinstance(given, str) else shown(given)
+    raise AdjudgeError(f"[{table}] {tag} is {said}: write one of {', '.join(map(str, choices))}")
 
 
 def _converted(value: Any, hint: Any, table: str) -> Any:

@@ -72,6 +72,14 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
             WHOLE.replace('kind = "check"', ""),
             r"\[reward.parts.ends\] kind is missing: write one of judge, tournament, ",
         ),
+        (
+            WHOLE.replace('"check"', '["check"]'),
+            r"\[reward.parts.ends\] kind is \['check'\]: write one of judge, tournament, ",
+        ),
+        (
+            WHOLE + "[reward.gates.x]\nkind = {a = 1}",
+            r"\[reward.gates.x\] kind is {'a': 1}: write one of judge, tournament, ",
+        ),
         (WHOLE + 'weight = "much"', r"\[reward.parts.ends\] weight: expected float, got str"),
         (WHOLE.replace('train = "prompts.jsonl"', ""), r'\[data\] needs either train = "prompts.jsonl" or prompts'),
         (WHOLE.replace('output = "out"', ""), "object missing required field output"),
