@@ -18,7 +18,10 @@ from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
 
-Whole = Annotated[int, Meta(ge=1)]
+Whole = Annotated[int, Meta(ge=1, le=10**9)]
+MOST_AT_ONCE = 4096
+"""Prompts, completions of one, or rows of a step: more are a slip of the pen, and laying them out would not end."""
+AtOnce = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
@@ -122,8 +125,8 @@ class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """What every optimiser is told. `warmup` is the share of steps over which the rate rises."""
 
     lr: Positive
-    steps: Whole | None = None
-    epochs: Positive | None = None
+    steps: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    epochs: Annotated[float, Meta(gt=0, le=10**4)] | None = None
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup: Share = 0.0
     weight_decay: NotNegative = 0.0
