@@ -235,14 +235,15 @@ class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
     k: Annotated[int, Meta(ge=1)] = 4
 
     def _kind(self, engine: Engine) -> str:
-        return of_pairs(self.judge or self.usual(engine))
+        return of_pairs(self.usual(engine) if self.judge is None else self.judge)
 
     def _compares(self, kind: str) -> bool:
         return self.over == "reference"
 
     def _reward(self, surroundings: Surroundings) -> Reward:
+        judge = self.usual(surroundings.engine) if self.judge is None else self.judge
         return TournamentReward(
-            surroundings.spec(self.judge or self.usual(surroundings.engine), self.options, self.engine),
+            surroundings.spec(judge, self.options, self.engine),
             over=self.over,
             reference=surroundings.reference(self.reference),
             pairing=self.pairing,
