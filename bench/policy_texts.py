@@ -129,9 +129,9 @@ class Writer:
             yield missing[number], completion
         engine.sleep()  # the next one's memory
 
-    def _prompt(self, engine: EngineFace, opening: Opening) -> Prompt:
+    def _prompt(self, engine: EngineFace, opening: Opening) -> Prompt | str:
         if not self.writing.asked.chat:
-            return _plain(opening.prompt)
+            return well_formed(opening.prompt)  # as a text, it has the model's own first tokens
         said = self.writing.asked.system_of(opening.system)
         system = [Message("system", _plain(said))] if said else []
         turns = opening.turns or (("user", opening.prompt),)

@@ -20,6 +20,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.judges.kinds import FILES
@@ -35,7 +36,7 @@ from adjudge.training.judges import during_training, lent, open_judges
 from adjudge.training.metrics import read_metrics, weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.preparing import Preparing, coming
-from adjudge.training.prompts import Prompts, dataset, fingerprint, read_prompts, shuffled, within
+from adjudge.training.prompts import Prompts, dataset, fingerprint, read_by_policy, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
@@ -116,7 +117,8 @@ def train_grpo(
             for one in guarding:
                 one.go_on(begun.checkpoint, begun.step)
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
-        prompts = within(prompts, recipe.data, policy.tokenizer)
+        words = Tokenizer(policy.tokenizer)
+        prompts = within(prompts, recipe.data, words)
         steps = recipe.optimiser.count(len(prompts.train))
         if state.is_main_process:
             for line in _plan(recipe, prompts, batch, steps, begun):
@@ -140,6 +142,8 @@ def train_grpo(
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
             callbacks=[preparing, watch, *guarding, *callbacks],
+            words=words,
+            thinks=recipe.reward.thinks,
         )
         if held is None:  # awake on a GPU they take most of what is free: what the policy leaves them
             held = judges()
@@ -151,7 +155,19 @@ def train_grpo(
 
 
 class _Trainer(GRPOTrainer):
-    """TRL's trainer, whose answers to held-out prompts are drawn alike each time, and whose means are over them all."""
+    """TRL's trainer, whose answers to held-out prompts are drawn alike each time, and whose means are over them all.
+
+    Its policy is asked as engines ask (`words`), whatever TRL would make of the prompts, unless what follows its
+    thoughts is judged (`thinks`).
+    """
+
+    def __init__(self, *args: Any, words: Tokenizer, thinks: bool, **options: Any) -> None:
+        self._words, self._thinks = words, thinks
+        super().__init__(*args, **options)
+
+    def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
+        """The tokens of the prompts of a batch, and no images or what goes with them."""
+        return [list(read_by_policy(prompt, self._words, thinks=self._thinks)) for prompt in prompts], None, {}
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
         """Write down what TRL measured."""
@@ -188,8 +204,6 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
     how["per_device_eval_batch_size"] = held_out_batch(held_out, generation.group, begun.state.num_processes)
     return GRPOConfig(
         **how,
-        # What the policy is asked: the same as engines ask, unless what follows its thoughts is judged.
-        chat_template_kwargs={"enable_thinking": recipe.reward.thinks},
         shuffle_dataset=False,
         remove_unused_columns=False,
         # How it writes.

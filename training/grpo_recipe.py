@@ -19,6 +19,8 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row, number_of
 from adjudge.training.evaluator.targets import nearest
 from adjudge.training.recipe import (
+    MOST_AT_ONCE,
+    AtOnce,
     Data,
     NotNegative,
     Optimiser,
@@ -47,7 +49,7 @@ class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trained; it takes `vllm_memory` of the GPU.
     """
 
-    group: Annotated[int, Meta(ge=2)] = 8
+    group: Annotated[int, Meta(ge=2, le=MOST_AT_ONCE)] = 8
     max_tokens: Whole = 256
     temperature: Positive = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -70,7 +72,7 @@ class GrpoOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     """
 
     lr: Positive = 1e-6
-    prompts_per_step: Whole = 8
+    prompts_per_step: AtOnce = 8
     micro_batch: Whole | None = None
     iterations: Whole = 1
     beta: NotNegative = 0.0
@@ -116,7 +118,7 @@ class CollapseSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     parts: tuple[str, ...] | None = None
     reference: tuple[float, ...] | None = None
-    bins: Whole | None = None
+    bins: Annotated[int, Meta(ge=1, le=10**4)] | None = None
     window: Whole | None = None
     enough: Whole | None = None
     loss: float | None = None

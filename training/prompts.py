@@ -12,6 +12,8 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.engine.text.tokenizer import Tokenizer, Tokens
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, renamed
@@ -84,14 +86,20 @@ def fingerprint(prompts: Prompts) -> str:
     return digest("prompts", json.dumps([[row.columns for row in rows] for rows in (prompts.train, prompts.held_out)]))
 
 
-def within(prompts: Prompts, data: Data, tokenizer: Any) -> Prompts:
-    """The same without those that are longer than the recipe allows, counted; raises AdjudgeError if none is left."""
+def within(prompts: Prompts, data: Data, words: Tokenizer) -> Prompts:
+    """The same without those that are longer than the recipe allows, counted.
+
+    Raises AdjudgeError if none is left, and for a prompt that the policy's chat template does not take.
+    """
     limit = data.max_prompt_tokens
-    if data.chat and not tokenizer.chat_template:
+    if data.chat and not words.inner.chat_template:
         raise AdjudgeError("the policy's tokenizer has no chat template: set chat = false in [data]")
+    _check_turns((*prompts.train, *prompts.held_out), data, words)
     if limit is None:
         return prompts
-    kept = prompts.only(lambda row: _length(row, data, tokenizer) <= limit, "left out for the length of their prompts")
+    kept = prompts.only(
+        lambda row: len(read_by_policy(asked(row, data), words)) <= limit, "left out for the length of their prompts"
+    )
     if not kept.train:
         raise AdjudgeError(f"no prompt has {limit} tokens or fewer: raise [data] max_prompt_tokens")
     return kept
@@ -172,8 +180,29 @@ def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
     return [*system, *turns]
 
 
-def _length(row: Row, data: Data, tokenizer: Any) -> int:
-    prompt = asked(row, data)
+def read_by_policy(prompt: str | Sequence[dict[str, str]], words: Tokenizer, *, thinks: bool = False) -> Tokens:
+    """A prompt as the policy reads it, token for token what an engine asks; the policy may be to think first.
+
+    A prompt is data: in none does the name of a special token become one.
+    """
     if isinstance(prompt, str):
-        return len(tokenizer(prompt)["input_ids"])
-    return len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"])
+        return words.prompt(prompt) if prompt else ()
+    return words.prompt(words.chat(conversation(prompt), thinks=thinks))
+
+
+def conversation(turns: Sequence[dict[str, str]]) -> list[Message]:
+    """Turns as engines take them."""
+    return [Message(one["role"], Prompt((Segment(one["content"]),))) for one in turns]  # type: ignore[arg-type]
+
+
+def _check_turns(rows: Sequence[Row], data: Data, words: Tokenizer) -> None:
+    """Raise AdjudgeError naming a row with turns that the chat template does not take."""
+    kinds: dict[tuple[str, ...], tuple[Row, str | list[dict[str, str]]]] = {}
+    for row in rows:
+        prompt = asked(row, data)
+        kinds.setdefault(tuple(turn["role"] for turn in prompt if isinstance(turn, dict)), (row, prompt))
+    for row, prompt in kinds.values():
+        try:
+            read_by_policy(prompt, words)
+        except AdjudgeError as error:
+            raise AdjudgeError(f"{row.place}: {error}") from error

@@ -13,11 +13,15 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin,
 import msgspec
 from msgspec import Meta
 
+from adjudge.engine.checking import shown
 from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
 
-Whole = Annotated[int, Meta(ge=1)]
+Whole = Annotated[int, Meta(ge=1, le=10**9)]
+MOST_AT_ONCE = 4096
+"""Prompts, completions of one, or rows of a step: more are a slip of the pen, and laying them out would not end."""
+AtOnce = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
@@ -121,8 +125,8 @@ class Optimiser(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """What every optimiser is told. `warmup` is the share of steps over which the rate rises."""
 
     lr: Positive
-    steps: Whole | None = None
-    epochs: Positive | None = None
+    steps: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    epochs: Annotated[float, Meta(gt=0, le=10**4)] | None = None
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup: Share = 0.0
     weight_decay: NotNegative = 0.0
@@ -286,10 +290,11 @@ def _kind_of(value: dict[str, Any], hint: Any, table: str) -> Any:
     if len(choices) < 2:
         return next(iter(choices.values()), None)
     tag = str(next(iter(choices.values())).__struct_config__.tag_field)
-    if value.get(tag) not in choices:
-        said = f'"{value[tag]}"' if tag in value else "missing"
-        raise AdjudgeError(f"[{table}] {tag} is {said}: write one of {', '.join(map(str, choices))}")
-    return choices[value[tag]]
+    given = value.get(tag)
+    if isinstance(given, str) and given in choices:
+        return choices[given]
+    said = "missing" if given is None else f'"{given}"' if isinstance(given, str) else shown(given)
+    raise AdjudgeError(f"[{table}] {tag} is {said}: write one of {', '.join(map(str, choices))}")
 
 
 def _converted(value: Any, hint: Any, table: str) -> Any:

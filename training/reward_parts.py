@@ -100,6 +100,11 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         """The names of what it is made of; None where that is for a judge to say."""
         return ()
 
+    @property
+    def most(self) -> float | None:
+        """The most that it can pay, before its weight; None where that is not known. Where it is, the least is 0."""
+        return 1.0
+
     def open(self, surroundings: Surroundings) -> Reward:
         """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
         reward = self._reward(surroundings)
@@ -155,6 +160,11 @@ class Judged(Part, frozen=True, kw_only=True):
         """The names of what it is made of; None where that is for a judge to say."""
         return None
 
+    @property
+    def most(self) -> float | None:
+        """The most that it can pay, before its weight; None where that is not known."""
+        return None
+
     def usual(self, engine: Engine) -> str:
         """The judge that compares texts for a part that names none, on its own model or `engine`."""
         return usual((self.engine or engine).model_name, self.options)
@@ -202,6 +212,12 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
     judge: str
     scale: Scale = "unit"
 
+    @property
+    def most(self) -> float | None:
+        """The most that it can pay, before its weight; None where that is not known."""
+        bounded = self.scale != "own" and self.judge not in ("scalar", "tree")  # leaves of a tree may weigh less than 0
+        return 1.0 if bounded else None
+
     def _kind(self, engine: Engine) -> str:
         return self.judge
 
@@ -219,14 +235,15 @@ class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
     k: Annotated[int, Meta(ge=1)] = 4
 
     def _kind(self, engine: Engine) -> str:
-        return of_pairs(self.judge or self.usual(engine))
+        return of_pairs(self.usual(engine) if self.judge is None else self.judge)
 
     def _compares(self, kind: str) -> bool:
         return self.over == "reference"
 
     def _reward(self, surroundings: Surroundings) -> Reward:
+        judge = self.usual(surroundings.engine) if self.judge is None else self.judge
         return TournamentReward(
-            surroundings.spec(self.judge or self.usual(surroundings.engine), self.options, self.engine),
+            surroundings.spec(judge, self.options, self.engine),
             over=self.over,
             reference=surroundings.reference(self.reference),
             pairing=self.pairing,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -188,6 +189,12 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise AdjudgeError(
                     f'the part "{below[0]}" can pay less than 0, what a shut gate pays: give shut, below that'
                 )
+            most = self._most
+            if gates and self.shut is not None and most is not None and self.shut >= most:
+                raise AdjudgeError(
+                    f"shut is {self.shut:g}, and the parts come to {most:g} at most: a policy would be paid for"
+                    " shutting the gate, give less"
+                )
             if name := self._unguarded(below):
                 raise AdjudgeError(
                     f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
@@ -228,6 +235,15 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The reward without its length trend, where the recipe says so: the outermost of what the recipe adds."""
         how = self.length_free
         return reward if how is None else LengthFree(reward, half_life=how.half_life, warmup=how.warmup)
+
+    @property
+    def _most(self) -> float | None:
+        """The most that the parts can come to together; None where that is not known."""
+        counting = [(part.weight, part.most) for part in self.parts.values() if part.weight]
+        bounds = [max(weight, 0.0) * most for weight, most in counting if most is not None]
+        if len(bounds) < len(counting):
+            return None
+        return math.prod(bounds) if self.combine == "product" else math.fsum(bounds)
 
     def _unguarded(self, below: Sequence[str]) -> str | None:
         """The first of these parts, which may pay less than 0 for a section, that no gate asks the section for."""

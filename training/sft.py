@@ -20,7 +20,16 @@ from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import weighted_mean
 from adjudge.training.policy import lora_config, open_policy
-from adjudge.training.prompts import Prompts, asked, fingerprint, read_prompts, shuffled, within
+from adjudge.training.prompts import (
+    Prompts,
+    asked,
+    conversation,
+    fingerprint,
+    read_by_policy,
+    read_prompts,
+    shuffled,
+    within,
+)
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import SftRecipe
@@ -46,8 +55,9 @@ def train_sft(
     models = [recipe.policy.model]
     with begin(state, recipe, record, models, resume=resume, overwrite=overwrite) as begun, calm():
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
-        kept = within(rows, recipe.data, policy.tokenizer)
-        train, held_out = _texts(recipe, kept, policy.tokenizer)
+        words = Tokenizer(policy.tokenizer)
+        kept = within(rows, recipe.data, words)
+        train, held_out = _texts(recipe, kept, words)
         steps = optimiser.count(len(train))
         if state.is_main_process:
             for line in kept.left_out:
@@ -132,9 +142,9 @@ class _Text(msgspec.Struct, frozen=True):
         return len(self.tokens) - max(self.begins, 1)
 
 
-def _texts(recipe: SftRecipe, rows: Prompts, tokenizer: Any) -> tuple[list[_Text], list[_Text]]:
+def _texts(recipe: SftRecipe, rows: Prompts, words: Tokenizer) -> tuple[list[_Text], list[_Text]]:
     """The texts of no more tokens than the recipe allows, to train on and held out."""
-    limit, words = recipe.optimiser.max_tokens, Tokenizer(tokenizer)
+    limit = recipe.optimiser.max_tokens
     train, held_out = (
         [text for row in part if len((text := _text(recipe, row, words)).tokens) <= limit]
         for part in (rows.train, rows.held_out)
@@ -147,18 +157,28 @@ def _texts(recipe: SftRecipe, rows: Prompts, tokenizer: Any) -> tuple[list[_Text
 def _text(recipe: SftRecipe, row: Row, tokenizer: Tokenizer) -> _Text:
     """Prompt and response are data: in neither does the name of a special token become one."""
     prompt, response = asked(row, recipe.data), recipe.response.of(row)
+    before = read_by_policy(prompt, tokenizer)
     if isinstance(prompt, str):
-        before = tokenizer.prompt(prompt) if prompt else ()
         return _Text((*before, *tokenizer.encode(response, False), tokenizer.inner.eos_token_id), len(before))
-    turns = [Message(turn["role"], _data(turn["content"])) for turn in prompt]  # type: ignore[arg-type]
-    before = tokenizer.prompt(tokenizer.chat(turns))
-    tokens = tokenizer.prompt(tokenizer.transcript([*turns, Message("assistant", _data(response))]))
+    answer = Message("assistant", Prompt((Segment(response),)))
+    tokens = tokenizer.prompt(tokenizer.transcript([*conversation(prompt), answer]))
+    last = next((token for token in reversed(tokens) if tokenizer.decode([token]).strip()), tokens[-1])
+    if not tokenizer.is_special(last):
+        tokens += (_end_of_turn(tokenizer),)
     differs = (place for place, (one, other) in enumerate(zip(before, tokens, strict=False)) if one != other)
     return _Text(tokens, next(differs, len(before)))
 
 
-def _data(text: str) -> Prompt:
-    return Prompt((Segment(text),))
+def _end_of_turn(tokenizer: Tokenizer) -> int:
+    """What ends the policy's turn where its chat template leaves the last one open.
+
+    That is the model's own sign that stands before the next user's turn, or else its end of texts.
+    """
+    turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    segments = tokenizer.transcript(conversation(turns)).segments
+    _, answer, question = (place for place, segment in enumerate(segments) if not segment.trusted)
+    signs = (token for one in segments[answer:question] for token in tokenizer.segment(one))
+    return int(next(filter(tokenizer.is_special, signs), tokenizer.inner.eos_token_id))
 
 
 def _dataset(texts: Sequence[_Text]) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.rows import Row, number_of
-from adjudge.training.recipe import Data, Optimiser, Positive, RowsRecipe, Whole, read_recipe
+from adjudge.training.recipe import AtOnce, Data, Optimiser, Positive, RowsRecipe, Whole, read_recipe
 
 NEEDED_BY = "supervised training"
 
@@ -67,7 +67,7 @@ class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     """
 
     lr: Positive = 1e-5
-    rows_per_step: Whole = 16
+    rows_per_step: AtOnce = 16
     micro_batch: Whole = 1
     max_tokens: Whole = 2048
 

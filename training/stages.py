@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -227,6 +227,18 @@ def sifted(stage: str, rows: Iterable[T], why_not: Callable[[T], str | None]) ->
         else:
             dropped.append(Drop(stage, reason, record_of(row)))
     return Passed(stage, kept, dropped)
+
+
+def without_repeats(rows: Iterable[T], key: Callable[[T], Hashable], reason: str) -> Passed[T]:
+    """The first row of each key, and the others, dropped for that reason."""
+    seen: set[Hashable] = set()
+
+    def repeated(row: T) -> str | None:
+        known = len(seen)
+        seen.add(key(row))
+        return reason if len(seen) == known else None
+
+    return sifted("repeats", rows, repeated)
 
 
 def record_of(row: Any) -> Mapping[str, Any]:

@@ -46,7 +46,7 @@ def evolve_synthesize(
     Pairs are drawn evenly over all combinations of scores of each aspect, each comes in both orders, and each persona
     writes about it, told the scores. Every row has the stories with their scores, the judge's own question (`system`,
     `prompt`) and the rationale (`response`), as `adjudge train sft` takes them. What could not be used stands in
-    OUTPUT.dropped.jsonl, with the reason.
+    OUTPUT.dropped.jsonl, with the reason, and so do stories that the file holds before.
     """
     from adjudge.commands.evolve import synthesize_file
 

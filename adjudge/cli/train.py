@@ -74,8 +74,9 @@ def train_sft(
     """Train a policy on the responses of a file: a cold start before GRPO, or the baseline beside it.
 
     The presets are "qurl-cold-start" (rows with think and answer, which become QuRL's tags), "evolvr-generator-sft"
-    (stories rated above 3.5) and "perse" (rows of `adjudge readers instruct`). A row's own column `system` comes before
-    the recipe's. Output, processes and --resume are those of `adjudge train grpo`.
+    (stories rated above 3.5), "evolvr-evaluator-sft" (rationales of `adjudge evolve`) and "perse" (rows of `adjudge
+    readers instruct`). A row's own column `system` comes before the recipe's. Output, processes and --resume are those
+    of `adjudge train grpo`.
     """
     from adjudge.commands.train import train_sft_file
 

@@ -26,7 +26,7 @@ from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.evolve.validation import show_validation, stages_of, validate
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.pictures import check_picture
-from adjudge.training.stages import write_stage
+from adjudge.training.stages import without_repeats, write_stage
 from adjudge.training.terminal import plain_table
 
 
@@ -47,8 +47,8 @@ def synthesize_file(
 ) -> None:
     """Write rationales for the stories of `path`; mistakes are found before the model is loaded."""
     chosen, voices = parse_aspects(aspects) if aspects else HANNA, parse_personas(personas)
-    stories = read_stories(path, raters)
-    questions, strata = sample_questions(stories, chosen, each=each, pointwise=pointwise, seed=writing.seed)
+    once = without_repeats(read_stories(path, raters), lambda one: (one.prompt, one.story), "same_story")
+    questions, strata = sample_questions(once.kept, chosen, each=each, pointwise=pointwise, seed=writing.seed)
     if not questions:
         raise AdjudgeError(f"{path.name} gives no two different stories to pair: give more, or --pointwise")
     shown = read_rationales(examples) if examples else []
@@ -60,7 +60,9 @@ def synthesize_file(
         form = form_of(questions[0], engine.tokenizer, writing.max_tokens) if structured else None
         texts = writing.texts(engine, run.book, regex=form)
         made = synthesize(questions, texts, voices, examples=shown, shots=shots, seed=writing.seed)
-        write_parts(output, made.kept, [made])
+        write_parts(output, made.kept, [once, made])
+    if once.dropped:
+        tell([once], f"Stories of {path.name}")
     tell([made], f"Rationales for {path.name}")
     tell_texts(texts)
     print(f"rationales: {output}")

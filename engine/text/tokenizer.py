@@ -185,19 +185,19 @@ class Tokenizer:
             raise PromptError(f"token id {bad} is outside the vocabulary of {self.vocab_size}")
         return ids
 
-    def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
+    def chat(self, messages: Sequence[Message], answer: str = "", *, thinks: bool = False) -> Prompt:
         """The model's chat template around `messages`, then `answer` (trusted) as the beginning of its reply.
 
         Untrusted segments never pass through the template. Thinking modes are switched off (a thought that the template
         begins is closed, and a reply that has channels begins in that of its text), and a template that writes down
         the day has it the same every day. A model without a template gets the messages as paragraphs,
         after its own leading tokens; one that refuses a system message, or drops it, gets it at the head of the first
-        user message.
+        user message. With `thinks` the reply begins as the template has a thinking model begin it.
         """
         check_wanted()
         texts, data = mark_data([message.content for message in messages])
         roles = [message.role for message in messages]
-        return place_data(self._render(roles, texts) + answer, data)
+        return place_data(self._render(roles, texts, thinks=thinks) + answer, data)
 
     def transcript(self, messages: Sequence[Message]) -> Prompt:
         """The model's chat template around `messages`, the last of which is closed as the template closes it.
@@ -211,26 +211,26 @@ class Tokenizer:
         texts, data = mark_data([message.content for message in messages])
         return place_data(self._render([message.role for message in messages], texts, reply=False), data)
 
-    def _render(self, roles: Sequence[str], texts: Sequence[str], reply: bool = True) -> str:
+    def _render(self, roles: Sequence[str], texts: Sequence[str], reply: bool = True, thinks: bool = False) -> str:
         if not self.inner.chat_template:
             return self.decode(self._bos) + "\n\n".join(texts) + "\n\n"
         template, problem = self.inner.get_chat_template(), ""
         for turns in _wordings(roles, texts):
             try:
-                rendered = self._apply(template, turns, reply)
+                rendered = self._apply(template, turns, reply, thinks)
             except Exception as error:  # each template has its own way to refuse
                 problem = f"does not take these messages ({reason(error)})"
                 continue
             if not _dropped(texts, rendered):
-                return rendered + (self._reply_opening(template) if reply else "")
+                return rendered + (self._reply_opening(template) if reply and not thinks else "")
             problem = "drops a message: use a model with another template"
         raise ModelUnsupported(f"the model's chat template {problem}")
 
-    def _apply(self, template: str, turns: list[dict[str, Any]], reply: bool) -> str:
+    def _apply(self, template: str, turns: list[dict[str, Any]], reply: bool, thinks: bool = False) -> str:
         if "strftime_now" in template:
             template = SAME_DAY + template
         rendered = self.inner.apply_chat_template(
-            turns, chat_template=template, tokenize=False, add_generation_prompt=reply, enable_thinking=False
+            turns, chat_template=template, tokenize=False, add_generation_prompt=reply, enable_thinking=thinks
         )
         return str(rendered)
 

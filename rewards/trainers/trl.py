@@ -10,8 +10,9 @@ AsyncGRPOTrainer calls it in a process of its own that sees no GPU (so give it a
 other, without the last three arguments; it awaits the asynchronous form and runs the other one in a thread. An error
 ends the run. Its rows without a reward have an advantage of exactly 0, too.
 RLOOTrainer calls as GRPOTrainer does. SDPOTrainer and OnlineDPOTrainer leave the last two arguments out, and take an
-abstention for a 0: they are no place for rewards that abstain. OnlineDPOTrainer has its prompts come twice over (p, q,
-p, q): the two answers to each are a group all the same, where `num_generations` is left out.
+abstention for a 0; A2POTrainer, which wants rewards of 0 or 1, ends with a TypeError at one: they are no place for
+rewards that abstain. OnlineDPOTrainer has its prompts come twice over (p, q, p, q): the two answers to each are a group
+all the same, where `num_generations` is left out.
 """
 
 from __future__ import annotations

@@ -75,6 +75,23 @@ def made(run: Run) -> list[dict[str, Any]]:
     return read_lines("r.jsonl")
 
 
+def test_a_story_that_a_file_holds_twice_is_asked_about_once_and_counted(run: Run, engine: KnownEngine) -> None:
+    rows = [
+        {"prompt": "A tale.", "story": f"Story {name}.", "scores": {"Coherence": score}}
+        for name, score in SCORES.items()
+    ]
+    write_lines("once.jsonl", *rows)
+    write_lines("twice.jsonl", *rows, *rows)
+    for name in ("once", "twice"):
+        result = run("synthesize", f"{name}.jsonl", "-o", f"{name}.out.jsonl", *ASPECT, *TWO)
+        assert result.exit_code == 0, result.output
+    assert read_lines("twice.out.jsonl") == read_lines("once.out.jsonl")
+    dropped = read_lines("twice.out.dropped.jsonl")[: len(rows)]
+    assert [row["dropped"] for row in dropped] == len(rows) * [{"stage": "repeats", "reason": "same_story"}]
+    assert [row["story"] for row in dropped] == [row["story"] for row in rows]
+    assert f"same_story {len(rows)}" in result.output
+
+
 def test_stories_become_rationales_and_these_are_filtered_and_validated(run: Run, engine: KnownEngine) -> None:
     rows = made(run)
     # 1-1, 4-5 and two each of 1-4 and 1-5 pairs, in both orders, by two personas: 24; 3 begin with a 5.

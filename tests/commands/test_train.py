@@ -11,9 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.cli.train import train_sft
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.metrics import append_metrics, read_metrics
+from adjudge.training.presets import preset_about, preset_names
 from adjudge.training.prompts import read_prompts
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -80,6 +82,12 @@ def test_presets_are_listed_and_shown() -> None:
     listed = run("train", "presets")
     assert all(name in listed for name in ("evolvr-story", "evolvr-evaluator", "igniting", "qurl"))
     assert "lr = 3e-7  # paper, A.1" in run("train", "presets", "igniting")
+
+
+def test_the_help_of_supervised_training_names_all_its_presets() -> None:
+    about = train_sft.__doc__ or ""
+    supervised = [name for name in preset_names() if "adjudge train sft" in preset_about(name)]
+    assert supervised and all(f'"{name}"' in about for name in supervised)
 
 
 def test_curves_of_a_run_are_drawn_where_the_user_says(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import gc
 import json
 from pathlib import Path
@@ -13,9 +12,11 @@ pytest.importorskip("trl", reason="needs the extra train")
 import msgspec
 import torch
 from transformers import TrainerCallback
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelNotFound
+from adjudge.engine.models import dummy
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.engine.text.tokenizer import Tokenizer
@@ -233,29 +234,71 @@ def test_the_systems_turn_of_the_recipe_is_not_part_of_what_is_judged(tmp_path: 
     assert one.prompt in PROMPTS and one.conversation == (("system", "Use tags."), ("user", one.prompt))
 
 
-def test_a_policy_that_could_think_is_asked_as_engines_ask_unless_what_follows_its_thoughts_is_judged(
-    tmp_path: Path,
+PARTS = "{% for turn in messages %}{% for part in turn['content'] %}{{ part['text'] }}|{% endfor %}{% endfor %}"
+PLAIN = "{% for turn in messages %}{{ turn['content'] }}|{% endfor %}"
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + PLAIN
+OPEN = PLAIN + "{{ '<think>\\n' if add_generation_prompt }}"
+DATED = "{{ strftime_now('%d %b %Y') }}|" + PLAIN
+THINKING = PLAIN + "{{ '<nothing>' if enable_thinking is false else '<think>' }}"
+ASKED = {  # a chat template, what its policy is asked, and what it is asked that is to think
+    "parts": (PARTS, "Be brief.|Hi.|", "Be brief.|Hi.|"),
+    "no system": (NO_SYSTEM, "Be brief.\n\nHi.|", "Be brief.\n\nHi.|"),
+    "open thought": (OPEN, "Be brief.|Hi.|<think>\n\n</think>\n\n", "Be brief.|Hi.|<think>\n"),
+    "day": (DATED, "26 Jul 2024|Be brief.|Hi.|", "26 Jul 2024|Be brief.|Hi.|"),
+    "thinking": (THINKING, "Be brief.|Hi.|<nothing>", "Be brief.|Hi.|<think>"),
+    "no chat": (None, "<|im_start|>Hi.", "<|im_start|>Hi."),
+}
+
+
+@pytest.mark.parametrize("thinks", [False, True], ids=["", "thinks"])
+@pytest.mark.parametrize("kind", ASKED)
+def test_the_policy_is_asked_what_engines_ask_token_for_token_unless_what_follows_its_thoughts_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, thinks: bool
 ) -> None:
-    seen: dict[str, Any] = {}
+    template, *expected = ASKED[kind]
+    source = open_source(resolve(TINY), dtype=torch.float32)
+    source.tokenizer.chat_template = template
+    source.model.save_pretrained(tmp_path / "policy")
+    source.tokenizer.save_pretrained(tmp_path / "policy")
+    read: list[Any] = []
+    write = GRPOTrainer._generate_single_turn
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_generate_single_turn",
+        lambda trainer, ids, *rest: (read.extend(map(tuple, ids)), write(trainer, ids, *rest))[1],
+    )
+    parts = {"x": {"kind": "check", "ends_with": ["."], **({"after": "think"} if thinks else {})}}
+    data: dict[str, Any] = {"prompts": ["Hi."], "system": "Be brief."} if template else {"prompts": ["<|im_start|>Hi."]}
+    tables = {"reward": {"parts": parts}, "data": {**data, "chat": template is not None, "max_prompt_tokens": 99}}
+    reward = Vowels()
+    train_grpo(tiny_recipe(tmp_path, policy={"model": "./policy"}, optimiser={"steps": 1}, **tables), reward=reward)
+    words = Tokenizer(source.tokenizer)
+    turns = [
+        Message("system", Prompt.template("{it}", it="Be brief.")),
+        Message("user", Prompt.template("{it}", it="Hi.")),
+    ]
+    asked = words.prompt(words.chat(turns) if template else "<|im_start|>Hi.")
+    assert {words.decode(ids) for ids in read} == {expected[thinks]}
+    assert set(read) == {asked} or thinks
+    assert {group.prompt for group in reward.groups} == set(data["prompts"])
 
-    class Seen(TrainerCallback):
-        def on_train_begin(self, args: Any, state: Any, control: Any, *, processing_class: Any, **_: Any) -> None:
-            tokenizer = copy.deepcopy(processing_class)
-            tokenizer.chat_template = (
-                "{% for turn in messages %}{{ turn['content'] }}{% endfor %}"
-                "{{ '<nothing>' if enable_thinking is false else '<think>' }}"
-            )
-            turns = [{"role": "user", "content": "Hi."}]
-            how = args.chat_template_kwargs
-            seen["policy"] = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **how)
-            asked = Tokenizer(tokenizer).chat([Message("user", Prompt.template("{it}", it="Hi."))])
-            seen["engine"] = "".join(segment.text for segment in asked.segments)
 
-    parts = {"x": {"kind": "check", "ends_with": ["."], "after": "think"}}
-    for name, reward, asked in (("a", {}, "Hi.<nothing>"), ("b", {"parts": parts}, "Hi.<think>")):
-        recipe = tiny_recipe(tmp_path / name, optimiser={"steps": 1}, reward=reward)
-        train_grpo(recipe, reward=Vowels(), callbacks=[Seen()])
-        assert seen == {"policy": asked, "engine": "Hi.<nothing>"}
+def test_a_prompt_that_the_chat_template_does_not_take_is_named_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dummy, "CHATML", "{{ messages[-1]['content'] }}")
+    turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    write_lines(tmp_path / "rows.jsonl", {"prompt": "a"}, {"prompt": turns})
+    recipe = tiny_recipe(tmp_path, data={"train": "rows.jsonl", "prompts": []})
+    with pytest.raises(AdjudgeError, match=r"line 2 of rows.jsonl: the model's chat template drops a message"):
+        train_grpo(recipe, reward=Vowels(), callbacks=[Begun()])
+
+
+class Begun(TrainerCallback):
+    """Fails a test whose training begins."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        pytest.fail("the training began")
 
 
 def test_the_text_of_a_conversation_is_what_is_judged(tmp_path: Path) -> None:

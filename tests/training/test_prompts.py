@@ -8,6 +8,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.dummy import tiny_tokenizer
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.rows import Row
 from adjudge.training.prompts import asked, dataset, read_prompts, shuffled, within
 from adjudge.training.recipe import Data
@@ -164,7 +165,7 @@ def test_a_row_may_bring_its_own_system_turn() -> None:
 
 
 def test_prompts_too_long_are_left_out_and_counted() -> None:
-    tokenizer = tiny_tokenizer()
+    tokenizer = Tokenizer(tiny_tokenizer())
     data = Data(prompts=("a", "b" * 50, "c"), held_out=1, max_prompt_tokens=40)
     kept = within(read_prompts(data), data, tokenizer)
     assert [row.columns["prompt"] for row in kept.train] == ["a"] and len(kept.held_out) == 1
@@ -175,8 +176,8 @@ def test_prompts_too_long_are_left_out_and_counted() -> None:
 
 
 def test_a_model_without_a_chat_template_is_asked_plainly_or_not_at_all() -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = None
+    tokenizer = Tokenizer(tiny_tokenizer())
+    tokenizer.inner.chat_template = None
     data = Data(prompts=("a",))
     with pytest.raises(AdjudgeError, match=r"no chat template: set chat = false in \[data\]"):
         within(read_prompts(data), data, tokenizer)

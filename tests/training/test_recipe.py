@@ -62,6 +62,13 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
         (WHOLE + "[optimizer]\nlr = 1", r'a recipe of this kind has no field "optimizer": did you mean "optimiser"\?'),
         (WHOLE + "[optimiser]\nlr = -1", r"\[optimiser\] lr: expected float > 0"),
         (WHOLE + "[generation]\ngroup = 1", r"\[generation\] group: expected int >= 2"),
+        (WHOLE + "[generation]\ngroup = 1000000000000", r"\[generation\] group: expected int <= 4096"),
+        (WHOLE + "[optimiser]\nprompts_per_step = 100000", r"\[optimiser\] prompts_per_step: expected int <= 4096"),
+        (WHOLE + "[optimiser]\nepochs = 1e308", r"\[optimiser\] epochs: expected float <= 10000"),
+        (WHOLE + "[optimiser]\nsteps = 1000000000000", r"\[optimiser\] steps: expected int <= 1000000"),
+        (WHOLE + f"[guards.length]\nwindow = {2**63}", r"\[guards.length\] window: expected int <= 1000000000"),
+        (WHOLE + f"[guards.collapse]\nwindow = {2**63}", r"\[guards.collapse\] window: expected int <= 1000000000"),
+        (WHOLE + "[guards.collapse]\nbins = 1000000000000", r"\[guards.collapse\] bins: expected int <= 10000"),
         (WHOLE + "[optimiser]\nsteps = 1\nepochs = 1", r"\[optimiser\] has both steps and epochs: give one"),
         (WHOLE + '[policy]\nmethod = "qlora"', r"\[policy\] method: invalid enum value 'qlora': choose full, lora"),
         (
@@ -71,6 +78,14 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
         (
             WHOLE.replace('kind = "check"', ""),
             r"\[reward.parts.ends\] kind is missing: write one of judge, tournament, ",
+        ),
+        (
+            WHOLE.replace('"check"', '["check"]'),
+            r"\[reward.parts.ends\] kind is \['check'\]: write one of judge, tournament, ",
+        ),
+        (
+            WHOLE + "[reward.gates.x]\nkind = {a = 1}",
+            r"\[reward.gates.x\] kind is {'a': 1}: write one of judge, tournament, ",
         ),
         (WHOLE + 'weight = "much"', r"\[reward.parts.ends\] weight: expected float, got str"),
         (WHOLE.replace('train = "prompts.jsonl"', ""), r'\[data\] needs either train = "prompts.jsonl" or prompts'),
@@ -133,6 +148,22 @@ def test_what_a_setting_is_for_may_come_from_a_preset_and_the_other_way_round(tm
     assert read_grpo_recipe(written(tmp_path, WHOLE + gates)).reward.shut == -1.0
     own = 'preset = "qurl"\noutput = "out"\n[data]\nprompts = ["a"]\n[guards]\nuse = []'
     assert read_grpo_recipe(written(tmp_path, own)).guards.use == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "message"),
+    [
+        (SftRecipe, {"optimiser": {"epochs": 1e308}}, r"\[optimiser\] epochs: expected float <= 10000"),
+        (SftRecipe, {"optimiser": {"rows_per_step": 10**12}}, r"\[optimiser\] rows_per_step: expected int <= 4096"),
+        (HouseRecipe, {"optimiser": {"rows_per_step": 10**12}}, r"\[optimiser\] rows_per_step: expected int <= 4096"),
+        (HouseRecipe, {"excerpts": {"count": 10**12}}, r"\[excerpts\] count: expected int <= 1000000"),
+    ],
+)
+def test_a_number_that_nothing_could_be_laid_out_for_is_one_sentence(
+    tmp_path: Path, kind: type[Any], table: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        recipe_of({"output": "out", **table}, kind, tmp_path)
 
 
 @pytest.mark.parametrize("kind", [SftRecipe, DirectRecipe, PreferenceRecipe, HouseRecipe])

@@ -86,6 +86,7 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
             {"parts": {"x": {"kind": "judge", "judge": "vibes"}}},
             r'\[reward.parts.x\] no judge is called "vibes": choose',
         ),
+        ({"parts": {"x": {"kind": "tournament", "judge": ""}}}, r'\[reward.parts.x\] no judge is called "": choose'),
         ({"parts": {"x": {"kind": "judge", "judge": "tree", "options": {"k": 2}}}}, r"\[reward.parts.x\] --k is for"),
         ({"parts": {"x": {"kind": "length", "words": [9, 5]}}}, r"\[reward.parts.x\] a window of 9 to 5 words holds"),
         ({"gates": {"x": {"kind": "check"}}}, r"\[reward.gates.x\] a check checks nothing: give ends_with"),
@@ -126,6 +127,18 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
             {"gates": {"x": {"kind": "judge", "judge": "pointwise", "scale": "own"}}},
             r'\[reward.gates.x\] scale is "own", but a gate opens at 0.5 of a scale from 0 to 1: leave scale out',
         ),
+        (
+            {"parts": {"ends": {"weight": 2.0}, "y": SEA | {"weight": -1.0}}, "gates": {"z": ENDS}, "shut": 2.0},
+            r"\[reward\] shut is 2, and the parts come to 2 at most: a policy would be paid for shutting the gate",
+        ),
+        (
+            {"parts": {"x": {"kind": "judge", "judge": "pointwise"}}, "gates": {"y": ENDS}, "shut": 2.5},
+            r"\[reward\] shut is 2.5, and the parts come to 2 at most",
+        ),
+        (
+            {"parts": {"x": ENDS, "y": SEA}, "combine": "product", "gates": {"z": ENDS}, "shut": 1.0},
+            r"\[reward\] shut is 1, and the parts come to 1 at most",
+        ),
         ({"parts": {"ends": {"weight": 0.0}}}, r"\[reward\] all weights are 0"),
         (
             {"gates": {"x": ENDS | {"weight": 0.3}}},
@@ -153,6 +166,19 @@ def test_a_part_that_is_only_watched_may_be_below_0(watched: dict[str, Any]) -> 
 def test_a_shut_gate_pays_what_the_recipe_says() -> None:
     reward = opened(parts={"sea": SEA | {"weight": -1.0}}, gates={"ends": ENDS}, shut=-3.0)
     assert rewards(reward, "no end", "The sea.", "No.") == (-3.0, -1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"kind": "tournament"},
+        {"kind": "judge", "judge": "scalar"},
+        {"kind": "judge", "judge": "pointwise", "scale": "own"},
+        ENDS | {"weight": 3.0},
+    ],
+)
+def test_a_shut_gate_may_pay_what_the_parts_may_exceed(part: dict[str, Any]) -> None:
+    assert isinstance(opened(parts={"x": part}, gates={"y": ENDS}, shut=2.0), Gated)
 
 
 def test_the_judge_of_a_part_that_names_none_is_the_houses_and_compares_as_it_can() -> None:

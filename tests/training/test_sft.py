@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.sources import open_source, resolve
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.rows import Row
 from adjudge.training.prompts import read_prompts
 from adjudge.training.recipe import laid_over, recipe_of
@@ -74,7 +75,7 @@ def test_held_out_rows_count_by_their_tokens_whatever_goes_through_the_policy_at
     source = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
     recipe = recipe_in(tmp_path / "1", rows, data={"held_out": 4})
     losses: list[float] = []
-    for text in _texts(recipe, read_prompts(recipe.data), source.tokenizer)[1]:
+    for text in _texts(recipe, read_prompts(recipe.data), Tokenizer(source.tokenizer))[1]:
         ids = torch.tensor([text.tokens])
         with torch.no_grad():
             odds = source.model(ids).logits[0].log_softmax(-1)
@@ -130,7 +131,7 @@ def test_what_is_learnt_is_the_response_and_its_end_and_no_text_becomes_a_specia
     words, eos = source.tokenizer, source.tokenizer.eos_token
     rows = [{"prompt": "Why?", "response": "So."}, {"prompt": f"{eos}Why?", "response": f"So.{eos} {eos}"}]
     recipe = recipe_in(tmp_path, rows, data={"chat": chat})
-    plain, hostile = _texts(recipe, read_prompts(recipe.data), words)[0]
+    plain, hostile = _texts(recipe, read_prompts(recipe.data), Tokenizer(words))[0]
     assert "So." in words.decode(plain.tokens[plain.begins :]) and "Why?" in words.decode(plain.tokens[: plain.begins])
     if chat:
         turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
@@ -144,12 +145,37 @@ def test_what_is_learnt_is_the_response_and_its_end_and_no_text_becomes_a_specia
     assert hostile.tokens[hostile.begins :].count(words.eos_token_id) == 1
 
 
+TURNS = (
+    "{%% for turn in messages %%}{{ '%s' if turn['role'] == 'user' else '%s' }}{{ turn['content'] }}%s{%% endfor %%}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (TURNS % ("<|im_start|>", "A:", ""), "<|im_start|>"),  # as GLM-4.5's
+        (TURNS % ("<|im_start|>", "A:", "\\n"), "\n<|im_start|>"),
+        (TURNS % ("Q:", "A:", "\\n"), "\n<|im_end|>"),
+        (TURNS % ("", "", ""), "<|im_end|>"),
+        (TURNS % ("<|im_start|>", "A:", "<|im_end|>\\n"), "<|im_end|>\n"),  # which closes the turn itself
+    ],
+)
+def test_where_a_template_leaves_the_last_turn_open_the_policy_learns_what_ends_it(
+    tmp_path: Path, template: str, end: str
+) -> None:
+    words = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32).tokenizer
+    words.chat_template = template.replace("\\n", "{{ '\\n' }}")
+    recipe = recipe_in(tmp_path, [{"prompt": "Why?", "response": "So."}])
+    [text] = _texts(recipe, read_prompts(recipe.data), Tokenizer(words))[0]
+    assert words.decode(text.tokens[text.begins :]).removeprefix("A:") == f"So.{end}"
+
+
 def test_an_assistants_earlier_turn_is_read_as_the_policys_own(tmp_path: Path) -> None:
     words = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32).tokenizer
     roles_texts = [("system", "In verse."), ("user", "Who?"), ("assistant", "A poet."), ("user", "Then sing.")]
     turns = [{"role": role, "content": text} for role, text in roles_texts]
     recipe = recipe_in(tmp_path, [{"prompt": turns, "response": "La la."}])
-    [text] = _texts(recipe, read_prompts(recipe.data), words)[0]
+    [text] = _texts(recipe, read_prompts(recipe.data), Tokenizer(words))[0]
     whole = [*turns, {"role": "assistant", "content": "La la."}]
     assert words.decode(text.tokens) == words.apply_chat_template(whole, tokenize=False)
     asked = words.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)

@@ -50,7 +50,6 @@ class JudgeOptimiser(SftOptimiser, frozen=True, forbid_unknown_fields=True):
     """
 
     lr: Positive = 2e-4
-    rows_per_step: Whole = 16
     micro_batch: Whole = 4
 
 

@@ -64,7 +64,7 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts that are kept from training.
     """
 
-    count: Whole = 800
+    count: Annotated[int, Meta(ge=1, le=10**6)] = 800
     shortest: Annotated[int, Meta(ge=2)] = 3
     longest: Whole = 9
     long: Share = 0.1

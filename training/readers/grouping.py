@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from adjudge.rewards.judges.personal import checked_k
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion, within_budget
 from adjudge.training.readers.reviews import PlotChoice, PlotReview
-from adjudge.training.stages import Passed, sifted
+from adjudge.training.stages import Passed, sifted, without_repeats
 
 Said = TypeVar("Said", PlotReview, PlotChoice)
 
@@ -75,7 +75,7 @@ def group_reviews(reviews: Sequence[PlotReview], rules: Rules) -> Grouped:
     Of several reviews of one plot by one reader the first counts ("same_plot"): the others would tell the answer. The
     reviews of a reader with fewer than `least` are dropped ("few_reviews").
     """
-    once = _once("repeats", reviews, lambda one: (one.reviewer, one.plot), "same_plot")
+    once = without_repeats(reviews, lambda one: (one.reviewer, one.plot), "same_plot")
     enough = _readers(once.kept, rules)
     sides = _sides(enough.kept, rules)
     questions: list[RatingQuestion] = []
@@ -96,7 +96,7 @@ def group_choices(choices: Sequence[PlotChoice], rules: Rules, aspects: Sequence
     ("few_reviews"), and those on an aspect on which their reader said too little else ("few_on_aspect").
     """
     clear = sifted("answers", choices, lambda one: one.preferred if one.preferred in ("both", "neither") else None)
-    once = _once("repeats", clear.kept, lambda one: (one.reviewer, one.plots, one.aspect), "same_plots")
+    once = without_repeats(clear.kept, lambda one: (one.reviewer, one.plots, one.aspect), "same_plots")
     enough = _readers(once.kept, rules)
     by_reader = _by_reader(enough.kept)
     asked = sifted(
@@ -156,17 +156,6 @@ def _side(choice: PlotChoice) -> Any:
 def _readers(reviews: Sequence[Said], rules: Rules) -> Passed[Said]:
     counts = Counter(one.reviewer for one in reviews)
     return sifted("readers", reviews, lambda one: None if counts[one.reviewer] >= rules.least else "few_reviews")
-
-
-def _once(stage: str, reviews: Sequence[Said], key: Callable[[Said], Hashable], reason: str) -> Passed[Said]:
-    seen: set[Hashable] = set()
-
-    def repeated(one: Said) -> str | None:
-        known = len(seen)
-        seen.add(key(one))
-        return reason if len(seen) == known else None
-
-    return sifted(stage, reviews, repeated)
 
 
 def _by_reader(reviews: Iterable[Said]) -> dict[str, list[Said]]:
