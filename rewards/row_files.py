@@ -23,8 +23,6 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row, encodable, given
 
 PACKED = ".gz"
-ESCAPED = re.compile("[\udc80-\udcff]")
-"""Bytes that were not UTF-8, as Python keeps them."""
 MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 """What parts a table's columns; a column's name may hold those after the one that does."""
 SAID = re.compile(r"sep=([,;\t])\r?\n")
@@ -73,9 +71,18 @@ def _opened(path: Path) -> io.BufferedReader:
 def _noticed(lines: Iterator[str], wrong: list[int]) -> Iterator[str]:
     """The lines, without the marks that files have within that were joined; `wrong` gets those that are not UTF-8."""
     for number, line in enumerate(lines, 1):
-        if ESCAPED.search(line):
+        if not (line.isascii() or _is_text(line)):
             wrong.append(number)
         yield line.lstrip("\ufeff")
+
+
+def _is_text(line: str) -> bool:
+    """Whether no byte of a line was kept that is not of its encoding."""
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:
@@ -108,13 +115,15 @@ def _parsed(path: Path, line: int, text: str) -> Any:
         if isinstance(error, json.JSONDecodeError):
             detail, line = error.msg, line + error.lineno - 1
         raise AdjudgeError(
-            f"line {line} of {path.name} is not JSON ({detail}): write one JSON object a line"
+            f"line {line} of {path.name} is not JSON ({detail}): write one object a line, or an array of them"
         ) from error
 
 
 def _row(place: str, value: Any) -> Row:
     if not isinstance(value, dict):
-        raise AdjudgeError(f"{place} is {type(value).__name__}, not a JSON object: write one object a line")
+        raise AdjudgeError(
+            f"{place} is {type(value).__name__}, not a JSON object: write one object a line, or an array of them"
+        )
     return Row(place, value)
 
 
@@ -171,7 +180,7 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     begun = before = 2 if said else 1
     try:
-        names = next(reader, None) or [""]
+        names = [name.strip() for name in next(reader, None) or [""]]
         _check_names(path, names)
         begun = reader.line_num + before
         for values in reader:

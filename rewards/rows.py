@@ -57,7 +57,7 @@ class Row(msgspec.Struct, frozen=True):
         there = [str(column) for column, value in self.columns.items() if value is not None]
         named = {column.strip().lower(): column for column in there if column not in READ}
         mend = ""
-        if "responses" in there and name != "prompt":
+        if "responses" in there and name in READ - {"prompt"}:
             mend = "; `adjudge rank` reads such rows"
         elif name.startswith("story_") and "response" in there:
             mend = "; of single texts, add --judge pointwise"
@@ -73,6 +73,8 @@ def renamed(rows: Sequence[Row], columns: Mapping[str, str], named_by: str) -> l
     What had such a name of ours before is left out. Raises AdjudgeError for a column that no row has; `named_by` is
     where the user named it.
     """
+    if not columns:
+        return [*rows]
     for ours, theirs in columns.items():
         if rows and not any(theirs in row.columns for row in rows):
             raise rows[0].without(theirs, f"{named_by} takes it as {ours}")

@@ -200,7 +200,8 @@ def _check_turns(rows: Sequence[Row], data: Data, words: Tokenizer) -> None:
     kinds: dict[tuple[str, ...], tuple[Row, str | list[dict[str, str]]]] = {}
     for row in rows:
         prompt = asked(row, data)
-        kinds.setdefault(tuple(turn["role"] for turn in prompt if isinstance(turn, dict)), (row, prompt))
+        kind = () if isinstance(prompt, str) else tuple(turn["role"] for turn in prompt)
+        kinds.setdefault(kind, (row, prompt))
     for row, prompt in kinds.values():
         try:
             read_by_policy(prompt, words)

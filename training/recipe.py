@@ -19,7 +19,7 @@ from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
 
 Whole = Annotated[int, Meta(ge=1, le=10**9)]
-MOST_AT_ONCE = 4096
+MOST_AT_ONCE = 2**16
 """Prompts, completions of one, or rows of a step: more are a slip of the pen, and laying them out would not end."""
 AtOnce = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
 Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max)]

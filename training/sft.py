@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer, Tokens
 from adjudge.rewards.rows import Row
@@ -175,7 +175,10 @@ def _end_of_turn(tokenizer: Tokenizer) -> int:
     That is the model's own sign that stands before the next user's turn, or else its end of texts.
     """
     turns = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
-    segments = tokenizer.transcript(conversation(turns)).segments
+    try:
+        segments = tokenizer.transcript(conversation(turns)).segments
+    except ModelUnsupported:  # a template of one answer alone
+        return int(tokenizer.inner.eos_token_id)
     _, answer, question = (place for place, segment in enumerate(segments) if not segment.trusted)
     signs = (token for one in segments[answer:question] for token in tokenizer.segment(one))
     return int(next(filter(tokenizer.is_special, signs), tokenizer.inner.eos_token_id))

@@ -292,9 +292,9 @@ def check_whole(path: Path) -> None:
 
     Raises AdjudgeError.
     """
-    if (
-        path.suffix.lower() in (*TABLES, PACKED) or not path.is_file()
-    ):  # a pipe is read once, and its writer tells how it ended
+    if path.suffix.lower() in (*TABLES, PACKED):
+        return
+    if not path.is_file():  # a pipe is read once, and its writer tells how it ended
         return
     try:
         content = path.read_bytes()

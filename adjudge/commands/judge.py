@@ -114,7 +114,7 @@ def judge_rows(
     if limit is not None and kind.gather is not None:
         raise AdjudgeError(f"each verdict of {name} rests on other rows too: leave out --limit, or take rows out")
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
-    with columns_suggested():
+    with columns_suggested(columns):
         subjects = kind.subjects(rows, options)
     check_rows(open_judge, rows, subjects)
     if kind.what == "pairs":

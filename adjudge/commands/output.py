@@ -19,16 +19,14 @@ TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 def is_stream(path: Path) -> bool:
     """Whether it is a pipe or a device, or a standard stream by its path, and so no place for files beside it."""
     folder = path.parent.resolve()
-    device = (
-        path == STANDARD or folder == Path("/dev") or folder.is_relative_to("/proc")
-    )  # they may be redirected to files
-    return device or (path.exists() and not path.is_file() and not path.is_dir())
+    device = folder == Path("/dev") or folder.is_relative_to("/proc")  # they may be redirected to files
+    return path == STANDARD or device or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def check_writable(path: Path) -> None:
     """Make the folder of a file, and raise AdjudgeError where it cannot be written; what it holds stays."""
     if path == STANDARD:
-        return
+        raise AdjudgeError("- is no file, which is wanted here: name one")
     make_folder_of(path)
     try:
         if path.exists():
@@ -63,9 +61,11 @@ def place_of(path: Path) -> object:
 
 
 def check_lines(path: Path) -> None:
-    """Refuse a file for lines of JSON whose name says that it holds a table."""
+    """Refuse a file for lines of JSON whose name says that it holds a table, or is packed."""
     if path.suffix.lower() in TABLES:
         raise AdjudgeError(f"{path} would hold JSON, one object a line: call it {path.with_suffix('.jsonl')}")
+    if path.suffix.lower() == ".gz":
+        raise AdjudgeError(f"{path} would not be packed: call it {path.with_suffix('')}")
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def rank_file(
     name = of_pairs(judge or run_options.source.usual_judge(options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
-    with columns_suggested():
+    with columns_suggested(columns):
         groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())

@@ -16,7 +16,15 @@ from rich.text import Text
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import check_apart, check_lines, check_new, check_writable, is_stream, open_output_anew
+from adjudge.commands.output import (
+    STANDARD,
+    check_apart,
+    check_lines,
+    check_new,
+    check_writable,
+    is_stream,
+    open_output_anew,
+)
 from adjudge.commands.results import show_rankings, show_results
 from adjudge.commands.rows import columns_of, holds_run
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
@@ -72,7 +80,8 @@ def replay_file(
     for written in (output, report):
         if written is not None:
             check_apart(written, source, journal, *([] if rows is None else [rows]))
-            check_writable(written)
+            if not written == STANDARD == output:
+                check_writable(written)
             if not overwrite:
                 check_new(written)
     with Journal(journal) as book, TemporaryDirectory() as folder:

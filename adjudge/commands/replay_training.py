@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from adjudge.bench.words import counted
-from adjudge.commands.output import check_lines, check_new, check_writable, open_output_anew
+from adjudge.commands.output import STANDARD, check_lines, check_new, check_writable, open_output_anew
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.replay import Replayed, replay_rewards
@@ -48,7 +48,8 @@ def replay_training(
     if output is not None:
         if output.resolve().parent == source.resolve():
             raise AdjudgeError(f"{output} is in the folder that is read: name a file elsewhere")
-        check_writable(output)
+        if output != STANDARD:
+            check_writable(output)
         if not overwrite:
             check_new(output)
     replayed = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from adjudge.commands.output import check_new, check_writable, is_stream, place_of
+from adjudge.commands.output import STANDARD, check_new, check_writable, is_stream, place_of
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
@@ -27,7 +27,7 @@ def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume"
     """Make the folders, and refuse files that cannot be written or that are named twice.
 
     `what` names the input; `others` are written too, by their names, where they are not None. They are refused where
-    they exist and the user has not said what is to become of an `earlier` run.
+    they exist, the output and its journal do not, and the user has not said what is to become of an `earlier` run.
     """
     more = {f"the {name}": file for name, file in others.items() if file is not None}
     names = {what: path, "the output": output, **more}
@@ -36,11 +36,13 @@ def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume"
         if other := places.get(place_of(file)):
             raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
         places[place_of(file)] = name
+    kept = [file for file in (output, others.get("journal")) if file is not None]
+    is_new = not any(file.exists() for file in kept)  # otherwise there is an earlier run to go on with
     for name, written in names.items():
-        if name in (what, "the journal"):  # which is a database, and says so itself
+        if name in (what, "the journal") or written == STANDARD == output:  # a database says so itself
             continue
         check_writable(written)
-        if earlier == "refuse" and written != output:  # which `check_earlier` knows more of
+        if earlier == "refuse" and is_new:
             check_new(written)
 
 

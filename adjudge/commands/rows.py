@@ -56,11 +56,16 @@ def columns_of(option: str | None) -> dict[str, str]:
 
 
 @contextmanager
-def columns_suggested() -> Iterator[None]:
-    """Say that a column may go by another name, where one is missing and nothing else is known of it."""
+def columns_suggested(columns: str | None = None) -> Iterator[None]:
+    """Say that a column may go by another name, where one is missing and nothing else is known of it.
+
+    Of one that already does, as `columns` says, which name that is.
+    """
     try:
         yield
     except ColumnMissing as error:
+        if named := columns_of(columns).get(error.column):
+            raise AdjudgeError(f'{error}; --columns takes "{named}" for it, which others have') from error
         raise AdjudgeError(f"{error}; --columns {error.column}=NAME takes one of another name") from error
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.output import check_apart, check_lines, check_new, check_writable, open_output_anew
+from adjudge.commands.output import STANDARD, check_apart, check_lines, check_new, check_writable, open_output_anew
 from adjudge.commands.rows import columns_of, columns_suggested
 from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.score import Score
@@ -46,7 +46,7 @@ def score_file(
         rows = [Row("--prompt", {"prompt": prompt})]
     else:
         rows = renamed(read_rows(path), columns_of(columns), "--columns")
-    with columns_suggested():
+    with columns_suggested(columns):
         texts = [_prompt(row) for row in rows]
     shared = labels.split(",") if labels else None
     if shared:
@@ -56,7 +56,8 @@ def score_file(
     if output is not None:
         check_lines(output)
         check_apart(output, *([] if path is None else [path]))
-        check_writable(output)
+        if output != STANDARD:
+            check_writable(output)
         if not overwrite:
             check_new(output)
     from adjudge.engine.engine import Engine

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.output import check_lines, check_new, place_of
+from adjudge.commands.output import check_lines, check_new, check_writable, place_of
 from adjudge.commands.resumable import alone, check_earlier, check_paths, journal_beside, keeping
 from adjudge.commands.run_options import RunOptions
 from adjudge.engine.errors import AdjudgeError
@@ -55,6 +55,7 @@ def stage_run(
     """
     if not table:
         check_lines(output)
+    check_writable(output)
     journal = options.journal or journal_beside(output)
     check_paths(what, path, output, options.earlier, journal=journal, **more)
     check_beside(path, output, *others)

@@ -69,7 +69,10 @@ def test_columns_of_other_names_are_judged_ranked_scored_and_replayed(run: Run, 
     assert "--columns response=NAME takes one of another name" in refused(
         run("judge", "own.jsonl", "--judge", "pointwise", *TINY)
     )
+    write_lines("part.jsonl", {"question": "Tell one.", "answer": "A story."}, {"question": "Tell one."})
     named = ("--columns", "prompt=question,response=answer")
+    told = refused(run("judge", "part.jsonl", "--judge", "pointwise", *TINY, *named))
+    assert 'line 2 of part.jsonl: "response" is missing' in told and '--columns takes "answer" for it' in told
     told = run("judge", "own.jsonl", "-o", "v.jsonl", "--judge", "pointwise", "--aspects", "coherence", *TINY, *named)
     [verdict] = read_lines("v.jsonl")
     assert told.returncode == 0 and verdict["year"] == 1999 and not {"question", "answer", "prompt"} & set(verdict)

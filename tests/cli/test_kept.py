@@ -86,6 +86,14 @@ def test_no_file_is_written_over_unless_that_is_asked_for(run: Run, tmp_path: Pa
     assert run("replay", "v.jsonl", "-o", "s.jsonl", "--overwrite").returncode == 0
     assert (tmp_path / "s.jsonl").read_bytes() == (tmp_path / "v.jsonl").read_bytes()
     assert run("score", "p.jsonl", "--labels", "1,2", "-o", "s.jsonl", "--overwrite", *TINY).returncode == 0
+    told = refused(run("judge", "p.jsonl", "-o", "v.jsonl", "--report", "notes.md", *SHORT))
+    assert "--resume continues that run" in told  # of what can go on, that is said first
+    assert "would not be packed" in refused(run("judge", "p.jsonl", "-o", "v.jsonl.gz", *SHORT))
+    for command in (
+        ("judge", "p.jsonl", "-o", "w.jsonl", "--report", "-", *SHORT),
+        ("writing", "disturb", "t.jsonl", "-o", "-", "--journal", "k.journal", *TINY),
+    ):
+        assert "- is no file" in refused(run(*command))
     (tmp_path / "h.jsonl").hardlink_to(tmp_path / "p.jsonl")
     assert "is both" in refused(run("judge", "p.jsonl", "-o", "h.jsonl", "--overwrite", *SHORT))
 

@@ -62,8 +62,8 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
         (WHOLE + "[optimizer]\nlr = 1", r'a recipe of this kind has no field "optimizer": did you mean "optimiser"\?'),
         (WHOLE + "[optimiser]\nlr = -1", r"\[optimiser\] lr: expected float > 0"),
         (WHOLE + "[generation]\ngroup = 1", r"\[generation\] group: expected int >= 2"),
-        (WHOLE + "[generation]\ngroup = 1000000000000", r"\[generation\] group: expected int <= 4096"),
-        (WHOLE + "[optimiser]\nprompts_per_step = 100000", r"\[optimiser\] prompts_per_step: expected int <= 4096"),
+        (WHOLE + "[generation]\ngroup = 1000000000000", r"\[generation\] group: expected int <= 65536"),
+        (WHOLE + "[optimiser]\nprompts_per_step = 100000", r"\[optimiser\] prompts_per_step: expected int <= 65536"),
         (WHOLE + "[optimiser]\nepochs = 1e308", r"\[optimiser\] epochs: expected float <= 10000"),
         (WHOLE + "[optimiser]\nsteps = 1000000000000", r"\[optimiser\] steps: expected int <= 1000000"),
         (WHOLE + f"[guards.length]\nwindow = {2**63}", r"\[guards.length\] window: expected int <= 1000000000"),
@@ -154,8 +154,8 @@ def test_what_a_setting_is_for_may_come_from_a_preset_and_the_other_way_round(tm
     ("kind", "table", "message"),
     [
         (SftRecipe, {"optimiser": {"epochs": 1e308}}, r"\[optimiser\] epochs: expected float <= 10000"),
-        (SftRecipe, {"optimiser": {"rows_per_step": 10**12}}, r"\[optimiser\] rows_per_step: expected int <= 4096"),
-        (HouseRecipe, {"optimiser": {"rows_per_step": 10**12}}, r"\[optimiser\] rows_per_step: expected int <= 4096"),
+        (SftRecipe, {"optimiser": {"rows_per_step": 10**12}}, r"\[optimiser\] rows_per_step: expected int <= 65536"),
+        (HouseRecipe, {"optimiser": {"rows_per_step": 10**12}}, r"\[optimiser\] rows_per_step: expected int <= 65536"),
         (HouseRecipe, {"excerpts": {"count": 10**12}}, r"\[excerpts\] count: expected int <= 1000000"),
     ],
 )
