@@ -141,6 +141,7 @@ class Transport:
         self.clock: Callable[[], float] = time.monotonic
         self.circuit = Circuit(max(LEAST_FAILURES, 2 * max_concurrency), LOOK_EVERY, lambda: self.clock())
         self._weights: str | None = None
+        self._last_trouble = ""
         self._slots = Slots(max_concurrency)
         self._answered_at = -math.inf
         headers = {"content-type": "application/json"}
@@ -211,7 +212,8 @@ class Transport:
         while True:
             async with self._slots:
                 if not self.circuit.admits():
-                    raise Trouble(f"{self.base_url} has stopped answering", wait=self.circuit.left)
+                    message = f"{self.base_url} has stopped answering (last: {self._last_trouble})"
+                    raise Trouble(message, wait=self.circuit.left)
                 begun = self.clock()
                 try:
                     answer = await self._exchange(method, path, body, decode)
@@ -222,10 +224,11 @@ class Transport:
                         self._slots.narrow(begun, self.clock())
                         if self._answered_at > begun:
                             continue
-                    if isinstance(error, Trouble) and not error.alive:
-                        self.circuit.failed()
-                        raise
-                    if isinstance(error, Trouble):
+                    if isinstance(error, Trouble) and error.reason == "timeout":  # a reply of another form is a reply
+                        if not error.alive:
+                            self._last_trouble = str(error).removeprefix(self.base_url).lstrip()
+                            self.circuit.failed()
+                            raise
                         self._slots.narrow(begun, self.clock())
                     self.circuit.succeeded()
                     raise

@@ -93,6 +93,22 @@ def test_a_dead_server_costs_a_few_attempts_and_is_found_again(open_remote: Open
     assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
 
 
+def test_a_server_whose_replies_have_another_form_is_not_gone_and_asked_for_as_many_at_once(open_remote: Open) -> None:
+    remote, server = open_remote("vllm", *[says(200, {"choices": []})] * 99, max_concurrency=2, retries=1)
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["unsupported"] * 6
+    assert len(server.bodies) == 12 and remote.transport._slots.limit == 2
+
+
+def test_of_a_server_that_is_gone_is_said_what_it_said_last(
+    open_remote: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble = says(500, {"error": {"message": "CUDA error"}})
+    remote, _ = open_remote("vllm", *[trouble] * 99, max_concurrency=1, retries=1)
+    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"timeout"}
+    remote.score(PROMPTS, DIGITS)
+    assert "has stopped answering (last: answers 500: CUDA error)" in caplog.records[-1].getMessage()
+
+
 def test_a_server_that_is_found_again_busy_is_no_longer_gone(open_remote: Open) -> None:
     now = [0.0]
     remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=1)
