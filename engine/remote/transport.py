@@ -364,11 +364,12 @@ def _message(raw: bytes) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    """From now on, as a number or as a date; 0 for neither."""
-    if re.fullmatch(r"\d{1,9}(\.\d+)?", retry_after):
+    """From now on, as a number or as a date (of UTC, where it does not say); 0 for neither."""
+    if re.fullmatch(r"\d+(\.\d+)?", retry_after):
         return float(retry_after)
     try:
-        return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
+        date = parsedate_to_datetime(retry_after)
+        return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError, OverflowError):
         return 0.0
 

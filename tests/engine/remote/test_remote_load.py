@@ -217,9 +217,16 @@ def test_attempts_that_run_out_of_time_halve_what_is_asked_at_once_and_answers_b
 
 def test_retry_after_may_be_a_date(open_remote: Open, waits: list[float]) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    remote, _ = open_remote("vllm", says(503, retry_after=later), says(503, retry_after="Soon, perhaps"))
+    asked = (later, later.removesuffix(" GMT"), "Soon, perhaps")
+    remote, _ = open_remote("vllm", *[says(503, retry_after=one) for one in asked])
     assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
-    assert 25 < waits[0] <= 60 and waits[1] < 25
+    assert 25 < waits[0] <= 60 and 25 < waits[1] <= 60 and waits[2] < 25
+
+
+def test_a_server_may_ask_for_any_number_of_seconds_and_gets_a_minute(open_remote: Open, waits: list[float]) -> None:
+    remote, _ = open_remote("vllm", *[says(503, retry_after="9" * digits) for digits in (10, 400)])
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
+    assert all(60 <= wait <= 61 for wait in waits) and len(waits) == 2
 
 
 def test_one_request_that_never_comes_back_is_given_up_though_others_are_answered(open_remote: Open) -> None:
