@@ -156,6 +156,11 @@ class Transport:
                 raise ValueError(f"there is no port {url.port}")
         except (httpx2.InvalidURL, ValueError) as error:
             raise RemoteError(f"{self.base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
+        if url.userinfo and api_key is not None:
+            raise RemoteError(
+                f"{self.base_url} is given with a name or password beside a key (api_key=, ADJUDGE_API_KEY), and a"
+                " request carries one of them: leave the other out"
+            )
         try:
             self._client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=waits, limits=limits)
         except ImportError as error:

@@ -126,6 +126,24 @@ def test_a_password_in_an_address_is_in_no_message() -> None:
     assert "pass" not in str(refused.value).partition("correct")[0]
 
 
+def test_a_password_in_an_address_beside_a_key_is_refused_and_none_is_told() -> None:
+    with pytest.raises(RemoteError, match=r"^http://127\.0\.0\.1:9 is given with a name or password") as refused:
+        RemoteEngine("http://me:pass1@127.0.0.1:9", api_key="sesame")
+    assert "pass1" not in str(refused.value) and "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize("end", ["?key=sesame", "/v1?key=sesame", "/v1#sesame"])
+def test_an_address_that_goes_on_after_its_path_is_refused_and_not_told(end: str) -> None:
+    with pytest.raises(RemoteError, match=r'ends before any "\?" or "#", and this one goes on') as refused:
+        RemoteEngine(f"http://127.0.0.1:9{end}")
+    assert "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["HTTP://h:1/V/v1", " http://h:1/V\n", "Http://h:1/V//"])
+def test_an_address_is_the_same_with_blanks_around_and_its_scheme_in_capitals(url: str) -> None:
+    assert address.server_of(url) == "http://h:1/V"
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_after_a_fork_an_engine_says_that_it_is_anothers(open_remote: Open) -> None:
     remote, _ = open_remote("vllm")
