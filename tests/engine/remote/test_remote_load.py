@@ -146,7 +146,7 @@ def test_a_request_that_is_too_long_as_a_whole_is_asked_for_in_parts(open_remote
     assert sorted(asked) == [1, 1, 2, 2, 3, 3, 6]
     server.script.clear()
     server.script.extend([says(413)] * 99)
-    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"too_long"}
+    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"unsupported"}
     server.script.clear()
     server.script.extend([says(400, b"no such field")] * 99)
     with pytest.raises(RemoteError, match="no such field"):
