@@ -11,7 +11,7 @@ import pytest
 
 from adjudge import RemoteEngine
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.errors import AdjudgeError, NoServer, RemoteError
 from adjudge.engine.remote import address, transport
 from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
 from tests.engine.remote.peer import Peer, breaks_off, says
@@ -52,7 +52,7 @@ def test_nobody_there_is_one_sentence(at_once: None) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RemoteError, match=f"{url} cannot be reached.*start the server"):
+        with pytest.raises(NoServer, match=f"{url} cannot be reached.*start the server"):
             RemoteEngine(url)
 
 
@@ -102,8 +102,9 @@ def test_a_server_that_the_proxy_is_not_for_is_not_said_to_be_behind_it(
 def test_something_else_at_the_address_is_one_sentence(engine: Engine, at_once: None) -> None:
     server = Peer("vllm", engine)
     server.models = lambda: {"status": "ok"}  # type: ignore[method-assign]
-    with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address"):
+    with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address") as refused:
         RemoteEngine(server.url)
+    assert not isinstance(refused.value, NoServer)  # nothing that may be mended by itself
     server.close()
 
 
