@@ -49,6 +49,10 @@ class RemoteError(AdjudgeError):
     """A server that is not there, wants something else, or cannot do what it is asked."""
 
 
+class NoServer(RemoteError):
+    """A server that does not answer when it is opened, and may another time."""
+
+
 def reason(error: BaseException) -> str:
     """The first line of another library's error, short enough to stand inside a sentence."""
     lines = str(error).strip().splitlines()

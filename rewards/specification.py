@@ -120,6 +120,16 @@ _OPENING = RLock()
 _STAND_INS: ContextVar[Mapping[EngineSpec, EngineFace] | None] = ContextVar("adjudge_stand_ins", default=None)
 
 
+def _begin_anew() -> None:
+    """After a fork nothing is open here: engines, connections and a lock that another thread held are the parent's."""
+    global _ENGINES, _SPECS, _OPENING
+    _ENGINES, _SPECS, _OPENING = WeakValueDictionary(), WeakKeyDictionary(), RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
 def awake(engine: EngineFace) -> EngineFace:
     """The engine, woken where another reward that shares its specification has put it to sleep."""
     with _OPENING:
@@ -197,25 +207,32 @@ class JudgeSpec(msgspec.Struct, frozen=True):
 
 
 class JudgeSource:
-    """A judge that is there already, or is opened when it is first wanted. It pickles as its specification."""
+    """A judge that is there already, or is opened when it is first wanted, in each process. It pickles as its spec."""
 
     def __init__(self, judge: Judge[Any, Any] | JudgeSpec) -> None:
         if isinstance(judge, str):
             raise AdjudgeError(f'the judge is "{judge[:40]}", a text: give JudgeSpec("{judge[:40]}"), or an open judge')
         self.spec = judge if isinstance(judge, JudgeSpec) else None
-        self.opened = None if isinstance(judge, JudgeSpec) else judge
+        self._opened = None if isinstance(judge, JudgeSpec) else judge
+        self._process = os.getpid()
+
+    @property
+    def opened(self) -> Judge[Any, Any] | None:
+        """The judge, if it is open; one from a specification that was opened before a fork is the parent's."""
+        return self._opened if self.spec is None or self._process == os.getpid() else None
 
     @property
     def judge(self) -> Judge[Any, Any]:
         """The judge, open; one from a specification with its engine awake."""
         with _OPENING:
-            if self.opened is None:
+            if (judge := self.opened) is None:
                 assert self.spec is not None
-                self.opened = self.spec.open()
+                judge = self._opened = self.spec.open()
+                self._process = os.getpid()
             elif self.spec is not None:
                 for engine in self.engines:
                     awake(engine)
-            return self.opened
+            return judge
 
     @property
     def kind(self) -> str | None:
@@ -246,7 +263,7 @@ class JudgeSource:
         return self.spec
 
     def __setstate__(self, spec: JudgeSpec) -> None:
-        self.spec, self.opened = spec, None
+        self.spec, self._opened, self._process = spec, None, os.getpid()
 
 
 def name_of(judge: Judge[Any, Any]) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 from adjudge.bench.labels import label_lines
 from adjudge.bench.words import counted
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, stage_run
+from adjudge.commands.stage_run import beside, check_stages, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.kinds import Options, prepare
@@ -79,6 +79,7 @@ def curate_pairs_file(
     if not pairs:
         alike = "; --by scores compares texts that are all ruled alike" * (bool(debated.kept) and rules.by == "rulings")
         _say(f"no pair could be made (see what was dropped){alike}")
+    check_stages([debated])
 
 
 def curate_principles_file(

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import intentions, show_results
-from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
+from adjudge.commands.resumable import check_answered, check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
@@ -83,8 +83,7 @@ def judge_file(
         to_stderr=is_stream(output),  # which may be where the verdicts are
     )
     print(f"verdicts: {output}", file=sys.stderr if is_stream(output) else sys.stdout)
-    if judged.verdicts and all(verdict.abstained == "timeout" for verdict in judged.verdicts):
-        raise AdjudgeError("nothing was answered: once the server answers, run this again with --resume")
+    check_answered(verdict.abstained for verdict in judged.verdicts)
 
 
 def _latest(journal: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import show_rankings
-from adjudge.commands.resumable import check_paths, check_shared, journal_beside, keeping, opened
+from adjudge.commands.resumable import check_answered, check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
@@ -100,6 +100,7 @@ def rank_file(
         to_stderr=is_stream(output),  # which may be where the rankings are
     )
     print(f"rankings: {output}", file=sys.stderr if is_stream(output) else sys.stdout)
+    check_answered(outcome.abstained for verdict in verdicts for outcome in verdict.outcomes)
 
 
 class _Watched:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from adjudge.commands.output import STANDARD, check_new, check_writable, is_stre
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import UNKEPT
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.run import runs_of
 
@@ -44,6 +45,12 @@ def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume"
         check_writable(written)
         if earlier == "refuse" and is_new:
             check_new(written)
+
+
+def check_answered(reasons: Iterable[str | None]) -> None:
+    """Raise AdjudgeError where all `reasons` (why an answer is missing, or None), if any, are ones to ask again for."""
+    if (all_reasons := set(reasons)) and all_reasons <= {*UNKEPT}:
+        raise AdjudgeError("nothing was answered: once the server answers, run this again with --resume")
 
 
 @contextmanager

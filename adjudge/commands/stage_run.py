@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.commands.output import check_lines, check_new, check_writable, place_of
-from adjudge.commands.resumable import alone, check_earlier, check_paths, journal_beside, keeping
+from adjudge.commands.resumable import alone, check_answered, check_earlier, check_paths, journal_beside, keeping
 from adjudge.commands.run_options import RunOptions
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -82,10 +82,19 @@ def check_beside(path: Path, output: Path, *others: str) -> None:
 def write_parts(output: Path, kept: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:
     """The rows that were kept, and beside them those that were dropped: these first, so that both stand or neither.
 
-    Where none were kept, it is said: an empty file is not what anybody wants.
+    Where none were kept, it is said: an empty file is not what anybody wants. Raises AdjudgeError where that is because
+    one of the stages was answered nothing.
     """
     dropped = beside(output, "dropped")
     write_stage(dropped, (drop for stage in stages for drop in stage.dropped))
     write_stage(output, kept)
     if not kept:
         print(f"adjudge: nothing is left in {output}: {dropped} says why", file=sys.stderr)
+    check_stages(stages)
+
+
+def check_stages(stages: Sequence[Passed[Any]]) -> None:
+    """Raise AdjudgeError where one of them was answered nothing."""
+    for stage in stages:
+        if not stage.kept:
+            check_answered(drop.reason for drop in stage.dropped)

@@ -7,14 +7,25 @@ import re
 from collections.abc import Collection
 from urllib.request import proxy_bypass
 
+from adjudge.engine.errors import RemoteError
+
 ROUTE = re.compile(r"/v1(/(chat/completions|completions|models|score))?$")
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 CERTIFICATES = ("ssl_cert_file", "ssl_cert_dir")
 
 
 def server_of(url: str) -> str:
-    """The address of a server, of that of its /v1, or of a route that other clients are given."""
-    return ROUTE.sub("", url.rstrip("/"))
+    """The address of a server, of that of its /v1, or of a route that other clients are given.
+
+    Raises RemoteError for a query or fragment, which may be a key and is in no message.
+    """
+    if re.search("[?#]", url):
+        raise RemoteError(
+            'the address of a server ends before any "?" or "#", and this one goes on: leave that out, and set'
+            " ADJUDGE_API_KEY where it is a key"
+        )
+    scheme, mark, rest = url.strip().rpartition("://")
+    return ROUTE.sub("", f"{scheme.lower()}{mark}{rest}".rstrip("/"))
 
 
 def variables(names: Collection[str]) -> str:

@@ -87,8 +87,9 @@ class Asker:
                 elif isinstance(outcome, Refused):
                     refused.append((question, outcome))
                 elif isinstance(outcome, NoAnswer):
-                    question.give_up(outcome.reason)
-                    troubles[str(outcome)] += outcome.reason != "too_long"
+                    # What the server says it takes is not exceeded: so that lies in the server, not in the text.
+                    question.give_up("unsupported" if outcome.reason == "too_long" else outcome.reason)
+                    troubles[str(outcome)] += 1
                 elif isinstance(outcome, Exception):
                     error = error or outcome
                     asking.cancel()

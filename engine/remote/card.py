@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from adjudge.engine.errors import RemoteError
+from adjudge.engine.errors import NoServer, RemoteError
 from adjudge.engine.remote.transport import NoAnswer, Refused, Transport, Trouble
 
 Kind = Literal["adjudge", "vllm", "sglang", "openai"]
@@ -46,9 +46,10 @@ async def read_card(transport: Transport, model: str | None) -> ModelCard:
     try:
         listed = await transport.get("/v1/models", msgspec.json.Decoder(ModelList).decode)
     except (NoAnswer, Refused) as error:
+        kind = NoServer if isinstance(error, NoAnswer) and error.reason == "timeout" else RemoteError
         if isinstance(error, Trouble) and error.alive:
-            raise RemoteError(f"{error}: it is busy; open the engine later, or with more retries=") from error
-        raise RemoteError(f"{error}: start the server (`adjudge serve`), or correct the address") from error
+            raise kind(f"{error}: it is busy; open the engine later, or with more retries=") from error
+        raise kind(f"{error}: start the server (`adjudge serve`), or correct the address") from error
     cards = {card.id: card for card in listed.data}
     names = ", ".join(cards)
     if model is None and len(cards) != 1:

@@ -52,10 +52,11 @@ class RemoteEngine(EngineFace):
     more than 0.001. No number is made up.
 
     An attempt may take `timeout` seconds and is made again `retries` times, of at most `max_concurrency` at once; see
-    `Transport`. What gets no answer abstains with "timeout", what the server refuses with "unsupported" or "too_long";
-    where it refuses every request of a call, or the key, or has no such model, that is a RemoteError, raised once what
-    was answered has been yielded. Lower `priority` comes first on `adjudge serve` and on vLLM, if it schedules by
-    priority; other servers know none. A generation that runs out of time has no text.
+    `Transport`. What gets no answer abstains with "timeout", what the server refuses with "unsupported", which
+    includes what is too long for it and not for the stated context ("too_long", which is not sent); where it refuses
+    every request of a call, or the key, or has no such model, that is a RemoteError, raised once what was answered has
+    been yielded. Lower `priority` comes first on `adjudge serve` and on vLLM, if it schedules by priority; other
+    servers know none. A generation that runs out of time has no text.
 
     Embeddings and rewards are the server's own: a reward, and the direction of an embedding, equal those of an `Engine`
     to the bit with `adjudge serve`. vLLM and SGLang give them only where they were started for that, and rewards at a

@@ -23,7 +23,7 @@ from adjudge.engine.remote.protocols import (
     prompt_read,
     token_of,
 )
-from adjudge.engine.remote.transport import TOO_LONG, BadReply
+from adjudge.engine.remote.transport import TOO_LONG, BadReply, NoAnswer
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.text.tokenizer import Tokens
@@ -91,7 +91,7 @@ class SglangProtocol(Protocol):
         computed = max(0, meta.prompt_tokens - meta.cached_tokens)
         if meta.finish_reason and meta.finish_reason.type == "abort":
             if TOO_LONG.search(meta.finish_reason.message or ""):
-                return ["too_long"], computed
+                raise NoAnswer(f"the server finds the prompt too long ({meta.finish_reason.message})", "too_long")
             raise BadReply(f"it gave up: {meta.finish_reason.message}")
         if not meta.output_token_ids_logprobs or not meta.output_token_ids_logprobs[0]:
             return ["unsupported"], computed
@@ -209,5 +209,5 @@ def _end(finish: Finish | None) -> FinishReason:
     if finish is None or finish.type not in ends:
         raise BadReply(f"a text that ended by {finish and finish.type!r}")
     if finish.type == "abort" and TOO_LONG.search(finish.message or ""):
-        return "too_long"
+        raise NoAnswer(f"the server finds the prompt too long ({finish.message})", "too_long")
     return ends[finish.type]

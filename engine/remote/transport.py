@@ -141,6 +141,7 @@ class Transport:
         self.clock: Callable[[], float] = time.monotonic
         self.circuit = Circuit(max(LEAST_FAILURES, 2 * max_concurrency), LOOK_EVERY, lambda: self.clock())
         self._weights: str | None = None
+        self._last_trouble = ""
         self._slots = Slots(max_concurrency)
         self._answered_at = -math.inf
         headers = {"content-type": "application/json"}
@@ -155,6 +156,11 @@ class Transport:
                 raise ValueError(f"there is no port {url.port}")
         except (httpx2.InvalidURL, ValueError) as error:
             raise RemoteError(f"{self.base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
+        if url.userinfo and api_key is not None:
+            raise RemoteError(
+                f"{self.base_url} is given with a name or password beside a key (api_key=, ADJUDGE_API_KEY), and a"
+                " request carries one of them: leave the other out"
+            )
         try:
             self._client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=waits, limits=limits)
         except ImportError as error:
@@ -211,7 +217,8 @@ class Transport:
         while True:
             async with self._slots:
                 if not self.circuit.admits():
-                    raise Trouble(f"{self.base_url} has stopped answering", wait=self.circuit.left)
+                    message = f"{self.base_url} has stopped answering (last: {self._last_trouble})"
+                    raise Trouble(message, wait=self.circuit.left)
                 begun = self.clock()
                 try:
                     answer = await self._exchange(method, path, body, decode)
@@ -222,10 +229,11 @@ class Transport:
                         self._slots.narrow(begun, self.clock())
                         if self._answered_at > begun:
                             continue
-                    if isinstance(error, Trouble) and not error.alive:
-                        self.circuit.failed()
-                        raise
-                    if isinstance(error, Trouble):
+                    if isinstance(error, Trouble) and error.reason == "timeout":  # a reply of another form is a reply
+                        if not error.alive:
+                            self._last_trouble = str(error).removeprefix(self.base_url).lstrip()
+                            self.circuit.failed()
+                            raise
                         self._slots.narrow(begun, self.clock())
                     self.circuit.succeeded()
                     raise
@@ -361,11 +369,12 @@ def _message(raw: bytes) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    """From now on, as a number or as a date; 0 for neither."""
-    if re.fullmatch(r"\d{1,9}(\.\d+)?", retry_after):
+    """From now on, as a number or as a date (of UTC, where it does not say); 0 for neither."""
+    if re.fullmatch(r"\d+(\.\d+)?", retry_after):
         return float(retry_after)
     try:
-        return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
+        date = parsedate_to_datetime(retry_after)
+        return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError, OverflowError):
         return 0.0
 

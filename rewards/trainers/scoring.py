@@ -16,7 +16,7 @@ import msgspec
 
 from adjudge.engine.call import answered_by, overdue
 from adjudge.engine.checking import is_number, shown
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, QueueFull, RemoteError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, NoServer, NotServing, QueueFull, RemoteError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.gated import shut_out
@@ -37,7 +37,8 @@ OnFailure = Literal["stop", "abstain"]
 SPARE = 0.1
 """The share of a deadline that is left, once engines are to be done, for the step under way and the rest of a call."""
 
-_PASSING = (NotServing, QueueFull, RemoteError)
+_GONE = (NotServing, NoServer)
+_PASSING = (*_GONE, QueueFull, RemoteError)
 """Errors that lie in the moment; other AdjudgeErrors are mistakes, which asking again will not mend."""
 
 _log = logging.getLogger("adjudge")
@@ -71,9 +72,9 @@ class Scorer:
 
     With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an
     exception in a user's reward) is a warning, and the groups it fails on abstain with "cancelled"; with "stop" it
-    ends the run. What a server that dies later was asked is "timeout"; with "stop" and no deadline a step of nothing
-    else ends the run, too. Mistakes, such as a missing column
-    or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains with
+    ends the run. What a server that dies later was asked is "timeout", and with a deadline what one was that does not
+    answer when it is opened; with "stop" and no deadline a step of nothing else ends the run, too. Mistakes, such as a
+    missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains with
     "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
     around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too
     late does not reach them. What they ask for themselves comes after a step's rewards, in the time that is left;
@@ -211,7 +212,7 @@ class Scorer:
             ending = None if isinstance(error, CallTooLarge) and len(groups) > 1 else self._ending(error)
             if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
                 return [ending] * len(groups)  # no group of its own is to blame
-            if len(groups) == 1 or isinstance(error, NotServing) or self._cut_short:  # no use in asking again
+            if len(groups) == 1 or isinstance(error, _GONE) or self._cut_short:  # no use in asking again
                 return [self._abstains(group, error) for group in groups]
             return [self._alone(inside, group) for group in groups]  # those that do not fail keep their rewards
 
@@ -228,17 +229,22 @@ class Scorer:
     def _abstains(self, group: Group, error: Exception) -> GroupReward:
         prompt, why = in_a_line(group.prompt[:40]), in_a_line(f"{type(error).__name__}: {error}")
         _log.warning('reward "%s" failed on prompt "%s", which abstains: %s', self.name, prompt, why)
-        return _abstaining(group, "timeout" if self._cut_short else "cancelled")
+        return _abstaining(group, "timeout" if self._cut_short or self._is_covered(error) else "cancelled")
 
     def _ending(self, error: Exception) -> AdjudgeError | None:
         """The error as it ends the run, None for one that does not."""
         if isinstance(error, AdjudgeError):
-            return error if self.on_failure == "stop" or not isinstance(error, _PASSING) else None
+            lived_with = self._is_covered(error) or (self.on_failure == "abstain" and isinstance(error, _PASSING))
+            return None if lived_with else error
         if self.on_failure == "abstain" or self._cut_short:  # one that no time was left for may well stumble over None
             return None
         ending = AdjudgeError(f'reward "{self.name}" failed: {type(error).__name__}: {error}')
         ending.__cause__ = error
         return ending
+
+    def _is_covered(self, error: Exception) -> bool:
+        """Whether the deadline covers it: a server that does not answer at its opening is no other than a later one."""
+        return self.deadline is not None and isinstance(error, NoServer)
 
     @property
     def _cut_short(self) -> bool:

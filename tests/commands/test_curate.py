@@ -10,7 +10,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
@@ -49,6 +51,16 @@ def test_where_every_text_abstained_no_way_of_pairing_them_is_advised(run: Run) 
     result = run(*TINY, "--max-tokens", "1", "--attempts", "1")
     assert result.exit_code == 0, result.output
     assert "no pair could be made" in result.stdout and "--by scores" not in result.stdout
+
+
+def test_where_no_text_was_answered_the_run_ends_with_an_error(run: Run) -> None:
+    peer = Peer("adjudge", Engine("dummy:tiny-mistral", kv_cache_gb=0.05))
+    peer.script.extend([says(500)] * 99)
+    try:
+        result = run("--url", peer.url, "--retries", "0", *TINY[2:])
+    finally:
+        peer.close()
+    assert "no pair could be made" in result.stdout and "nothing was answered" in str(result.exception)
 
 
 def test_labels_of_one_class_are_warned_of(run: Run) -> None:

@@ -16,6 +16,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.training.unanswered import UnansweredEngine
+from tests.engine.remote.peer import Peer, says
 from tests.jsonl import write_lines
 
 
@@ -39,3 +40,15 @@ def test_a_run_without_any_answer_ends_with_an_error_and_can_be_resumed(
     assert str(result.exception) == "nothing was answered: once the server answers, run this again with --resume"
     result = CliRunner().invoke(app, [*arguments, "--resume"])
     assert result.exit_code == 0 and "abstained on 0 of 2" in result.output, result.output
+
+
+def test_a_run_whose_every_answer_has_another_form_ends_with_an_error_too(tmp_path: Path) -> None:
+    peer = Peer("vllm", Engine("dummy:tiny-llama", kv_cache_gb=0.01))
+    peer.script.extend([says(200, {"choices": []})] * 99)
+    write_lines(tmp_path / "t.jsonl", *({"prompt": "Write.", "response": text} for text in ("A lamp.", "Two lamps.")))
+    try:
+        how = ["--judge", "pointwise", "--url", peer.url, "--retries", "0"]
+        result = CliRunner().invoke(app, ["judge", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "v.jsonl"), *how])
+    finally:
+        peer.close()
+    assert "2 unsupported" in result.output and "nothing was answered" in str(result.exception)

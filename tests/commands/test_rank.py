@@ -16,7 +16,7 @@ from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from tests.engine.remote.peer import Peer
+from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
@@ -148,3 +148,13 @@ def test_an_engine_behind_a_server_ranks_as_the_same_engine_here(run: Run) -> No
         assert near["strengths"] == far["strengths"]
     with pytest.raises(AdjudgeError, match="--adapter, --replicas, --device and --dtype are its own matter"):
         raise run("g.jsonl", "--url", peer.url, "--replicas", "2").exception  # type: ignore[misc]
+
+
+def test_a_run_without_any_answer_ends_with_an_error(run: Run) -> None:
+    peer = Peer("adjudge", Engine("dummy:tiny-llama", kv_cache_gb=0.2))
+    peer.script.extend([says(500)] * 99)
+    try:
+        result = run("g.jsonl", *SHORT[:4], "--url", peer.url, "--retries", "0")
+    finally:
+        peer.close()
+    assert "abstained on 18 of 18" in result.output and "nothing was answered" in str(result.exception)

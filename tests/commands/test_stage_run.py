@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,16 @@ def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -
 def test_a_stage_that_leaves_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_parts(tmp_path / "o.jsonl", [], [Passed("sieve", [], [Drop("sieve", "small", {"a": 0})])])
     assert "nothing is left in" in capsys.readouterr().err
+
+
+def test_a_stage_that_was_answered_nothing_is_an_error_once_its_rows_are_written(tmp_path: Path) -> None:
+    output, sieve = tmp_path / "o.jsonl", Passed("sieve", [{"a": 1}], [Drop("sieve", "small", {"a": 0})])
+    for reasons in (["timeout"], ["cancelled", "unsupported"]):
+        unanswered: Passed[Any] = Passed("write", [], [Drop("write", reason, {"a": 1}) for reason in reasons])
+        with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers"):
+            write_parts(output, [], [sieve, unanswered])
+        assert beside(output, "dropped").read_text().count("\n") == 1 + len(reasons)
+    write_parts(output, [], [sieve, Passed("write", [], [*unanswered.dropped, Drop("write", "cut_short", {"a": 1})])])
 
 
 def test_dropped_rows_stand_beside_those_that_were_kept_with_stage_and_reason(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_an_array_of_objects_is_rows(tmp_path: Path) -> None:
         '"prompt, or so";prompt;story_a;story_b\nx;p;a;b\n',
         'prompt,story_a,story_b\rp,"a\t",b\r',
         "sep=;\r\nprompt;story_a;story_b\r\np;a;b\r\n",
+        "prompt, story_a , story_b\np,a,b\n",
         "sep=\t\nprompt\tstory_a\tstory_b\np\ta\tb\n",
     ],
 )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
 import pytest
 
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import remote_engine
+from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.kinds import misfit
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.specification import EngineSpec, JudgeSpec, engines_open_here
+from tests.engine.remote.peer import Peer
 
 URL = "http://localhost:1"
 
@@ -103,3 +107,25 @@ def test_house_says_that_it_was_not_trained_for_ones_own_aspects(aspects: str, w
     said = misfit("house", "pointwise", {"aspects": aspects})
     assert bool(said) == warns and (not warns or 'the aspect "wit"' in str(said))
     assert misfit("smollm2-135m", "pointwise", {"aspects": aspects}) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork_rewards_and_specifications_open_engines_of_their_own() -> None:
+    peer = Peer("vllm", Engine("dummy:tiny-llama", kv_cache_gb=0.05))
+    spec = EngineSpec(url=peer.url, tokenizer="dummy:tiny-llama")
+    engine, reward = spec.open(), JudgeReward(JudgeSpec("pointwise", {"min_mass": 0.0}, engine=spec))
+    values = reward(["Write."], ["A lamp."])
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            assert not engines_open_here() and not reward.engines
+            assert reward(["Write."], ["A lamp."]) == values
+            assert spec.open() is not engine
+            os.write(write, b"done")
+        finally:
+            os._exit(0)
+    os.close(write)
+    assert os.read(read, 4) == b"done"
+    os.waitpid(child, 0)
+    assert spec.open() is engine and reward(["Write."], ["Two lamps."]) and reward.engines == (engine,)
+    peer.close()

@@ -180,7 +180,7 @@ def test_a_prompt_that_the_server_finds_too_long_takes_no_other_with_it(open_rem
     said = {"error": {"message": "This model's maximum context length is 8 tokens."}}
     remote, _ = open_remote("vllm", says(400, said))
     reasons = [embedding.reason for embedding in remote.embed(["one", "two", "three"])]
-    assert sorted(map(str, reasons)) == ["None", "None", "too_long"]
+    assert sorted(map(str, reasons)) == ["None", "None", "unsupported"]
 
 
 def test_an_index_on_one_server_serves_a_judge_on_another(open_remote: Open, engine: Engine) -> None:

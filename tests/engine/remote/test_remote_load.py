@@ -93,6 +93,22 @@ def test_a_dead_server_costs_a_few_attempts_and_is_found_again(open_remote: Open
     assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == [None] * 6
 
 
+def test_a_server_whose_replies_have_another_form_is_not_gone_and_asked_for_as_many_at_once(open_remote: Open) -> None:
+    remote, server = open_remote("vllm", *[says(200, {"choices": []})] * 99, max_concurrency=2, retries=1)
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["unsupported"] * 6
+    assert len(server.bodies) == 12 and remote.transport._slots.limit == 2
+
+
+def test_of_a_server_that_is_gone_is_said_what_it_said_last(
+    open_remote: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble = says(500, {"error": {"message": "CUDA error"}})
+    remote, _ = open_remote("vllm", *[trouble] * 99, max_concurrency=1, retries=1)
+    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"timeout"}
+    remote.score(PROMPTS, DIGITS)
+    assert "has stopped answering (last: answers 500: CUDA error)" in caplog.records[-1].getMessage()
+
+
 def test_a_server_that_is_found_again_busy_is_no_longer_gone(open_remote: Open) -> None:
     now = [0.0]
     remote, server = open_remote("vllm", *[says(500)] * 5, max_concurrency=1, retries=1)
@@ -130,7 +146,7 @@ def test_a_request_that_is_too_long_as_a_whole_is_asked_for_in_parts(open_remote
     assert sorted(asked) == [1, 1, 2, 2, 3, 3, 6]
     server.script.clear()
     server.script.extend([says(413)] * 99)
-    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"too_long"}
+    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"unsupported"}
     server.script.clear()
     server.script.extend([says(400, b"no such field")] * 99)
     with pytest.raises(RemoteError, match="no such field"):
@@ -201,9 +217,16 @@ def test_attempts_that_run_out_of_time_halve_what_is_asked_at_once_and_answers_b
 
 def test_retry_after_may_be_a_date(open_remote: Open, waits: list[float]) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    remote, _ = open_remote("vllm", says(503, retry_after=later), says(503, retry_after="Soon, perhaps"))
+    asked = (later, later.removesuffix(" GMT"), "Soon, perhaps")
+    remote, _ = open_remote("vllm", *[says(503, retry_after=one) for one in asked])
     assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
-    assert 25 < waits[0] <= 60 and waits[1] < 25
+    assert 25 < waits[0] <= 60 and 25 < waits[1] <= 60 and waits[2] < 25
+
+
+def test_a_server_may_ask_for_any_number_of_seconds_and_gets_a_minute(open_remote: Open, waits: list[float]) -> None:
+    remote, _ = open_remote("vllm", *[says(503, retry_after="9" * digits) for digits in (10, 400)])
+    assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None
+    assert all(60 <= wait <= 61 for wait in waits) and len(waits) == 2
 
 
 def test_one_request_that_never_comes_back_is_given_up_though_others_are_answered(open_remote: Open) -> None:

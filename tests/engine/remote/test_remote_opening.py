@@ -11,7 +11,7 @@ import pytest
 
 from adjudge import RemoteEngine
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.errors import AdjudgeError, NoServer, RemoteError
 from adjudge.engine.remote import address, transport
 from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
 from tests.engine.remote.peer import Peer, breaks_off, says
@@ -52,7 +52,7 @@ def test_nobody_there_is_one_sentence(at_once: None) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RemoteError, match=f"{url} cannot be reached.*start the server"):
+        with pytest.raises(NoServer, match=f"{url} cannot be reached.*start the server"):
             RemoteEngine(url)
 
 
@@ -102,8 +102,9 @@ def test_a_server_that_the_proxy_is_not_for_is_not_said_to_be_behind_it(
 def test_something_else_at_the_address_is_one_sentence(engine: Engine, at_once: None) -> None:
     server = Peer("vllm", engine)
     server.models = lambda: {"status": "ok"}  # type: ignore[method-assign]
-    with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address"):
+    with pytest.raises(RemoteError, match="answers what cannot be read.*correct the address") as refused:
         RemoteEngine(server.url)
+    assert not isinstance(refused.value, NoServer)  # nothing that may be mended by itself
     server.close()
 
 
@@ -124,6 +125,24 @@ def test_a_password_in_an_address_is_in_no_message() -> None:
     with pytest.raises(RemoteError, match=r"http://127\.0\.0\.1:9 cannot be reached") as refused:
         RemoteEngine("http://me:pass@127.0.0.1:9", retries=0)
     assert "pass" not in str(refused.value).partition("correct")[0]
+
+
+def test_a_password_in_an_address_beside_a_key_is_refused_and_none_is_told() -> None:
+    with pytest.raises(RemoteError, match=r"^http://127\.0\.0\.1:9 is given with a name or password") as refused:
+        RemoteEngine("http://me:pass1@127.0.0.1:9", api_key="sesame")
+    assert "pass1" not in str(refused.value) and "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize("end", ["?key=sesame", "/v1?key=sesame", "/v1#sesame"])
+def test_an_address_that_goes_on_after_its_path_is_refused_and_not_told(end: str) -> None:
+    with pytest.raises(RemoteError, match=r'ends before any "\?" or "#", and this one goes on') as refused:
+        RemoteEngine(f"http://127.0.0.1:9{end}")
+    assert "sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["HTTP://h:1/V/v1", " http://h:1/V\n", "Http://h:1/V//"])
+def test_an_address_is_the_same_with_blanks_around_and_its_scheme_in_capitals(url: str) -> None:
+    assert address.server_of(url) == "http://h:1/V"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

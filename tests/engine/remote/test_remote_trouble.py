@@ -236,19 +236,24 @@ CONTEXT = {"error": {"message": "This model's maximum context length is 20 token
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_prompt_that_the_server_finds_too_long_abstains_alone(open_remote: Open, kind: str, too_long: Answer) -> None:
+def test_a_prompt_that_the_server_finds_too_long_abstains_alone_for_a_reason_that_is_not_kept(
+    open_remote: Open, kind: str, too_long: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
     remote, server = open_remote(kind, too_long, max_concurrency=1)
     first, second = remote.generate(PROMPTS[:2], max_tokens=1, temperature=0)
-    assert (first.finish_reason, second.finish_reason) == ("too_long", "length")
-    assert len(server.bodies) == 2
+    assert (first.finish_reason, second.finish_reason) == ("cancelled", "length")
+    assert len(server.bodies) == 2 and "finds the prompt too long" in caplog.text
+    server.script.append(too_long)
+    assert [score.reason for score in remote.score(PROMPTS[:1], DIGITS)] == ["unsupported"]
 
 
-def test_sglangs_way_to_find_a_prompt_too_long(open_remote: Open) -> None:
+def test_sglangs_way_to_find_a_prompt_too_long(open_remote: Open, caplog: pytest.LogCaptureFixture) -> None:
     finish = {"type": "abort", "message": "Input length (21) exceeds the maximum allowed length (20)"}
     body = {"text": "", "meta_info": {"finish_reason": finish}}
     remote, _ = open_remote("sglang", says(200, body), says(200, body))
-    assert remote.score(["a"], DIGITS)[0].reason == "too_long"
-    assert remote.generate(["a"])[0].finish_reason == "too_long"
+    assert remote.score(["a"], DIGITS)[0].reason == "unsupported"
+    assert remote.generate(["a"])[0].finish_reason == "cancelled"
+    assert caplog.text.count("finds the prompt too long (Input length (21)") == 2
 
 
 def test_one_refused_request_costs_only_its_own_prompt_and_why_is_logged(

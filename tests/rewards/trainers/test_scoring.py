@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from adjudge.engine.call import overdue
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, NotServing, RemoteError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, NoServer, NotServing, RemoteError
 from adjudge.engine.face import Stats
 from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.colocated import Colocated
@@ -222,6 +222,22 @@ def test_a_server_that_is_gone_is_lived_with_but_a_mistake_is_not() -> None:
         Scorer(Told(gone)).score(GROUPS)
     with pytest.raises(AdjudgeError, match="1 rewards for 2 completions"):
         Scorer(Short(len), on_failure="abstain").score(GROUPS)
+
+
+def test_a_deadline_covers_a_server_that_does_not_answer_at_its_opening(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[int] = []
+
+    class Gone(Reward):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            calls.append(len(groups))
+            raise NoServer("nobody answers there")
+
+    for on_failure in ("stop", "abstain"):
+        assert Scorer(Gone(), 60, on_failure).score(GROUPS).rewards == [LATE, LATE]
+    assert calls == [2, 2] and "which abstains: NoServer: nobody answers there" in caplog.text
+    assert Scorer(Gone(), on_failure="abstain").score(GROUPS[:1]).rewards[0].abstained == ("cancelled",) * 2
+    with pytest.raises(NoServer):
+        Scorer(Gone()).score(GROUPS)
 
 
 def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() -> None:
