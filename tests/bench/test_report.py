@@ -123,6 +123,7 @@ def test_the_answer_of_each_order_is_recovered() -> None:
     better, bias = debiased(1.3, -0.4)
     assert by_order(sigmoid(better), bias) == pytest.approx((sigmoid(1.3), sigmoid(0.4)))
     assert by_order(1.0, 0.5) == pytest.approx((1.0, 1.0))
+    assert by_order(sigmoid(32.0), 30.0)[1] > 0.5  # type: ignore[index]
     assert by_order(0.7, None) is None
 
 

@@ -147,6 +147,8 @@ def test_the_command_replays_a_folder_lists_its_steps_and_fails_where_a_reward_i
     )
     again = read_lines(tmp_path / "again.jsonl")
     assert all(line["equal"] and line["replayed"] == line["reward"] for line in again) and len(again) == 16
+    assert "exists: --overwrite it" in str(adjudge("-o", str(tmp_path / "again.jsonl")).exception)
+    assert adjudge("-o", str(tmp_path / "again.jsonl"), "--overwrite").exit_code == 0
     listed = adjudge("--list").stdout
     assert "held out" in listed and "mean reward" in listed
     run.rewards.write_text(run.rewards.read_text().replace('"reward":', '"reward":1', 1))

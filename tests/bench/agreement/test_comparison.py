@@ -22,7 +22,7 @@ from adjudge.bench.agreement.comparison import (
 from adjudge.bench.agreement.dataset import DataSet, RatedPair, RatedText
 from adjudge.bench.agreement.preferring import Choice, choices_between, choices_of, preference_lines
 from adjudge.bench.agreement.protocols import PARTNERS, fitting, partners_lines
-from adjudge.bench.agreement.resampling import Bootstrap
+from adjudge.bench.agreement.resampling import Bootstrap, wilson
 from adjudge.bench.agreement.systems import system_level
 from adjudge.rewards.judges.ensemble import EnsembleAspect, EnsembleVerdict
 from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
@@ -155,6 +155,13 @@ def test_pairs_have_accuracy_position_and_calibration() -> None:
     assert values["accuracy_with_ties"] == 0.5  # both of differing orders are ties, of which people call one
     assert values["consistency"] == 0.5 and values["bias"] == pytest.approx(0.25)
     assert values["ece"] == pytest.approx((abs(0.8 - 1) + abs(0.9 - 0) + abs(0.6 - 0.5) + abs(0.7 - 1)) / 4)
+
+
+def test_pairs_that_are_all_the_same_in_both_orders_are_as_sure_as_there_are_prompts() -> None:
+    dataset = pairs(*[1] * 8)
+    (line,) = preference_lines(dataset, choices_of("pairwise", dataset, [said(0.9)] * 8), FEW)
+    assert line.figures["consistency"].interval == pytest.approx(wilson(8, 8))
+    assert line.figures["bias"].interval is None
 
 
 def test_pairs_of_an_aspect_count_by_it_and_groups_and_aspects_have_lines() -> None:
