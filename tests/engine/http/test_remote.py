@@ -93,7 +93,7 @@ def test_texts_that_are_asked_for_as_of_a_vllm_are_the_engines_own(site: Served)
     with RemoteEngine(site.url, api="vllm", max_context=4096) as remote:
         assert remote.generate(prompts, **how) == site.engine.face.generate(prompts, **how)
         [long] = remote.generate(["x" * 3000])
-        assert long.finish_reason == "too_long"
+        assert long.finish_reason == "cancelled"  # it fits the context that was stated: not the text is at fault
 
 
 def test_more_prompts_than_the_server_answers_at_once(engine: AsyncEngine) -> None:
