@@ -73,7 +73,7 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Data(Rows, frozen=True, forbid_unknown_fields=True):
     """What the policy is asked, and what it is tested on.
 
-    `train` is a JSONL or CSV file with a column `prompt`, or `prompts` lists them here; further columns go to the
+    `train` is a file of rows with a column `prompt`, or `prompts` lists them here; further columns go to the
     reward. In a file a prompt may also be a conversation, [{"role": "user", "content": "..."}], which a user ends.
     `held_out` is another such file, or how many of the last rows are kept from training, with all others that have
     their prompts. `columns` renames: {prompt = "query"} reads the prompt from the column query. With `chat` a prompt is

@@ -300,7 +300,10 @@ def check_whole(path: Path) -> None:
         content = path.read_bytes()
     except OSError as error:
         raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
-    last = content.decode(coding_of(content), "replace").replace("\r", "\n").rsplit("\n", 1)[-1].strip()
+    text = content.decode(coding_of(content), "replace")
+    if text.lstrip().startswith("["):  # an array, which cannot be read without its end
+        return
+    last = text.replace("\r", "\n").rsplit("\n", 1)[-1].strip()
     if not last:
         return
     try:

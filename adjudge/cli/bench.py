@@ -59,7 +59,7 @@ def _check_output(output: Path | None, *read: Path) -> None:
 
 @bench.command("judge")
 def bench_judge(
-    pairs: Annotated[Path, typer.Argument(help="JSONL or CSV of pairs.")] = EXAMPLE_PAIRS,
+    pairs: Annotated[Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of pairs.")] = EXAMPLE_PAIRS,
     model: Model = DEFAULT_MODEL,
     mode: Annotated[
         Literal["score", "generate"],
@@ -208,7 +208,7 @@ def bench_tree(
 @bench.command("grpo")
 def bench_grpo(
     data: Annotated[
-        Path, typer.Argument(metavar="PROMPTS", help="JSONL or CSV of prompts for the policy.")
+        Path, typer.Argument(metavar="PROMPTS", help="JSONL, JSON, CSV or Parquet of prompts for the policy.")
     ] = EXAMPLE_PROMPTS,
     model: Model = DEFAULT_MODEL,
     judge_model: Annotated[str, typer.Option(help="The judge's model, as in --model.")] = DEFAULT_MODEL,
@@ -337,7 +337,9 @@ def bench_confidence(
 
 @bench.command("disturbances")
 def bench_disturbances(
-    stories: Annotated[Path, typer.Argument(help="JSONL or CSV of stories, or a folder of .txt and .md files.")],
+    stories: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of stories, or a folder of .txt and .md files.")
+    ],
     text: Annotated[str, typer.Option(help="Column of the stories.")] = "story",
     aspects: Annotated[str, typer.Option(help="As in `adjudge judge --aspects`.")] = "hanna",
     kinds: Annotated[

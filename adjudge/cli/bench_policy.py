@@ -38,7 +38,10 @@ def bench_policy(
         ),
     ],
     prompts: Annotated[
-        Path, typer.Option(help="JSONL or CSV of held-out prompts: prompt, and reference where there is a human text.")
+        Path,
+        typer.Option(
+            help="JSONL, JSON, CSV or Parquet of held-out prompts: prompt, and reference where there is a human text."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder for texts, verdicts, table and plot.")],
     base: Annotated[

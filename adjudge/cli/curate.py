@@ -30,7 +30,7 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw it: a .png, .svg or .
 @curate.command("pairs")
 @with_groups
 def curate_pairs(
-    texts: Annotated[Path, typer.Argument(help="JSONL or CSV of texts, several to each prompt.")],
+    texts: Annotated[Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of texts, several to each prompt.")],
     output: Annotated[Path | None, output_beside("The pairs, JSONL", ".pairs.jsonl")] = None,
     examples: Examples = None,
     without: Annotated[
@@ -85,7 +85,9 @@ def curate_pairs(
 @curate.command("principles")
 @with_groups
 def curate_principles(
-    texts: Annotated[Path, typer.Argument(help="JSONL or CSV of texts that people called good (1) or not (0).")],
+    texts: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of texts that people called good (1) or not (0).")
+    ],
     output: Annotated[Path | None, output_beside("The principles found, TOML", ".principles.toml")] = None,
     principles: Principles = None,
     rounds: Annotated[int, typer.Option(help="How long to search.", min=1)] = 10,

@@ -69,7 +69,9 @@ def evolve_synthesize(
 @evolve.command("filter")
 @with_groups
 def evolve_filter(
-    rationales: Annotated[Path, typer.Argument(help="JSONL or CSV, as `adjudge evolve synthesize` writes them.")],
+    rationales: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet, as `adjudge evolve synthesize` writes them.")
+    ],
     output: Annotated[Path | None, output_beside("Those that are left, JSONL", ".evolved.jsonl")] = None,
     stages: Annotated[
         str | None, typer.Option(help="In any order, after commas (default: rule,refine,rule,attack,confidence).")

@@ -20,7 +20,9 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw what each stage left:
 @readers.command("anonymise")
 @with_groups
 def readers_anonymise(
-    reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot, and a review where there is one.")],
+    reviews: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of rows with a plot, and a review where there is one.")
+    ],
     output: Annotated[Path | None, output_beside("The rows with new names, JSONL", ".anonymous.jsonl")] = None,
     language: PromptLanguage = "en",
     *,
@@ -50,7 +52,7 @@ def readers_anonymise(
 @readers.command("summarise")
 @with_groups
 def readers_summarise(
-    reviews: Annotated[Path, typer.Argument(help="JSONL or CSV of rows with a plot.")],
+    reviews: Annotated[Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of rows with a plot.")],
     output: Annotated[Path | None, output_beside("The rows with summaries, JSONL", ".summaries.jsonl")] = None,
     words: Annotated[int, typer.Option(help="Words of a summary at most.", min=10)] = 250,
     language: PromptLanguage = "en",

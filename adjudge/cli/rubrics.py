@@ -28,7 +28,9 @@ Form = Annotated[
 @rubrics.command("mine")
 @with_groups
 def mine(
-    questions: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt; optionally id, answers, pages.")],
+    questions: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet: prompt; optionally id, answers, pages.")
+    ],
     corpus: Annotated[
         Path | None, typer.Option(help="Folder of .txt, .md and .jsonl (text, title) files to search.")
     ] = None,
@@ -106,7 +108,9 @@ def mine(
 @rubrics.command("compare")
 @with_groups
 def compare(
-    items: Annotated[Path, typer.Argument(help="JSONL or CSV: prompt, response, and rubric or checklist.")],
+    items: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet: prompt, response, and rubric or checklist.")
+    ],
     output: Annotated[Path | None, output_beside("Each row's score by scheme, JSONL", ".schemes.jsonl")] = None,
     rubric: Annotated[
         Path | None,

@@ -12,7 +12,7 @@ from adjudge.cli.options import DEFAULT_MODEL, Adapter, Columns, Device, Dtype, 
 
 def score(
     prompts: Annotated[
-        Path | None, typer.Argument(help="JSONL or CSV with a column `prompt`, optionally `labels`.")
+        Path | None, typer.Argument(help="JSONL, JSON, CSV or Parquet with a column `prompt`, optionally `labels`.")
     ] = None,
     labels: Annotated[str | None, typer.Option(help="Labels after commas, where rows have none of their own.")] = None,
     prompt: Annotated[str | None, typer.Option(help="Score this one prompt instead of a file.")] = None,

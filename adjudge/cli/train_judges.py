@@ -12,7 +12,9 @@ from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, beside, output_bes
 from adjudge.cli.train import EarlierTraining, RunOutput, Seed
 from adjudge.commands.writing_options import Writing
 
-Rows = Annotated[Path | None, typer.Option(help="JSONL or CSV of judged rows, in the place of the recipe's own.")]
+Rows = Annotated[
+    Path | None, typer.Option(help="JSONL, JSON, CSV or Parquet of judged rows, in the place of the recipe's own.")
+]
 
 
 @with_groups
@@ -81,7 +83,7 @@ def train_teacher(
     stories: Annotated[
         Path,
         typer.Argument(
-            help="JSONL or CSV with prompt (a first sentence) and text; without --writer JSONL, with scored."
+            help="A file of rows with prompt (a first sentence) and text; without --writer JSONL, with scored."
         ),
     ],
     output: Annotated[Path | None, output_beside("The same with `scored`, JSONL", ".scored.jsonl")] = None,

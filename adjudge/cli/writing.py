@@ -16,7 +16,9 @@ writing = typer.Typer(
     no_args_is_help=True,
 )
 
-Texts = Annotated[Path, typer.Argument(help="JSONL or CSV of texts: response, text or story; other columns stay.")]
+Texts = Annotated[
+    Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of texts: response, text or story; other columns stay.")
+]
 
 
 @writing.command("disturb")

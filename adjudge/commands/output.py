@@ -11,7 +11,7 @@ from pathlib import Path
 from adjudge.engine.errors import AdjudgeError
 
 Write = Callable[[bytes], None]
-STANDARD = Path("-")
+DASH = Path("-")
 """Standard input of what is read, standard output of what is written."""
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
@@ -20,12 +20,12 @@ def is_stream(path: Path) -> bool:
     """Whether it is a pipe or a device, or a standard stream by its path, and so no place for files beside it."""
     folder = path.parent.resolve()
     device = folder == Path("/dev") or folder.is_relative_to("/proc")  # they may be redirected to files
-    return path == STANDARD or device or (path.exists() and not path.is_file() and not path.is_dir())
+    return path == DASH or device or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def check_writable(path: Path) -> None:
     """Make the folder of a file, and raise AdjudgeError where it cannot be written; what it holds stays."""
-    if path == STANDARD:
+    if path == DASH:
         raise AdjudgeError("- is no file, which is wanted here: name one")
     make_folder_of(path)
     try:
@@ -45,13 +45,13 @@ def check_new(path: Path) -> None:
 
 def check_apart(written: Path, *read: Path) -> None:
     """Refuse to write over one of the files that are read; raises AdjudgeError."""
-    if place_of(written) in map(place_of, read):
+    if file_key(written) in map(file_key, read):
         raise AdjudgeError(f"{written} is what is read: name another file")
 
 
-def place_of(path: Path) -> object:
+def file_key(path: Path) -> object:
     """What is equal of two paths of one file, by whatever names and links; the standard streams are not one."""
-    if path == STANDARD:
+    if path == DASH:
         return object()
     path = path.resolve()
     try:
@@ -68,13 +68,22 @@ def check_lines(path: Path) -> None:
         raise AdjudgeError(f"{path} would not be packed: call it {path.with_suffix('')}")
 
 
+def check_output(path: Path, overwrite: bool) -> None:
+    """Find before any work that lines cannot be written there, or would be written over; the standard output can be."""
+    check_lines(path)
+    if path != DASH:
+        check_writable(path)
+    if not overwrite:
+        check_new(path)
+
+
 @contextmanager
 def open_output(path: Path | None) -> Iterator[Write]:
     """A function that writes a line to a new file, or to standard output, and raises OSError when it cannot.
 
     Raises AdjudgeError when the file cannot be opened.
     """
-    if path is None or path == STANDARD:
+    if path is None or path == DASH:
         yield _to_standard_output
         return
     try:

@@ -16,17 +16,9 @@ from rich.text import Text
 
 from adjudge.bench.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import (
-    STANDARD,
-    check_apart,
-    check_lines,
-    check_new,
-    check_writable,
-    is_stream,
-    open_output_anew,
-)
+from adjudge.commands.output import check_apart, check_new, check_output, check_writable, is_stream, open_output_anew
 from adjudge.commands.results import show_rankings, show_results
-from adjudge.commands.rows import columns_of, holds_run
+from adjudge.commands.rows import holds_run, named_rows
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import GroupVerdict
@@ -35,8 +27,7 @@ from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, clean
 from adjudge.rewards.judges.kinds import Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row, renamed
+from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.verdict import PairVerdict, Verdict
 from adjudge.rewards.wire import group_line, group_of, verdict_line
@@ -73,17 +64,17 @@ def replay_file(
     overwrite: bool = False,
 ) -> None:
     """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew."""
-    if output is not None:
-        check_lines(output)
-    given = None if rows is None else renamed(read_rows(rows), columns_of(columns), "--columns")
+    given = None if rows is None else named_rows(rows, columns)
     journal = _journal_of(source)
     for written in (output, report):
         if written is not None:
             check_apart(written, source, journal, *([] if rows is None else [rows]))
-            if not written == STANDARD == output:
-                check_writable(written)
-            if not overwrite:
-                check_new(written)
+    if output is not None:
+        check_output(output, overwrite)
+    if report is not None:
+        check_writable(report)
+        if not overwrite:
+            check_new(report)
     with Journal(journal) as book, TemporaryDirectory() as folder:
         run = run_of(book, number)
         _check_changes(run, changes)

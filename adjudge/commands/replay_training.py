@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from adjudge.bench.words import counted
-from adjudge.commands.output import STANDARD, check_lines, check_new, check_writable, open_output_anew
+from adjudge.commands.output import check_output, open_output_anew
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo_recipe import read_grpo_recipe
 from adjudge.training.replay import Replayed, replay_rewards
@@ -42,16 +42,11 @@ def replay_training(
     verdicts. Exits with 1 where one is another than the run's, or rests on a verdict that the journal does not hold,
     and where nothing could be compared.
     """
-    if output is not None:
-        check_lines(output)
     rewards = None if recipe is None else read_grpo_recipe(recipe).reward
     if output is not None:
         if output.resolve().parent == source.resolve():
             raise AdjudgeError(f"{output} is in the folder that is read: name a file elsewhere")
-        if output != STANDARD:
-            check_writable(output)
-        if not overwrite:
-            check_new(output)
+        check_output(output, overwrite)
     replayed = []
     with open_output_anew(output) as write:
         for one in replay_rewards(source, rewards, step=step):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from adjudge.commands.output import STANDARD, check_new, check_writable, is_stream, place_of
+from adjudge.commands.output import DASH, check_new, check_writable, file_key, is_stream
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
@@ -34,13 +34,13 @@ def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume"
     names = {what: path, "the output": output, **more}
     places: dict[object, str] = {}
     for name, file in names.items():
-        if other := places.get(place_of(file)):
+        if other := places.get(file_key(file)):
             raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
-        places[place_of(file)] = name
+        places[file_key(file)] = name
     kept = [file for file in (output, others.get("journal")) if file is not None]
     is_new = not any(file.exists() for file in kept)  # otherwise there is an earlier run to go on with
     for name, written in names.items():
-        if name in (what, "the journal") or written == STANDARD == output:  # a database says so itself
+        if name in (what, "the journal") or written == DASH == output:  # a database says so itself
             continue
         check_writable(written)
         if earlier == "refuse" and is_new:

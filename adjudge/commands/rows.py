@@ -55,6 +55,12 @@ def columns_of(option: str | None) -> dict[str, str]:
     return columns
 
 
+def named_rows(path: Path, columns: str | None) -> list[Row]:
+    """The rows of a file under the names that judges know; `columns` as in `columns_of`."""
+    named = columns_of(columns)  # a mistake in it is found before a large file is read
+    return renamed(read_rows(path), named, "--columns")
+
+
 @contextmanager
 def columns_suggested(columns: str | None = None) -> Iterator[None]:
     """Say that a column may go by another name, where one is missing and nothing else is known of it.
@@ -76,17 +82,18 @@ def holds_run(journal: Path) -> bool:
 
 
 def rows_of(path: Path, limit: int | None = None, columns: str | None = None) -> list[Row]:
-    """The rows of a JSONL or CSV file, or, of a journal, those of its latest run; raises what these do.
+    """The rows of a file, or, of a journal, those of its latest run; raises what these do.
 
     With a `limit` only the first ones; `columns` as in `columns_of`. Rows that go by one name are told, and those
     without a text to judge.
     """
+    named = columns_of(columns)
     if is_journal(path):
         with Journal(path) as book:
             rows = run_of(book).read_rows(book)
     else:
         rows = read_rows(path)
-    rows = renamed(rows[:limit], columns_of(columns), "--columns")
+    rows = renamed(rows[:limit], named, "--columns")
     _tell_namesakes(rows)
     _tell_empty(rows)
     return rows

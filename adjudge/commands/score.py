@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.output import STANDARD, check_apart, check_lines, check_new, check_writable, open_output_anew
-from adjudge.commands.rows import columns_of, columns_suggested
+from adjudge.commands.output import check_apart, check_output, open_output_anew
+from adjudge.commands.rows import columns_suggested, named_rows
 from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels, check_labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row, renamed
+from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import json_line, labels_of, with_columns
 from adjudge.training.progress import bar
 
@@ -45,7 +44,7 @@ def score_file(
             raise AdjudgeError("--columns names those of a file: give one, or leave it out")
         rows = [Row("--prompt", {"prompt": prompt})]
     else:
-        rows = renamed(read_rows(path), columns_of(columns), "--columns")
+        rows = named_rows(path, columns)
     with columns_suggested(columns):
         texts = [_prompt(row) for row in rows]
     shared = labels.split(",") if labels else None
@@ -54,12 +53,8 @@ def score_file(
     sets = [_checked(labels_of(row, shared), row.place) for row in rows]
     _warn(sets)
     if output is not None:
-        check_lines(output)
         check_apart(output, *([] if path is None else [path]))
-        if output != STANDARD:
-            check_writable(output)
-        if not overwrite:
-            check_new(output)
+        check_output(output, overwrite)
     from adjudge.engine.engine import Engine
 
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from adjudge.commands.output import check_lines, check_new, check_writable, place_of
+from adjudge.commands.output import check_lines, check_new, check_writable, file_key
 from adjudge.commands.resumable import alone, check_answered, check_earlier, check_paths, journal_beside, keeping
 from adjudge.commands.run_options import RunOptions
 from adjudge.engine.errors import AdjudgeError
@@ -75,7 +75,7 @@ def beside(output: Path, name: str) -> Path:
 
 def check_beside(path: Path, output: Path, *others: str) -> None:
     """Refuse an output beside which one of the `others` would overwrite the input."""
-    if place_of(path) in {place_of(beside(output, name)) for name in others}:
+    if file_key(path) in {file_key(beside(output, name)) for name in others}:
         raise AdjudgeError(f"{path} would be overwritten: name another output with -o")
 
 

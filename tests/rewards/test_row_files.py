@@ -225,6 +225,13 @@ def test_rows_come_from_a_pipe_whole(tmp_path: Path) -> None:
     writer.join(10)
 
 
+def test_utf_16_that_is_damaged_is_read_with_signs_in_place_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b"\xff\xfe" + '{"prompt": "a?b"}'.encode("utf-16-le").replace(b"?\0", b"\x00\xd8"))
+    [row] = read_rows(path)
+    assert row.columns["prompt"].startswith("a\ufffd")
+
+
 def test_json_that_windows_has_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"prompt": "Über"}\r\n{"prompt": "…"}\r\n', encoding="utf-16")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Iterator
@@ -134,6 +135,22 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_text() == '{"id":1}\n' and list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("r.json", b'[\n  {"a": 1}\n]\n'),
+        ("r.json", b'[{"a": 1},\n {"a": 2}]'),
+        ("r.jsonl.gz", gzip.compress(b'{"a": 1}')),
+    ],
+)
+def test_arrays_and_packed_files_are_whole_where_they_can_be_read(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert read_stage(tmp_path / name)[0].columns == {"a": 1}
+    (tmp_path / name).write_bytes(content[:-5])
+    with pytest.raises(AdjudgeError):
+        read_stage(tmp_path / name)
+
+
 def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     write_stage(path, [{"id": 1, "text": "one"}, {"id": 2, "text": "two"}])
@@ -141,10 +158,12 @@ def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole.rstrip())
     assert len(read_stage(path)) == 2
-    for part in (whole[:-5], b"[" * 100_000):
-        path.write_bytes(part)
-        with pytest.raises(AdjudgeError, match="breaks off in its last line"):
-            read_stage(path)
+    path.write_bytes(whole[:-5])
+    with pytest.raises(AdjudgeError, match="breaks off in its last line"):
+        read_stage(path)
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(AdjudgeError, match="nested too deeply"):
+        read_stage(path)
 
 
 def test_a_file_is_read_in_its_encoding_and_a_pipe_once(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from adjudge.training.sft_recipe import SftOptimiser
 class JudgedRows(Rows, frozen=True, forbid_unknown_fields=True):
     """What people judged.
 
-    `train` is a JSONL or CSV file. `held_out` is the share of the prompts that is kept from training, drawn by a hash
+    `train` is a file of rows. `held_out` is the share of the prompts that is kept from training, drawn by a hash
     of each prompt and the seed, so that a prompt is on one side with all its rows; or another such file, whose prompts
     are then taken out of the first. `columns` renames: {response = "story"} reads the response from the column story.
     """

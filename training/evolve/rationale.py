@@ -114,7 +114,7 @@ class Rationale(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def read_rationales(path: Path) -> list[Rationale]:
-    """The rationales of a JSONL or CSV file; `prompt` and `system` are made anew from the stories.
+    """The rationales of a JSONL, JSON, CSV or Parquet file; `prompt` and `system` are made anew from the stories.
 
     Raises AdjudgeError naming the line: a column that is missing or no text, a score outside the scale, an id that
     comes twice, an aspect that nobody knows and that is not explained; and for a file that breaks off.

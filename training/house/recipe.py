@@ -21,7 +21,7 @@ ASPECTS: tuple[Aspect, ...] = (*HANNA, *(one for one in STORYER if one not in HA
 
 
 class TextFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file (JSONL or CSV, `text` and `prompt` its columns) or a folder of .txt and .md files.
+    """A file (JSONL, JSON, CSV or Parquet, `text` and `prompt` its columns) or a folder of .txt and .md files.
 
     A column that holds several texts by name gives all of them. A row may have, in `worse`, worse tellings of its text
     by the disturbance that each is a case of: {"drift": "...", "bland": "..."}, and in `scored` other texts on its

@@ -32,7 +32,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def read_questions(path: Path) -> list[Question]:
-    """The questions of a JSONL or CSV file with `prompt`, and optionally `id`, `answers` (texts) and `pages`.
+    """The questions of a file of rows with `prompt`, and optionally `id`, `answers` (texts) and `pages`.
 
     Pages are texts, or objects with `text` and `source`. Raises AdjudgeError naming the line.
     """
