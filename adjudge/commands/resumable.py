@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -150,6 +151,7 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
 
     `again` is how it goes on.
     """
+    gc.collect()  # imports leave much that has finalizers behind, and Python drops a Ctrl-C that falls into one of them
     try:
         yield
     except KeyboardInterrupt:
