@@ -22,7 +22,13 @@ from adjudge.bench.timing import Variant, cache_bytes
 from adjudge.kernels import attention
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 
-BACKENDS = {"torch": "ours, torch", "triton": "ours, Triton", "flash": "flash-attn", "varlen": "torch varlen"}
+BACKENDS = {
+    "torch": "ours, torch",
+    "numba": "ours, numba",
+    "triton": "ours, Triton",
+    "flash": "flash-attn",
+    "varlen": "torch varlen",
+}
 """What ADJUDGE_ATTENTION may name."""
 BLOCK = {"flash": 256}
 USUAL_BLOCK = 16

@@ -5,11 +5,12 @@
 | `flash` | flash-attn 3 or 2, if importable | no (attention_library says what is known) |
 | `varlen` | torch's varlen attention with a block table | no |
 | `triton` | our kernel, on CUDA (attention_triton) | yes |
+| `numba` | our compiled kernel, in float32 on CPUs with AVX-512 (attention_numba) | yes |
 | `torch` | everywhere (attention_torch: tiles for CPUs) | yes |
 
 The first that can serve the device, dtype, widths, query heads on a KV head, block size, window, soft cap and sinks of
-a call serves it, never depending on how many rows there are; on a CPU that is `torch`, as on a GPU where no tile of our
-kernel fits. `ADJUDGE_ATTENTION` names one, and BackendUnavailable says why it cannot.
+a call serves it, never depending on how many rows there are; on a CPU that is `numba` or `torch`, and `torch` on a GPU
+where no tile of our kernel fits. `ADJUDGE_ATTENTION` names one, and BackendUnavailable says why it cannot.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 
@@ -40,7 +43,7 @@ LIBRARIES: dict[str, tuple[LibraryAttention, ...]] = {
     "flash": (FlashAttention3(), FlashAttention2()),
     "varlen": (TorchVarlen(),),
 }
-INVARIANT = ("triton", "torch")
+INVARIANT = ("triton", "numba", "torch")
 NAMES = (*LIBRARIES, *INVARIANT)
 
 Attention = Callable[..., torch.Tensor]
@@ -90,6 +93,12 @@ def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
 
             return "triton", triton_attention
         problems.append(problem)
+    if forced == "numba" or (not forced and kind.device.type == "cpu"):
+        if (problem := _no_numba() or _compiled_problem(kind)) is None:
+            from adjudge.kernels.attention_numba import numba_attention
+
+            return "numba", numba_attention
+        problems.append(problem)
     if forced in ("", "torch"):
         return "torch", torch_attention
     raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}" but it cannot serve here: {"; ".join(problems)}')
@@ -102,6 +111,17 @@ def _no_tile(kind: AttentionKind) -> str | None:
     if widest <= TRITON_WIDTH and Tile.of(widest, kind.group, kind.dtype, kind.device):
         return None
     return f"our kernel has no tile for heads of {widest}, {kind.group} on a KV head, that fits on {kind.device}"
+
+
+@cache
+def _no_numba() -> str | None:
+    return None if find_spec("numba") else "numba is not installed"
+
+
+def _compiled_problem(kind: AttentionKind) -> str | None:
+    from adjudge.kernels.attention_numba import numba_problem
+
+    return numba_problem(kind)
 
 
 def attention_block_size(device: torch.device, dtype: torch.dtype, width: int) -> int:

@@ -11,9 +11,15 @@ from adjudge.kernels.attention import paged_attention
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, torch_write_kv, write_kv
 from tests.kernels.paged_cases import MANY, Case, check_writes_of_4096_rows
 
+pytestmark = pytest.mark.usefixtures("on_torch")
 SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (3, 1, 20, 20), (4, 4, 24, 16), (2, 2, 8, 8)]
 LENGTHS = (1, 5, 16, 47, 200)
 WHOLE = [[(s, 0, n) for s, n in enumerate(LENGTHS)]]
+
+
+@pytest.fixture
+def on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADJUDGE_ATTENTION", "torch")
 
 
 @pytest.mark.parametrize("shape", SHAPES)

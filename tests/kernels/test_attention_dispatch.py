@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from adjudge.kernels import attention, dispatch
+from adjudge.kernels import attention, attention_numba, dispatch
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.dispatch import BackendUnavailable
@@ -44,10 +46,31 @@ def served_by(device: torch.device, block_size: int = 16) -> str:
     return attention_backend(AttentionKind(device, torch.bfloat16, 64, 64, block_size))[0]
 
 
-def test_on_a_cpu_it_is_torch_whatever_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_cpu_it_is_torch_whatever_is_installed_but_for_what_our_kernel_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert served_by(CPU) == served_by(CPU, 256) == "torch"
+    kind = AttentionKind(CPU, torch.float32, 64, 64, 16, sliding_window=7)
+    problem = attention_numba.numba_problem(kind)
+    assert attention_backend(kind)[0] == ("numba" if problem is None else "torch") and is_batch_invariant(kind)
+    for other in ({"softcap": 3.0}, {"sinks": True}, {"width": 24}, {"value_width": 8}, {"dtype": torch.float16}):
+        assert attention_backend(replace(kind, **other))[0] == "torch"
     monkeypatch.setenv("ADJUDGE_ATTENTION", "torch")
-    assert served_by(CPU) == "torch"
+    assert attention_backend(kind)[0] == "torch"
+
+
+def test_without_numba_or_the_vectors_it_compiles_it_is_torch_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = AttentionKind(CPU, torch.float32, 64, 64, 16)
+    attention_numba._machine_problem.cache_clear()
+    monkeypatch.setattr(attention_numba.binding, "get_host_cpu_features", dict)
+    assert attention_backend(kind)[0] == "torch"
+    monkeypatch.setattr(attention, "_no_numba", lambda: "numba is not installed")
+    assert attention_backend(kind)[0] == "torch"
+    monkeypatch.setenv("ADJUDGE_ATTENTION", "numba")
+    with pytest.raises(BackendUnavailable, match="numba is not installed"):
+        attention_backend(kind)
+    monkeypatch.undo()
+    attention_numba._machine_problem.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -56,7 +79,8 @@ def test_on_a_cpu_it_is_torch_whatever_is_installed(monkeypatch: pytest.MonkeyPa
         ("flash", "needs CUDA.*; .*needs CUDA"),
         ("varlen", "needs CUDA"),
         ("triton", "TRITON_INTERPRET=1|not installed"),
-        ("sdpa", "flash, varlen, triton, torch, or leave it unset"),
+        ("numba", "float32, not torch.bfloat16"),
+        ("sdpa", "flash, varlen, triton, numba, torch, or leave it unset"),
     ],
 )
 def test_a_back_end_that_cannot_serve_says_why(forced: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
