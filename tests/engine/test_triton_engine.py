@@ -167,7 +167,7 @@ def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch
     with pytest.raises(AdjudgeError, match="has layers whose numbers depend on the batch: leave batch_invariant out"):
         Engine("dummy:tiny-llama", batch_invariant=True)
     monkeypatch.setattr(runner, "is_batch_invariant", lambda kind: False)
-    with pytest.raises(AdjudgeError, match="wants attention by triton, and (numba|torch) would serve: set ADJUDGE_ATTENTION"):
+    with pytest.raises(AdjudgeError, match="by triton, and (numba|torch) would serve: set ADJUDGE_ATTENTION"):
         Engine("dummy:tiny-llama", batch_invariant=True)
     assert not Engine("dummy:tiny-llama").runner.batch_invariant
 
