@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 import tempfile
+from collections.abc import Callable
 from ctypes import byref
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import torch
 
 from adjudge.bench.questions import Questions
+from adjudge.engine.errors import reason
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.radix import Tokens
 
@@ -27,18 +30,26 @@ class PeerModels:
         self.llama_cpp: LlamaCpp | None = None
         self.vllm: Any = None
         self.absent: list[str] = []
-        if not importlib.util.find_spec("llama_cpp"):
+        if not find_spec("llama_cpp"):
             self.absent.append("llama-cpp-python: not installed")
         elif not questions.model.endswith(".gguf"):
             self.absent.append("llama-cpp-python: reads .gguf files only, and --model names none")
         else:
-            self.llama_cpp = LlamaCpp(questions)
-        if not importlib.util.find_spec("vllm"):
+            self.llama_cpp = self._opened("llama-cpp-python", lambda: LlamaCpp(questions))
+        if not find_spec("vllm"):
             self.absent.append("vllm: not installed")
         elif source.kind == "dummy":
             self.absent.append("vllm: reads folders and hub ids only, and --model is a dummy")
         else:
-            self.vllm = _open_vllm(questions, source.path)
+            self.vllm = self._opened("vllm", lambda: _open_vllm(questions, source.path))
+
+    def _opened(self, name: str, open_model: Callable[[], Any]) -> Any:
+        """The model, or None and why a library that is installed did not open it."""
+        try:
+            return open_model()
+        except Exception as error:
+            self.absent.append(f"{name}: did not open the model ({reason(error)})")
+            return None
 
 
 class LlamaCpp:
@@ -109,4 +120,10 @@ def _open_vllm(questions: Questions, folder: str) -> Any:
     """
     from vllm import LLM
 
-    return LLM(folder, dtype=questions.dtype, enforce_eager=True, max_model_len=questions.longest + 8)
+    # It asks all objects of all modules for their __dict__, and llvmlite's library answers with a function.
+    library = sys.modules.pop("llvmlite.binding.ffi", None)
+    try:
+        return LLM(folder, dtype=questions.dtype, enforce_eager=True, max_model_len=questions.longest + 8)
+    finally:
+        if library is not None:
+            sys.modules["llvmlite.binding.ffi"] = library

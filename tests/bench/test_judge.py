@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from adjudge.bench import peer_models
 from adjudge.bench.judge import bench_judge
 from adjudge.bench.judge_report import equal_texts, largest_difference, load_table
 from adjudge.bench.load import Load
@@ -156,6 +159,20 @@ def test_continuous_batching_computes_the_whole_of_a_prompt_that_has_nobody_to_s
     asked = writing_questions(Engine(TINY), [Pair(prompt="Tell.", a="x", b="y")], 4).first(1)
     [text], computed = ContinuousWriter(asked, PeerModels(asked).transformers).run()
     assert (len(text), computed) == (4, len(asked.prompts[0]))
+
+
+def test_a_library_that_does_not_open_the_model_is_left_out_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise AttributeError("no such thing")
+
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    monkeypatch.setattr(sys.modules["vllm"], "LLM", broken, raising=False)
+    monkeypatch.setattr(peer_models, "find_spec", lambda name: name == "vllm" or None)
+    asked = writing_questions(Engine("smollm2-135m"), [Pair(prompt="Tell.", a="x", b="y")], 4).first(1)
+    library = sys.modules.get("llvmlite.binding.ffi")
+    models = PeerModels(asked)
+    assert models.vllm is None and sys.modules.get("llvmlite.binding.ffi") is library
+    assert "vllm: did not open the model (no such thing)" in models.absent
 
 
 # ---- questions

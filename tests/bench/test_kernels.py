@@ -235,8 +235,8 @@ def test_every_attention_back_end_is_asked_for_by_name_and_one_that_is_not_here_
     [measured] = bench.run_cases([], TOY_ATTENTION[:1], TOY)
     found = {m.variant: m for m in measured}
     assert found[BACKENDS["torch"]].median_us and "ADJUDGE_ATTENTION" not in os.environ
-    assert set(asked) == {("torch", 16), ("triton", 16), ("flash", 256), ("varlen", 16)}
-    for backend in ("triton", "flash", "varlen"):
+    assert set(asked) == {("torch", 16), ("numba", 16), ("triton", 16), ("flash", 256), ("varlen", 16)}
+    for backend in ("numba", "triton", "flash", "varlen"):
         assert "BackendUnavailable: it is not installed" in found[BACKENDS[backend]].note
 
 
