@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -14,28 +13,12 @@ from adjudge.rewards.judges.aspects import PERSE
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
+from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
 
 PLOT = re.compile(r"\[The Start of Plot ([AB])\]\n(.*?)\n\[The End of Plot \1\]", re.DOTALL)
 CHOICE = re.compile(r'"Choice"\s*:\s*"Plot ([AB])"')
 ASPECTS = {aspect.name[0].upper(): aspect.name for aspect in PERSE}
 """Per-DOC has a file for each aspect, by its first letter: PerDOC.I holds interestingness."""
-
-
-class Rated(msgspec.Struct, frozen=True):
-    """A plot with its reader's earlier reviews, and what that reader gave it, 1 to 10."""
-
-    item: Item
-    reviewer: str
-    score: float
-
-
-class Chosen(msgspec.Struct, frozen=True):
-    """Two plots with their reader's earlier choices, and the one that reader preferred on one aspect."""
-
-    pair: Pair
-    reviewer: str
-    aspect: str
-    preferred: Literal["a", "b"]
 
 
 class Rating(msgspec.Struct, frozen=True):
@@ -55,7 +38,7 @@ class Example(msgspec.Struct, frozen=True):
     score: float
 
 
-def read_rated(path: Path) -> list[Rated]:
+def read_rated(path: Path) -> list[RatingQuestion]:
     """The rows of a Per-MPST file; the last of a row's examples is the one to foretell.
 
     Raises AdjudgeError naming the line that is not of that form.
@@ -63,7 +46,7 @@ def read_rated(path: Path) -> list[Rated]:
     return [_rated(row, number) for number, row in enumerate(read_rows(path), 1)]
 
 
-def read_chosen(path: Path, aspect: str | None = None) -> list[Chosen]:
+def read_chosen(path: Path, aspect: str | None = None) -> list[ChoiceQuestion]:
     """The rows of a Per-DOC file, read out of their prompts; by default the file's name tells the aspect.
 
     Raises AdjudgeError for a name that does not, and naming the line that is not of that form.
@@ -75,7 +58,7 @@ def read_chosen(path: Path, aspect: str | None = None) -> list[Chosen]:
     return [_chosen(row, number, name) for number, row in enumerate(read_rows(path), 1)]
 
 
-def ratings(rated: Iterable[Rated]) -> list[Rating]:
+def ratings(rated: Iterable[RatingQuestion]) -> list[Rating]:
     """What is known before: the earlier scores of all rows, each once, without those that any row is to foretell."""
     rows = list(rated)
     asked = {(row.reviewer, row.item.response) for row in rows}
@@ -83,17 +66,17 @@ def ratings(rated: Iterable[Rated]) -> list[Rating]:
     return [Rating(*key, score) for key, score in given.items() if key not in asked]
 
 
-def _rated(row: Row, number: int) -> Rated:
+def _rated(row: Row, number: int) -> RatingQuestion:
     try:
         *earlier, last = msgspec.convert(row.columns.get("examples"), list[Example])
     except ValueError as error:  # msgspec's are such, and so is an empty list
         raise AdjudgeError(f'{row.place}: "examples" are not those of Per-MPST ({error}): give its file') from error
     reviews = tuple(Review(example.summ_plot, example.clean_review, example.score) for example in earlier)
     item = Item(prompt="", response=last.summ_plot, id=id_of(row, number), reviews=reviews)
-    return Rated(item, last.reviewer_name, last.score)
+    return RatingQuestion(item, last.reviewer_name, "", last.clean_review, last.score)
 
 
-def _chosen(row: Row, number: int, aspect: str) -> Chosen:
+def _chosen(row: Row, number: int, aspect: str) -> ChoiceQuestion:
     prompt, completion = row.columns.get("prompt"), row.columns.get("completion")
     text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
     if not isinstance(text, str) or not isinstance(completion, str):
@@ -110,4 +93,4 @@ def _chosen(row: Row, number: int, aspect: str) -> Chosen:
         for a, b, choice in zip(texts[::2], texts[1::2], choices, strict=True)
     ]
     pair = Pair(last.a, last.b, id=id_of(row, number), reviews=tuple(earlier))
-    return Chosen(pair, str(row.columns.get("review_id", "")), aspect, last.preferred)
+    return ChoiceQuestion(pair, str(row.columns.get("review_id", "")), "", aspect, last.preferred)

@@ -1,18 +1,38 @@
-"""Personal judges and their baselines measured against the readers themselves (PerSE, 5)."""
+"""Personal judges and their baselines measured against the readers themselves, a line each (PerSE, 5)."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Protocol
 
 import msgspec
 
 from adjudge.bench.agreement.statistics import coefficients
-from adjudge.bench.perse import Chosen, Rated
 from adjudge.rewards.judges.personal import PersonalJudge, last_reviews
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
+
+CORRELATIONS = ("Pearson", "Spearman", "Kendall")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a study: who answered after `k` reviews, and what came of the `count` not abstained from.
+
+    `measures` are correlations or accuracies by name, `deviations` their standard deviations over orders, `spread` the
+    mean over the plots of the highest score less the lowest over them. `tokens` were computed for it (None: not ours).
+    """
+
+    study: str
+    who: str
+    k: int | None
+    count: int | None
+    abstained: int | None
+    measures: dict[str, float | None]
+    deviations: dict[str, float | None] = {}
+    spread: float | None = None
+    tokens: int | None = None
 
 
 class Rater(Protocol):
@@ -29,68 +49,21 @@ class Chooser(Protocol):
         """A verdict for every pair, in order."""
 
 
-class Agreement(msgspec.Struct, frozen=True):
-    """How scores go with the readers' own, over the `count` that were not abstained from.
+def rating_line(study: str, who: str, k: int, rater: Rater, rated: Sequence[RatingQuestion]) -> Line:
+    """How the scores of a rater go with the readers' own.
 
     A correlation is None where it is not defined: with fewer than three scores, or where all on one side are equal.
     """
-
-    name: str
-    count: int
-    abstained: int
-    pearson: float | None
-    spearman: float | None
-    kendall: float | None
+    scores = [verdict.score for verdict in rater.judge([row.item for row in rated])]
+    abstained = scores.count(None)
+    return Line(study, who, k, len(scores) - abstained, abstained, _correlations(scores, rated))
 
 
-class Accuracy(msgspec.Struct, frozen=True):
-    """The share of choices that are the readers' own, by aspect; an even preference counts as half a hit."""
+def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles: int, seed: int) -> Line:
+    """The judge on the reviews it would show, shuffled several times: the mean of each correlation, its deviation.
 
-    name: str
-    count: int
-    abstained: int
-    aspects: dict[str, float | None]
-
-
-class OrderStudy(msgspec.Struct, frozen=True):
-    """The same plots with their reviews in several random orders.
-
-    `spread` is the mean over the plots of the highest score less the lowest, of those without abstention (None where
-    there is none); `agreements` are those of each order.
+    All are asked in one call. The `spread` is over the plots without abstention.
     """
-
-    spread: float | None
-    agreements: tuple[Agreement, ...]
-
-
-def agreement(name: str, scores: Sequence[float | None], human: Sequence[float]) -> Agreement:
-    """Pearson, Spearman and Kendall (tau-b) of scores with the readers' own; None is an abstention."""
-    known = [(score, own) for score, own in zip(scores, human, strict=True) if score is not None]
-    given, own = [score for score, _ in known], [score for _, score in known]
-    return Agreement(name, len(known), len(scores) - len(known), *coefficients(given, own))
-
-
-def compare_raters(raters: Mapping[str, Rater], rated: Sequence[Rated]) -> list[Agreement]:
-    """Every rater, by name, on the same plots: k = 0 to 5, with and without texts, the baselines."""
-    human = [row.score for row in rated]
-    return [
-        agreement(name, [verdict.score for verdict in rater.judge([row.item for row in rated])], human)
-        for name, rater in raters.items()
-    ]
-
-
-def compare_choosers(choosers: Mapping[str, Chooser], chosen: Sequence[Chosen]) -> list[Accuracy]:
-    """Every chooser, by name, on the same pairs; each pair counts for the aspect its reader was asked about.
-
-    Raises KeyError for an aspect that a chooser was not opened with.
-    """
-    return [
-        _accuracy(name, chooser.compare([row.pair for row in chosen]), chosen) for name, chooser in choosers.items()
-    ]
-
-
-def order_study(judge: PersonalJudge, rated: Sequence[Rated], shuffles: int = 3, seed: int = 0) -> OrderStudy:
-    """The judge on the reviews it would show, shuffled several times; all are asked in one call."""
     shuffled: list[Item] = []
     for turn in range(shuffles):
         drawn = random.Random(f"{seed} {turn}")
@@ -99,20 +72,45 @@ def order_study(judge: PersonalJudge, rated: Sequence[Rated], shuffles: int = 3,
             shuffled.append(msgspec.structs.replace(row.item, reviews=tuple(drawn.sample(reviews, len(reviews)))))
     scores = [verdict.score for verdict in judge.judge(shuffled)]
     turns = [scores[turn * len(rated) : (turn + 1) * len(rated)] for turn in range(shuffles)]
-    human = [row.score for row in rated]
-    known = [[score for score in column if score is not None] for column in zip(*turns, strict=True)]
-    spreads = [max(column) - min(column) for column in known if len(column) == shuffles]
-    agreements = tuple(agreement(f"order {turn}", row, human) for turn, row in enumerate(turns, 1))
-    return OrderStudy(fmean(spreads) if spreads else None, agreements)
+    found = [_correlations(turn, rated) for turn in turns]
+    known = {name: [value for one in found if (value := one[name]) is not None] for name in CORRELATIONS}
+    whole = [column for column in zip(*turns, strict=True) if None not in column]
+    spreads = [max(column) - min(column) for column in whole]
+    abstained = scores.count(None)
+    return Line(
+        "orders",
+        f"judge, {shuffles} orders",
+        judge.k,
+        len(scores) - abstained,
+        abstained,
+        {name: fmean(values) if values else None for name, values in known.items()},
+        {name: stdev(values) if len(values) > 1 else None for name, values in known.items()},
+        fmean(spreads) if spreads else None,
+    )
 
 
-def _accuracy(name: str, verdicts: Sequence[PairVerdict], chosen: Sequence[Chosen]) -> Accuracy:
-    hits: dict[str, list[float]] = {row.aspect: [] for row in chosen}
-    for row, verdict in zip(chosen, verdicts, strict=True):
-        preference = verdict.aspects[row.aspect].preference
-        if preference is not None:
-            hit = 0.5 if preference == 0.5 else float((preference > 0.5) == (row.preferred == "a"))
-            hits[row.aspect].append(hit)
-    count = sum(map(len, hits.values()))
-    means = {aspect: fmean(values) if values else None for aspect, values in hits.items()}
-    return Accuracy(name, count, len(chosen) - count, means)
+def choices_line(
+    study: str, who: str, k: int, choosers: Mapping[str, Chooser], chosen: Sequence[ChoiceQuestion]
+) -> Line:
+    """The share of choices that are the readers' own, by aspect, of a chooser each; an even one is half a hit."""
+    measures: dict[str, float | None] = {}
+    count = 0
+    for name, chooser in choosers.items():
+        asked = [row for row in chosen if row.aspect == name]
+        verdicts = chooser.compare([row.pair for row in asked])
+        hits = [
+            0.5 if preference == 0.5 else float((preference > 0.5) == (row.preferred == "a"))
+            for row, verdict in zip(asked, verdicts, strict=True)
+            if (preference := verdict.aspects[name].preference) is not None
+        ]
+        measures[name] = fmean(hits) if hits else None
+        count += len(hits)
+    known = [value for value in measures.values() if value is not None]
+    measures["average"] = fmean(known) if known else None
+    return Line(study, who, k, count, len(chosen) - count, measures)
+
+
+def _correlations(scores: Sequence[float | None], rated: Sequence[RatingQuestion]) -> dict[str, float | None]:
+    known = [(score, row.score) for score, row in zip(scores, rated, strict=True) if score is not None]
+    given, own = [score for score, _ in known], [score for _, score in known]
+    return dict(zip(CORRELATIONS, coefficients(given, own), strict=True))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
 
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.perse import Chosen, Rated, Rating, ratings
-from adjudge.bench.personal import Agreement, Chooser, Rater, compare_choosers, compare_raters, order_study
+from adjudge.bench.perse import Rating, ratings
+from adjudge.bench.personal import CORRELATIONS, Line, choices_line, orders_line, rating_line
 from adjudge.bench.personal_baselines import MatrixFactorisation, PriorChoice, ReviewerMean
 from adjudge.bench.personal_published import CHOICES, RATINGS
 from adjudge.engine.errors import AdjudgeError
@@ -24,26 +23,6 @@ from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge, ch
 from adjudge.rewards.visible import visible
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion
 from adjudge.training.terminal import cell, ruled_table
-
-CORRELATIONS = ("Pearson", "Spearman", "Kendall")
-
-
-class Line(msgspec.Struct, frozen=True):
-    """One line of a study: who answered after `k` reviews, and what came of it.
-
-    `measures` are correlations or accuracies by name, `deviations` their standard deviations over orders, `spread` the
-    mean over the plots of the highest score less the lowest over them. `tokens` were computed for it (None: not ours).
-    """
-
-    study: str
-    who: str
-    k: int | None
-    count: int | None
-    abstained: int | None
-    measures: dict[str, float | None]
-    deviations: dict[str, float | None] = {}
-    spread: float | None = None
-    tokens: int | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -80,7 +59,7 @@ def sides_of(questions: Sequence[Question], limit: int | None = None) -> Sides:
 
 def plan_of(ks: Sequence[int] | None, asked: Sequence[Question], shuffles: int, seed: int) -> Plan:
     """The plan, by default every k for which all questions have the reviews; raises AdjudgeError for a larger one."""
-    most = min(len(shown_of(question)) for question in asked)
+    most = min(question.shown for question in asked)
     if ks is None:
         return Plan(tuple(range(min(most, 5) + 1)), shuffles, seed)
     if max(ks, default=0) > most:
@@ -88,26 +67,19 @@ def plan_of(ks: Sequence[int] | None, asked: Sequence[Question], shuffles: int, 
     return Plan(tuple(ks), shuffles, seed)
 
 
-def shown_of(question: Question) -> Sequence[object]:
-    """What of a question's reader may be shown: reviews, or pairs that were chosen between."""
-    if isinstance(question, RatingQuestion):
-        return question.item.reviews
-    return list({(choice.a, choice.b) for choice in question.pair.reviews})
-
-
 def study(engine: EngineFace, sides: Sides, plan: Plan, how: How, aspects: Sequence[Aspect] = PERSE) -> Iterator[Line]:
     """The lines of all studies of these questions, as they come: first ours, then the baselines, then the paper's."""
-    rated = [_rated(one) for one in sides.asked if isinstance(one, RatingQuestion)]
+    rated = [one for one in sides.asked if isinstance(one, RatingQuestion)]
     if rated:
-        known = [_rated(one) for one in sides.known if isinstance(one, RatingQuestion)]
+        known = [one for one in sides.known if isinstance(one, RatingQuestion)]
         yield from study_ratings(engine, rated, _ratings(rated, known), plan, how)
     else:
-        chosen = [_chosen(one) for one in sides.asked if isinstance(one, ChoiceQuestion)]
+        chosen = [one for one in sides.asked if isinstance(one, ChoiceQuestion)]
         yield from study_choices(engine, chosen, plan, how, aspects)
 
 
 def study_ratings(
-    engine: EngineFace, rated: Sequence[Rated], known: Sequence[Rating], plan: Plan, how: How
+    engine: EngineFace, rated: Sequence[RatingQuestion], known: Sequence[Rating], plan: Plan, how: How
 ) -> Iterator[Line]:
     """Scores after k reviews, with and without their texts, and with the reviews in other orders."""
     for texts in (True, False):
@@ -115,20 +87,24 @@ def study_ratings(
             if k or texts:  # without reviews there are no texts to leave out
                 judge = PersonalJudge(engine, k=k, texts=texts, **how)
                 name = "judge" if texts else "judge, no texts"
-                yield _counted(engine, partial(_rating, "k", name, k, judge, rated))
+                yield _counted(engine, partial(rating_line, "k", name, k, judge, rated))
     for k in plan.ks if plan.shuffles else ():
         if k > 1:
-            yield _counted(engine, partial(_orders, PersonalJudge(engine, k=k, **how), rated, plan))
+            yield _counted(
+                engine, partial(orders_line, PersonalJudge(engine, k=k, **how), rated, plan.shuffles, plan.seed)
+            )
     for k in filter(None, plan.ks):
-        yield _rating("baseline", "reviewer mean", k, ReviewerMean(k), rated)
+        yield rating_line("baseline", "reviewer mean", k, ReviewerMean(k), rated)
         if known:
-            yield _rating("baseline", "matrix factorisation", k, MatrixFactorisation(known, k=k, seed=plan.seed), rated)
+            yield rating_line(
+                "baseline", "matrix factorisation", k, MatrixFactorisation(known, k=k, seed=plan.seed), rated
+            )
     for who, k, values in RATINGS:
         yield Line("paper", who, k, None, None, dict(zip(CORRELATIONS, values, strict=True)))
 
 
 def study_choices(
-    engine: EngineFace, chosen: Sequence[Chosen], plan: Plan, how: How, aspects: Sequence[Aspect]
+    engine: EngineFace, chosen: Sequence[ChoiceQuestion], plan: Plan, how: How, aspects: Sequence[Aspect]
 ) -> Iterator[Line]:
     """Choices after k pairs; each pair is asked about on its own aspect only, and counts for that."""
     named = {row.aspect for row in chosen}
@@ -137,44 +113,10 @@ def study_choices(
         raise AdjudgeError(f"no aspect is called {', '.join(sorted(unknown))}: give --aspects with what it means")
     for k in plan.ks:
         judges = {aspect.name: PersonalPairJudge(engine, (aspect,), k=k, **how) for aspect in asked}
-        yield _counted(engine, partial(_choices, "k", "judge", k, judges, chosen))
-    yield _choices("baseline", "prior choice", 1, {aspect.name: PriorChoice((aspect,)) for aspect in asked}, chosen)
+        yield _counted(engine, partial(choices_line, "k", "judge", k, judges, chosen))
+    yield choices_line("baseline", "prior choice", 1, {aspect.name: PriorChoice((aspect,)) for aspect in asked}, chosen)
     for who, values in CHOICES:
         yield Line("paper", who, 1, None, None, dict(values))
-
-
-def _choices(study: str, who: str, k: int, choosers: Mapping[str, Chooser], chosen: Sequence[Chosen]) -> Line:
-    """A line of choosers by aspect, each on the pairs of its own."""
-    parts = [
-        compare_choosers({who: chooser}, [row for row in chosen if row.aspect == name])[0]
-        for name, chooser in choosers.items()
-    ]
-    aspects = {name: value for part in parts for name, value in part.aspects.items()}
-    values = [value for value in aspects.values() if value is not None]
-    measures = {**aspects, "average": fmean(values) if values else None}
-    return Line(study, who, k, sum(part.count for part in parts), sum(part.abstained for part in parts), measures)
-
-
-def _rating(study: str, who: str, k: int, rater: Rater, rated: Sequence[Rated]) -> Line:
-    [row] = compare_raters({who: rater}, rated)
-    return Line(study, who, k, row.count, row.abstained, _measures(row))
-
-
-def _orders(judge: PersonalJudge, rated: Sequence[Rated], plan: Plan) -> Line:
-    """The mean over the orders of each correlation, and its standard deviation."""
-    made = order_study(judge, rated, plan.shuffles, plan.seed)
-    columns = {name: [_measures(row)[name] for row in made.agreements] for name in CORRELATIONS}
-    known = {name: [value for value in column if value is not None] for name, column in columns.items()}
-    return Line(
-        "orders",
-        f"judge, {plan.shuffles} orders",
-        judge.k,
-        sum(row.count for row in made.agreements),
-        sum(row.abstained for row in made.agreements),
-        {name: fmean(values) if values else None for name, values in known.items()},
-        {name: stdev(values) if len(values) > 1 else None for name, values in known.items()},
-        made.spread,
-    )
 
 
 def _counted(engine: EngineFace, make: Callable[[], Line]) -> Line:
@@ -184,25 +126,13 @@ def _counted(engine: EngineFace, make: Callable[[], Line]) -> Line:
     return msgspec.structs.replace(line, tokens=engine.stats.tokens_computed - before)
 
 
-def _measures(row: Agreement) -> dict[str, float | None]:
-    return dict(zip(CORRELATIONS, (row.pearson, row.spearman, row.kendall), strict=True))
-
-
-def _ratings(rated: Sequence[Rated], known: Sequence[Rated]) -> list[Rating]:
+def _ratings(rated: Sequence[RatingQuestion], known: Sequence[RatingQuestion]) -> list[Rating]:
     """What matrix factorisation learns from: all scores of the known readers, or else the earlier ones of all."""
     if not known:
         return ratings(rated)
     given = {(row.reviewer, row.item.response): row.score for row in known}
     given |= {(row.reviewer, old.plot): old.score for row in known for old in row.item.reviews}
     return [Rating(*key, score) for key, score in given.items()]
-
-
-def _rated(question: RatingQuestion) -> Rated:
-    return Rated(question.item, question.reviewer, question.score)
-
-
-def _chosen(question: ChoiceQuestion) -> Chosen:
-    return Chosen(question.pair, question.reviewer, question.aspect, question.preferred)
 
 
 def study_table(lines: Sequence[Line]) -> Table:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from adjudge.bench.perse import Chosen, Rated, Rating, ratings, read_chosen, read_rated
+from adjudge.bench.perse import Rating, ratings, read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
+from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
 from tests.jsonl import write_lines
 
 DATA = Path(__file__).parents[2].parent / "shared/data/perse"
@@ -34,7 +35,8 @@ def compared(*plots: tuple[str, str, str]) -> dict[str, Any]:
 def test_the_last_example_of_a_row_is_to_be_foretold_from_the_others(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "PerMPST.k2.jsonl", {"examples": [example(1, 3), example(2, 8), example(3, 6)]})
     reviews = (Review("Plot 1.", "Words 1.", 3), Review("Plot 2.", "Words 2.", 8))
-    assert read_rated(path) == [Rated(Item("", "Plot 3.", id="1", reviews=reviews), "ann", 6)]
+    item = Item("", "Plot 3.", id="1", reviews=reviews)
+    assert read_rated(path) == [RatingQuestion(item, "ann", "", "Words 3.", 6)]
 
 
 def test_what_is_known_before_leaves_out_what_any_row_is_to_foretell(tmp_path: Path) -> None:
@@ -47,7 +49,7 @@ def test_what_is_known_before_leaves_out_what_any_row_is_to_foretell(tmp_path: P
 def test_choices_are_read_out_of_the_prompts_and_the_aspect_off_the_name(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "PerDOC.S.jsonl", compared(("old\na", "old b", "B"), ("a", "b", "A")))
     pair = Pair("a", "b", id="1", reviews=(Comparison("old\na", "old b", "b", "surprise"),))
-    assert read_chosen(path) == [Chosen(pair, "R1", "surprise", "a")]
+    assert read_chosen(path) == [ChoiceQuestion(pair, "R1", "", "surprise", "a")]
     [row] = read_chosen(path, "wit")
     assert (row.aspect, row.pair.reviews[0].aspect) == ("wit", "wit")
 

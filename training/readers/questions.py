@@ -55,6 +55,11 @@ class RatingQuestion(msgspec.Struct, frozen=True):
             "shortened": self.shortened,
         }
 
+    @property
+    def shown(self) -> int:
+        """How many earlier reviews there are to show."""
+        return len(self.item.reviews)
+
     def messages(self, k: int, texts: bool = True) -> list[Message]:
         """The judge's question after `k` reviews, in reasoned mode."""
         data, trusted = texts_of_rating(self.item, k, texts=texts)
@@ -101,6 +106,11 @@ class ChoiceQuestion(msgspec.Struct, frozen=True):
             "expected": self.preferred,
             "shortened": self.shortened,
         }
+
+    @property
+    def shown(self) -> int:
+        """How many pairs that were chosen between there are to show."""
+        return len({(choice.a, choice.b) for choice in self.pair.reviews})
 
     def messages(self, k: int, aspect: Aspect, order: str = "ab", mode: Mode = "reasoned") -> tuple[list[Message], str]:
         """The judge's question after `k` pairs, and the beginning of its answer."""

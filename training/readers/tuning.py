@@ -49,7 +49,7 @@ def tuning_rows(
     words: its rows, one in each order, are those of PersonalPairJudge in direct mode, answered by the choice.
     `aspects` leaves out others ("other_aspect"). Raises AdjudgeError where nothing is left.
     """
-    if k is not None and checked_k(k) > (most := max(_shown(question) for question in questions)):
+    if k is not None and checked_k(k) > (most := max(question.shown for question in questions)):
         raise AdjudgeError(f"k is {k}, but no question has more than {most} reviews: group with that k")
     here = sifted("split", questions, lambda one: None if split in ("", one.split) else f"in_{one.split or 'none'}")
     known = {aspect.name: aspect for aspect in aspects}
@@ -59,7 +59,7 @@ def tuning_rows(
         raise AdjudgeError(f"no question is left to tune on ({_reasons((here, sound))}): {mend}")
     rows: list[TuningRow] = []
     for question in sound.kept:
-        shown = _shown(question) if k is None else k
+        shown = question.shown if k is None else k
         if isinstance(question, RatingQuestion):
             rows.append(_rating_row(question, shown, texts))
         else:
@@ -89,12 +89,6 @@ def _unsound(question: Question, known: dict[str, Aspect]) -> str | None:
     if any(tag in question.review for tag in (*ANSWER.openings, *ANSWER.closings)):
         return "tag_in_review"
     return None if float(question.score).is_integer() else "score_not_whole"
-
-
-def _shown(question: Question) -> int:
-    if isinstance(question, RatingQuestion):
-        return len(question.item.reviews)
-    return len({(choice.a, choice.b) for choice in question.pair.reviews})
 
 
 def _reasons(stages: Iterable[Passed[Any]]) -> str:
