@@ -115,9 +115,8 @@ def _line(
     kept = {slot: score for slot in slots if (score := scores[slot]) is not None}
     given, human = list(kept.values()), [people[slot] for slot in kept]
     clusters = [prompts[number] for number, _, _ in kept]
-    found = statistics.correlations(given, human, clusters)
     missed = [abs(score - one) for score, one in zip(given, human, strict=True)]
-    figures = {**msgspec.structs.asdict(found), "error": statistics.mean(missed, clusters)}
+    figures = {**statistics.correlations(given, human, clusters), "error": statistics.mean(missed, clusters)}
     return Line(target, judge, len(kept), len(slots), figures)
 
 

@@ -138,8 +138,7 @@ def listed_of(dataset: DataSet, scores: Scores, targets: Sequence[str]) -> Liste
 def line_of(target: str, scores: Scores, listed: Listed, scale: Scale, how: Bootstrap = USUAL) -> Line:
     """All figures of one list; MSE and F1 are of both sides in [0, 1]."""
     columns = (listed.judge, listed.human, listed.clusters)
-    three = statistics.correlations(*columns, how)
-    figures = {"pearson": three.pearson, "spearman": three.spearman, "kendall": three.kendall}
+    figures = statistics.correlations(*columns, how)
     if listed.characters:
         figures["length_bias"] = statistics.length_bias(
             listed.judge, listed.human, listed.characters, listed.clusters, how

@@ -42,14 +42,6 @@ Names = Sequence[Hashable]
 Numbers = Sequence[float]
 
 
-class Correlations(msgspec.Struct, frozen=True):
-    """The three coefficients of the same rows."""
-
-    pearson: Estimate
-    spearman: Estimate
-    kendall: Estimate
-
-
 class Cell(msgspec.Struct, frozen=True):
     """One cell of a confusion matrix: of the rows that people gave `human`, the share that the judge gave `judge`."""
 
@@ -59,15 +51,15 @@ class Cell(msgspec.Struct, frozen=True):
     share: Estimate
 
 
-def correlations(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Correlations:
-    """Pearson, Spearman and Kendall of two columns."""
-    return Correlations(*(measure(judge, human, clusters, how) for measure in (pearson, spearman, kendall)))
+def correlations(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> dict[str, Estimate]:
+    """Pearson, Spearman and Kendall of two columns, by name."""
+    return {measure.__name__: measure(judge, human, clusters, how) for measure in (pearson, spearman, kendall)}
 
 
 def coefficients(judge: Numbers, human: Numbers) -> tuple[float | None, float | None, float | None]:
     """Pearson, Spearman and Kendall alone, without intervals; None where they do not exist."""
     found = correlations(judge, human, [0] * len(judge))
-    return found.pearson.value, found.spearman.value, found.kendall.value
+    return found["pearson"].value, found["spearman"].value, found["kendall"].value
 
 
 def pearson(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
@@ -188,14 +180,8 @@ def f1(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL, 
     """F1 of the rows that people put `above` the threshold, called so by the judge: 2 TP / (2 TP + FP + FN)."""
     grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
     called_N, good_N = x_N > above, y_N > above
-    sums_C2 = grouped.sums(np.stack([2.0 * (called_N & good_N), 1.0 * called_N + good_N], axis=1))
-
-    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
-        hits_R, all_R = (weights_RC @ sums_C2).T
-        return _ratio(hits_R, all_R)
-
     absent = f"neither people nor the judge put a row above {above:g}" if len(x_N) else "no rows"
-    return estimate(measure, grouped, how, absent)
+    return _quotient(_sums(grouped, 2.0 * (called_N & good_N), 1.0 * called_N + good_N), grouped, how, absent)
 
 
 def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names, *, bins: int = 10) -> Estimate:
@@ -247,13 +233,8 @@ def _cell(
 ) -> Cell:
     here_N = said_N == human
     both_N = here_N & (given_N == judge)
-    sums_C2 = grouped.sums(np.stack([both_N, here_N], axis=1).astype(float))
-
-    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
-        both_R, here_R = (weights_RC @ sums_C2).T
-        return _ratio(both_R, here_R)
-
-    found = estimate(measure, grouped, how, f"people gave no row {scale[human]:g}")
+    sums_C2 = _sums(grouped, both_N, here_N)
+    found = _quotient(sums_C2, grouped, how, f"people gave no row {scale[human]:g}")
     here_C2 = sums_C2[sums_C2[:, 1] > 0]
     return Cell(float(scale[human]), float(scale[judge]), int(both_N.sum()), _unless_alike(found, here_C2, how))
 
@@ -261,18 +242,21 @@ def _cell(
 def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
     if not len(values_N):
         return _nothing(grouped, absent)
-    sums_C2 = grouped.sums(np.stack([values_N, np.ones(len(values_N))], axis=1).astype(float))
-
-    def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
-        total_R, count_R = (weights_RC @ sums_C2).T
-        return _ratio(total_R, count_R)
-
-    return estimate(measure, grouped, how, absent)
+    return _quotient(_sums(grouped, values_N, np.ones(len(values_N))), grouped, how, absent)
 
 
 def _share(hits_N: NDArray[Any], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
-    sums_C2 = grouped.sums(np.stack([hits_N, np.ones(len(hits_N))], axis=1).astype(float))
+    sums_C2 = _sums(grouped, hits_N, np.ones(len(hits_N)))
     return _unless_alike(_mean(hits_N, grouped, how, absent), sums_C2, how)
+
+
+def _sums(grouped: Clusters, part_N: NDArray[Any], whole_N: NDArray[Any]) -> NDArray[np.float64]:
+    return grouped.sums(np.stack([part_N, whole_N], axis=1).astype(float))
+
+
+def _quotient(sums_C2: NDArray[np.float64], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
+    """The sum of one column over that of another."""
+    return estimate(lambda weights_RC: _ratio(*(weights_RC @ sums_C2).T), grouped, how, absent)
 
 
 def _unless_alike(found: Estimate, sums_C2: NDArray[np.float64], how: Bootstrap) -> Estimate:
