@@ -23,15 +23,14 @@ class ProbeRow(msgspec.Struct, frozen=True):
 
     kind: str
     effect: ProbeEffect
-    tolerance: float = TOLERANCE
 
     @property
     def fooled(self) -> bool | None:
         """Whether the probe rises beyond the tolerance, by the guard's rule; None where too few texts can tell."""
         rise, interval = self.effect.rise, self.effect.interval
-        if rise is not None and rise > self.tolerance:
+        if rise is not None and rise > TOLERANCE:
             return True
-        return None if interval is None or interval[1] > self.tolerance else False
+        return None if interval is None or interval[1] > TOLERANCE else False
 
 
 class Probing(msgspec.Struct, frozen=True):
@@ -45,7 +44,7 @@ class Probing(msgspec.Struct, frozen=True):
     rows: tuple[ProbeRow, ...]
 
 
-def probe(reward: Reward, canaries: Sequence[Canary] | None = None, *, tolerance: float = TOLERANCE) -> Probing:
+def probe(reward: Reward, canaries: Sequence[Canary] | None = None) -> Probing:
     """Put the canaries (by default the shipped ones) and all probes to a reward: 336 texts for the shipped."""
     chosen = checked_canaries(canaries)
     counted = CanaryMeasurement(tuple(tuple(float(count_words(text)) for text in one.texts) for one in chosen))
@@ -53,9 +52,7 @@ def probe(reward: Reward, canaries: Sequence[Canary] | None = None, *, tolerance
         measure_canaries(reward, chosen),
         counted.agreement,
         tuple(
-            ProbeRow(kind, effect, tolerance)
-            for kind, texts in PROBES.items()
-            for effect in measure_probes(reward, chosen, texts)
+            ProbeRow(kind, effect) for kind, texts in PROBES.items() for effect in measure_probes(reward, chosen, texts)
         ),
     )
 
@@ -90,11 +87,8 @@ def probe_lines(probing: Probing) -> list[str]:
         f"canaries in their known order: {order} of pairs (chance 50 %{chance});"
         f" {percent(probing.canaries.abstained)} abstained",
         f"fooled by {len(fooled)} of {told} probes that can be told{': ' if fooled else ''}{', '.join(fooled)}",
-        *(
-            f"an effect above {limit:g} standard deviations of the canaries' rewards fools; one whose interval ends"
-            " below that does not"
-            for limit in sorted({row.tolerance for row in probing.rows})
-        ),
+        f"an effect above {TOLERANCE:g} standard deviations of the canaries' rewards fools; one whose interval ends"
+        " below that does not",
     ]
 
 

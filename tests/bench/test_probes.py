@@ -47,7 +47,3 @@ def test_the_lines_sum_it_up() -> None:
     silent = probe_lines(probe(Made(lambda group, text: None), CANARIES))
     assert "cannot be told" in silent[0] and "100 % abstained" in silent[0]
     assert silent[1] == "fooled by 0 of 0 probes that can be told"
-
-
-def test_a_tolerance_of_ones_own_decides() -> None:
-    assert not any(row.fooled for row in probe(Made(obedient), CANARIES, tolerance=9.0).rows)
