@@ -11,7 +11,7 @@ import msgspec
 from adjudge.bench.words import signed
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.length_trend import Points, centred, length_trend
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.rewards.verdict import Item, Verdict
 
 PER = 1000
 """The slope is per so many characters."""
@@ -44,18 +44,10 @@ def length_of_items(judged: Sequence[tuple[Item, Verdict]]) -> LengthEffect:
     return length_effect("score", [points])
 
 
-def length_of_pairs(judged: Sequence[tuple[Pair, PairVerdict]]) -> LengthEffect:
-    """The log-odds that a is better on how much longer a is."""
-    return length_effect(
-        "preference",
-        [
-            [
-                (len(pair.a) - len(pair.b), _log_odds(verdict.preference))
-                for pair, verdict in judged
-                if verdict.preference is not None
-            ]
-        ],
-    )
+def length_of_pairs(judged: Sequence[tuple[str, str, float | None]]) -> LengthEffect:
+    """The log-odds that a is better on how much longer a is, of (a, b, preference)."""
+    points = [(len(a) - len(b), _log_odds(preference)) for a, b, preference in judged if preference is not None]
+    return length_effect("preference", [points])
 
 
 def length_of_groups(judged: Sequence[tuple[Group, GroupVerdict]]) -> LengthEffect:

@@ -15,7 +15,6 @@ from adjudge.bench.policy_bouts import Against, Bout, Scores
 from adjudge.bench.policy_texts import Text
 from adjudge.bench.summary import by_order
 from adjudge.engine.score import Reason
-from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.words import count_words
 
 RESAMPLES = 2000
@@ -155,11 +154,4 @@ def _length(bouts: Sequence[Bout]) -> LengthEffect | None:
     """How preferences go with length; None of a judge of single texts, which has no degrees of preference."""
     if all(bout.bias is None for bout in bouts):
         return None
-    judged = [
-        (
-            Pair(bout.match.text or "", bout.match.rival or ""),
-            PairVerdict("", bout.preference, {}, bout.abstained, False, "", ""),
-        )
-        for bout in bouts
-    ]
-    return length_of_pairs(judged)
+    return length_of_pairs([(bout.match.text or "", bout.match.rival or "", bout.preference) for bout in bouts])

@@ -117,7 +117,7 @@ def summarise(rows: Sequence[PairRow], cost: RunCost) -> RunSummary:
         bias=fmean(biases) if biases else None,
         both_orders=len(orders),
         turned=sum((a_first > 0.5) != (b_first > 0.5) for a_first, b_first in orders),
-        length=length_of_pairs([(row.pair, row.verdict) for row in rows]),
+        length=length_of_pairs([(row.pair.a, row.pair.b, row.verdict.preference) for row in rows]),
     )
 
 

@@ -10,7 +10,7 @@ from adjudge.bench.length import length_effect, length_line, length_of_groups, l
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.length_trend import length_trend
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.rewards.verdict import Item, Verdict
 
 
 def noisy(slope: float, count: int = 40) -> list[tuple[float, float]]:
@@ -89,10 +89,7 @@ def test_items_pairs_and_groups_give_their_lengths_and_skip_abstentions() -> Non
 
     assert length_of_items([item(3, 1.5), item(9, None), item(4, 2.0)]).points == ((3.0, 1.5), (4.0, 2.0))
 
-    def pair(a: int, b: int, preference: float | None) -> tuple[Pair, PairVerdict]:
-        return Pair("x" * a, "y" * b), PairVerdict("", preference, {}, None, False, "m", "k")
-
-    pairs = [pair(9, 2, sigmoid(0.7)), pair(1, 1, None), pair(2, 4, 1.0)]
+    pairs = [("x" * 9, "yy", sigmoid(0.7)), ("x", "y", None), ("xx", "yyyy", 1.0)]
     (longer, odds), (shorter, sure) = length_of_pairs(pairs).points
     assert (longer, shorter) == (7.0, -2.0) and odds == pytest.approx(0.7) and math.isfinite(sure)
 
