@@ -30,7 +30,7 @@ from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
 from adjudge.training.progress import bar
-from adjudge.training.terminal import open_console, plain_table
+from adjudge.training.terminal import cell, open_console, plain_table
 from adjudge.training.writing.disturbances import disturbed, parse_kinds
 
 HEADER = (
@@ -128,9 +128,7 @@ def bench_disturbances(
                 o.what,
                 o.kind,
                 o.lower.rows + o.abstained,
-                *map(_figure, _bounds(o.lower)),
-                _figure(o.before),
-                _figure(o.after),
+                *(cell(number, ".3f") for number in (*o.lower.numbers, o.before, o.after)),
                 o.abstained,
                 *setting,
             )
@@ -199,15 +197,6 @@ def outcomes_of(
         yield Outcome(what, kind, lower, was, now, len(found) - len(both))
 
 
-def _bounds(share: Estimate) -> tuple[float | None, ...]:
-    """The value and the ends of its interval."""
-    return (share.value, *(share.interval or (None, None)))
-
-
-def _figure(value: float | None, times: int = 1, places: int = 3) -> str:
-    return "" if value is None else f"{times * value:.{places}f}"
-
-
 def _text(sentences: Sequence[str]) -> str:
     return " ".join(sentences)
 
@@ -220,6 +209,6 @@ def _table(outcomes: Sequence[Outcome], title: str) -> Table:
         share = "–" if o.lower.value is None else percent(o.lower.value)
         if o.lower.interval:
             share += f" [{span(o.lower.interval)}]"
-        scores = (_figure(o.before) or "–", _figure(o.after) or "–")
+        scores = (cell(value, ".3f", "–") for value in (o.before, o.after))
         table.add_row(o.what, o.kind, str(o.lower.rows + o.abstained), share, *scores, str(o.abstained))
     return table

@@ -30,6 +30,7 @@ from adjudge.training.evaluator.questions import NUMBERS, Rated, rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.evaluator.split import prompts_of
 from adjudge.training.evaluator.targets import expected
+from adjudge.training.terminal import cell
 
 UNTRAINED, TRAINED = "untrained model", "trained model"
 MEAN, LENGTH, WORDS = "mean of the aspect", "length only", "bag of words"
@@ -228,8 +229,7 @@ def write_lines(path: Path, lines: Sequence[Line]) -> None:
     rows = []
     for line in lines:
         figures = [line.figures[name] for name in names]
-        numbers = [number for one in figures for number in (one.value, *(one.interval or (None, None)))]
-        cells = ["" if number is None else f"{number:.4f}" for number in numbers]
+        cells = [cell(number, ".4f") for one in figures for number in one.numbers]
         rows.append([line.target, line.judge, line.rows, line.asked, figures[0].clusters, *cells])
     write_rows(path, header, rows)
 

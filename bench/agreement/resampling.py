@@ -45,6 +45,11 @@ class Estimate(msgspec.Struct, frozen=True):
     clusters: int
     why: str | None = None
 
+    @property
+    def numbers(self) -> tuple[float | None, float | None, float | None]:
+        """The value, and the ends of its interval."""
+        return (self.value, *(self.interval or (None, None)))
+
 
 class Clusters:
     """Rows by their cluster: `of_row` [N] is each row's place among the `names`, in order of first appearance."""

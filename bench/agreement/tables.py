@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from adjudge.bench.words import counted
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.visible import in_a_line
-from adjudge.training.terminal import ruled_table
+from adjudge.training.terminal import cell, ruled_table
 
 HEADINGS = {
     "pearson": "Pearson",
@@ -125,7 +125,7 @@ def write_tables(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], set
     """Write agreement.csv, a row for each figure, and agreement.json, all of it; raises AdjudgeError."""
     table, whole = folder / "agreement.csv", folder / "agreement.json"
     rows = (
-        [line.target, line.judge, name, *_written(figure), *_place(setting)]
+        [line.target, line.judge, name, *_written(figure), setting.data, setting.model, setting.machine]
         for line in lines
         for name, figure in line.figures.items()
     )
@@ -156,11 +156,5 @@ def _share(cell: Cell) -> str:
 
 
 def _written(figure: Estimate) -> list[str]:
-    low, high = figure.interval or (None, None)
-    numbers: Mapping[str, float | None] = {"value": figure.value, "low": low, "high": high}
-    told = ["" if number is None else f"{number:.6f}" for number in numbers.values()]
+    told = [cell(number, ".6f") for number in figure.numbers]
     return [*told, str(figure.rows), str(figure.clusters), figure.why or ""]
-
-
-def _place(setting: Setting) -> list[str]:
-    return [setting.data, setting.model, setting.machine]
