@@ -14,9 +14,9 @@ from adjudge.bench.agreement.baselines import length_choices, length_scores, wor
 from adjudge.bench.agreement.comparison import (
     Line,
     confusion_of,
+    ensemble_line,
     lines_of,
     listed_of,
-    pooled_line,
     raters_line,
     scores_of,
     targets_of,
@@ -37,7 +37,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import bare
 from adjudge.engine.models.bare_model import BareModel
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judges.ensemble import EnsembleVerdict, ensemble
+from adjudge.rewards.judges.ensemble import EnsembleVerdict, ensemble, pooled
 from adjudge.rewards.judges.kinds import KINDS, Options, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import run_of
@@ -101,7 +101,8 @@ def _texts(study: Study) -> Found:
     lines = [line for rater in raters for line in lines_of(dataset, rater, aspects, how)]
     if study.judge == "ensemble":
         verdicts = protocols.fitting(dataset, all_scores(study, judged, [study.options.get("partners", 4)])[0])
-        lines.append(pooled_line(dataset, verdicts, study.judge, scores.scale or dataset.scale, how))
+        scale = scores.scale or dataset.scale
+        lines.append(ensemble_line(dataset, "all scores", study.judge, pooled(verdicts), scale, how))
     if among := raters_line(dataset, aspects or [OVERALL], how):
         lines.append(among)
     listed = listed_of(dataset, scores, aspects or [OVERALL])

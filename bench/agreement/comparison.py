@@ -12,7 +12,6 @@ from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedText
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.agreement.systems import system_level
-from adjudge.rewards.judges.ensemble import EnsembleVerdict, pooled
 from adjudge.rewards.verdict import Verdict
 from adjudge.training.evaluator.targets import nearest
 
@@ -157,19 +156,24 @@ def line_of(target: str, scores: Scores, listed: Listed, scale: Scale, how: Boot
     return Line(target, scores.name, len(listed.judge), figures)
 
 
-def pooled_line(
-    dataset: DataSet, verdicts: Iterable[EnsembleVerdict], name: str, scale: Scale, how: Bootstrap = USUAL
+def ensemble_line(
+    dataset: DataSet,
+    target: str,
+    name: str,
+    scores: Iterable[tuple[str, str, float]],
+    scale: Scale,
+    how: Bootstrap = USUAL,
 ) -> Line:
-    """Every single score of an ensemble in one list, not averaged: the paper's figure (EvolvR, C.1.1)."""
+    """Scores (text, aspect, score) of an ensemble in one list: all, not averaged (EvolvR, C.1.1), or their means."""
     rows = {row.id: row for row in dataset.rows}
     listed = Listed()
-    for text, aspect, score in pooled(verdicts):
+    for text, aspect, score in scores:
         human = human_of(rows[text], aspect.lower())
         if human is not None:
             listed.judge.append(score)
             listed.human.append(human)
             listed.clusters.append(rows[text].cluster)
-    return line_of("all scores", Scores(name, {}, scale), listed, dataset.scale, how)
+    return line_of(target, Scores(name, {}, scale), listed, dataset.scale, how)
 
 
 def raters_line(dataset: DataSet, targets: Sequence[str], how: Bootstrap = USUAL) -> Line | None:

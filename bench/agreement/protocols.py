@@ -12,19 +12,15 @@ from adjudge.bench.agreement.comparison import (
     SCALES,
     SYSTEMS,
     Line,
-    Listed,
-    Scores,
-    human_of,
-    line_of,
+    ensemble_line,
     lines_of,
-    pooled_line,
     scores_of,
 )
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.published import published_line
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap
 from adjudge.bench.tree_figures import ABLATIONS, CORRELATIONS, TABLE_3, TABLE_5
-from adjudge.rewards.judges.ensemble import EnsembleAspect, EnsembleVerdict, holistic
+from adjudge.rewards.judges.ensemble import EnsembleAspect, EnsembleVerdict, holistic, pooled
 from adjudge.rewards.verdict import Verdict
 
 PARTNERS = (0, 1, 2, 4, 8, 16)
@@ -43,9 +39,8 @@ def partners_lines(
     source = "EvolvR 7B on HANNA"
     for count, verdicts in ensembles.items():
         target = f"N = {count}"
-        line = pooled_line(dataset, verdicts, f"{name}, all scores", scale, how)
-        yield msgspec.structs.replace(line, target=target)
-        yield _means_line(dataset, verdicts, target, f"{name}, story means", how)
+        yield ensemble_line(dataset, target, f"{name}, all scores", pooled(verdicts), scale, how)
+        yield ensemble_line(dataset, target, f"{name}, story means", _means(verdicts), scale, how)
         if count in published.EVOLVR_PARTNERS:
             values = published.EVOLVR_PARTNERS[count]
             yield published_line(target, source, published.EVOLVR_FIGURES, values)
@@ -55,8 +50,7 @@ def partners_lines(
     count = HEADLINE if HEADLINE in several else max(several)
     for target, places in (("(A, B)", slice(None, count)), ("(B, A)", slice(count, None))):
         halves = [_part_of(verdict, places) for verdict in ensembles[count]]
-        line = pooled_line(dataset, halves, f"{name}, N = {count}", scale, how)
-        yield msgspec.structs.replace(line, target=target)
+        yield ensemble_line(dataset, target, f"{name}, N = {count}", pooled(halves), scale, how)
         yield published_line(target, source, published.EVOLVR_FIGURES, published.EVOLVR_ORDERS[target])
 
 
@@ -145,17 +139,11 @@ def scheme_lines(
             yield published_line(name, f"QuRL, {source}, HelloBench", ("spearman",), value)
 
 
-def _means_line(dataset: DataSet, verdicts: Sequence[EnsembleVerdict], target: str, name: str, how: Bootstrap) -> Line:
-    rows = {row.id: row for row in dataset.rows}
-    listed = Listed()
+def _means(verdicts: Sequence[EnsembleVerdict]) -> Iterator[tuple[str, str, float]]:
     for verdict in verdicts:
         for aspect, found in verdict.aspects.items():
-            human = human_of(rows[verdict.id], aspect.lower())
-            if human is not None and found.mean is not None:
-                listed.judge.append(found.mean)
-                listed.human.append(human)
-                listed.clusters.append(rows[verdict.id].cluster)
-    return line_of(target, Scores(name, {}, SCALES["ensemble"]), listed, dataset.scale, how)
+            if found.mean is not None:
+                yield verdict.id, aspect, found.mean
 
 
 def _part_of(verdict: EnsembleVerdict, places: slice) -> EnsembleVerdict:
