@@ -33,7 +33,9 @@ def largest_difference(runs: Runs[list[float]], expected: Sequence[Sequence[floa
 
 def equal_texts(runs: Runs[list[int]], expected: Sequence[Sequence[int]]) -> int:
     """How many texts have exactly the reference's tokens, in the round where fewest do."""
-    return min(sum(map(_same, texts, expected)) for texts in runs.answers)
+    return min(
+        sum(list(text) == list(wanted) for text, wanted in zip(texts, expected, strict=True)) for texts in runs.answers
+    )
 
 
 def score_table(runs: Sequence[Runs[list[float]]], questions: Questions, errors: dict[str, float]) -> Table:
@@ -44,7 +46,9 @@ def score_table(runs: Sequence[Runs[list[float]]], questions: Questions, errors:
             pace = "" if run.tokens is None else f"{run.tokens / run.median:,.0f}"
             speed = f"{questions.pairs / run.median:.3f}"
             error = f"{errors[run.name]:.1e}"
-            _add(table, run.name, cell(run.tokens, ","), _spread(run), speed, pace, _ratio(run, runs[0]), error)
+            table.add_row(
+                _name(run.name), cell(run.tokens, ","), _spread(run), speed, pace, _ratio(run, runs[0]), error
+            )
     return table
 
 
@@ -57,7 +61,8 @@ def text_table(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dic
             count = written(run)
             paces = [f"{tokens / run.median:,.1f}" for tokens in (count, questions.prompt_tokens + count)]
             same = f"{equal[run.name]} of {len(questions.prompts)}"
-            _add(table, run.name, cell(run.tokens, ","), f"{count:,}", _spread(run), *paces, _ratio(run, runs[0]), same)
+            pace = (cell(run.tokens, ","), f"{count:,}", _spread(run), *paces)
+            table.add_row(_name(run.name), *pace, _ratio(run, runs[0]), same)
     return table
 
 
@@ -175,16 +180,8 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _add(table: Table, name: str, *cells: str) -> None:
-    table.add_row(_name(name), *cells)
-
-
 def _name(variant: str) -> Text:
     return Text(variant, "bold" if variant == "adjudge" else "")
-
-
-def _same(text: Sequence[int], expected: Sequence[int]) -> bool:
-    return list(text) == list(expected)
 
 
 def _spread(run: Runs[list[float]] | Runs[list[int]]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-import rich
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
@@ -46,12 +45,11 @@ def summary_lines(summary: RunSummary) -> list[str]:
     return [visible(line) for line in lines]
 
 
-def pair_table(rows: Sequence[PairRow], summary: RunSummary, *, width: int | None = None) -> Table:
-    """One line for each pair, for a terminal of `width` columns (default: this one's).
+def pair_table(rows: Sequence[PairRow], summary: RunSummary, *, width: int) -> Table:
+    """One line for each pair, for a terminal of `width` columns.
 
     Where the aspects' scores do not fit, one column counts the aspects that prefer a and those that prefer b.
     """
-    width = width or rich.get_console().width
     scored = _table(rows, summary, each_aspect=True)
     unlimited = Console(width=100_000)
     natural = Measurement.get(unlimited, unlimited.options, scored).maximum
