@@ -133,7 +133,7 @@ class PrefixReuse(Transformers, Peer[list[float]]):
         return rows, tokens
 
 
-class LlamaCppScores(OneByOne[list[float]]):
+class LlamaCppPeer(OneByOne[Answer]):
     """llama-cpp-python, prompt by prompt."""
 
     name = "llama-cpp-python, prefix kept between prompts"
@@ -145,35 +145,47 @@ class LlamaCppScores(OneByOne[list[float]]):
         """Forget the last prompt."""
         self.model.forget()
 
-    def answer(self, prompt: Tokens) -> tuple[list[float], int]:
-        """Evaluate one prompt from where it parts from the one before."""
-        logits_V, computed = self.model.read(prompt)
-        return torch.log_softmax(logits_V, -1)[self.questions.label_ids].tolist(), computed
-
     def close(self) -> None:
         """Free the model."""
         self.model.close()
 
 
-class VLLMScores(Peer[list[float]]):
-    """vLLM: one generated token, log-probabilities of the chosen tokens."""
+class LlamaCppScores(LlamaCppPeer[list[float]]):
+    """Scores by it."""
+
+    def answer(self, prompt: Tokens) -> tuple[list[float], int]:
+        """Evaluate one prompt from where it parts from the one before."""
+        logits_V, computed = self.model.read(prompt)
+        return torch.log_softmax(logits_V, -1)[self.questions.label_ids].tolist(), computed
+
+
+class VLLMPeer(Peer[Answer]):
+    """vLLM, all prompts in one call."""
 
     name = "vllm, automatic prefix caching"
 
     def __init__(self, questions: Questions, model: Any) -> None:
         self.questions, self.model = questions, model
 
-    def run(self) -> tuple[list[list[float]], int]:
-        """Generate one token for each prompt from a cold cache."""
+    def outputs(self, **sampling: Any) -> tuple[list[Any], int]:
+        """What it gives each prompt, greedily and from a cold cache, and how many prompt tokens it computed."""
         from vllm import SamplingParams
 
         self.model.reset_prefix_cache()
-        wanted = SamplingParams(max_tokens=1, temperature=0.0, logprob_token_ids=self.questions.label_ids)
         prompts = [{"prompt_token_ids": list(prompt)} for prompt in self.questions.prompts]
-        outputs = self.model.generate(prompts, wanted, use_tqdm=False)
-        rows = [[output.outputs[0].logprobs[0][i].logprob for i in self.questions.label_ids] for output in outputs]
-        cached = sum(output.num_cached_tokens or 0 for output in outputs)
-        return rows, self.questions.prompt_tokens - cached
+        found = self.model.generate(prompts, SamplingParams(temperature=0.0, **sampling), use_tqdm=False)
+        cached = sum(output.num_cached_tokens or 0 for output in found)
+        return [output.outputs[0] for output in found], self.questions.prompt_tokens - cached
+
+
+class VLLMScores(VLLMPeer[list[float]]):
+    """Scores by it: one generated token, log-probabilities of the chosen tokens."""
+
+    def run(self) -> tuple[list[list[float]], int]:
+        """Generate one token for each prompt."""
+        wanted = self.questions.label_ids
+        outputs, computed = self.outputs(max_tokens=1, logprob_token_ids=wanted)
+        return [[output.logprobs[0][i].logprob for i in wanted] for output in outputs], computed
 
 
 def scoring_peers(questions: Questions, models: PeerModels) -> list[Peer[list[float]]]:

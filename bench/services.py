@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from adjudge.bench.peer_models import PeerModels
@@ -29,9 +28,7 @@ class Service(ABC):
     async def __aenter__(self) -> None:
         return None
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         return None
 
     @abstractmethod
@@ -53,9 +50,7 @@ class OurService(Service):
         self.engine.cache.clear()
         self.front = AsyncEngine(self.engine)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await self.front.close(drain=error is None)
 
     async def answer(self, place: int) -> int:
@@ -82,9 +77,7 @@ class QueuedService(Service):
         self.peer.begin()
         self.thread = ThreadPoolExecutor(1)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await asyncio.to_thread(self.thread.shutdown, cancel_futures=True)
 
     async def answer(self, place: int) -> int:
@@ -113,9 +106,7 @@ class ContinuousService(Service):
         settings = continuous(self.questions)
         self.manager = self.stack.enter_context(self.model.continuous_batching_context_manager(**settings))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await asyncio.to_thread(self.stack.close)
 
     async def answer(self, place: int) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from adjudge.bench.peer_models import LlamaCpp, PeerModels
-from adjudge.bench.peers import OneByOne, Peer, Transformers, batches_by_length
+from adjudge.bench.peer_models import PeerModels
+from adjudge.bench.peers import LlamaCppPeer, OneByOne, Peer, Transformers, VLLMPeer, batches_by_length
 from adjudge.bench.questions import Questions
 from adjudge.engine.radix import Tokens
 
@@ -84,45 +84,21 @@ class ContinuousWriter(Transformers, Peer[list[int]]):
         return texts, computed - sum(len(text) - 1 for text in texts)  # a text's last token is not computed
 
 
-class LlamaCppTexts(OneByOne[list[int]]):
-    """llama-cpp-python, prompt by prompt."""
-
-    name = "llama-cpp-python, prefix kept between prompts"
-
-    def __init__(self, questions: Questions, model: LlamaCpp) -> None:
-        self.model, self.prompts, self.writes = model, questions.prompts, questions.writes
-
-    def begin(self) -> None:
-        """Forget the last prompt."""
-        self.model.forget()
+class LlamaCppTexts(LlamaCppPeer[list[int]]):
+    """Texts by it."""
 
     def answer(self, prompt: Tokens) -> tuple[list[int], int]:
         """Write one text."""
-        return self.model.write(prompt, self.writes)
-
-    def close(self) -> None:
-        """Free the model."""
-        self.model.close()
+        return self.model.write(prompt, self.questions.writes)
 
 
-class VLLMTexts(Peer[list[int]]):
-    """vLLM, all texts in one call."""
-
-    name = "vllm, automatic prefix caching"
-
-    def __init__(self, questions: Questions, model: Any) -> None:
-        self.questions, self.model = questions, model
+class VLLMTexts(VLLMPeer[list[int]]):
+    """Texts by it."""
 
     def run(self) -> tuple[list[list[int]], int]:
-        """Write all texts from a cold cache."""
-        from vllm import SamplingParams
-
-        self.model.reset_prefix_cache()
-        wanted = SamplingParams(max_tokens=self.questions.writes, temperature=0.0, ignore_eos=True)
-        prompts = [{"prompt_token_ids": list(prompt)} for prompt in self.questions.prompts]
-        outputs = self.model.generate(prompts, wanted, use_tqdm=False)
-        cached = sum(output.num_cached_tokens or 0 for output in outputs)
-        return [list(output.outputs[0].token_ids) for output in outputs], self.questions.prompt_tokens - cached
+        """Write all texts."""
+        outputs, computed = self.outputs(max_tokens=self.questions.writes, ignore_eos=True)
+        return [list(output.token_ids) for output in outputs], computed
 
 
 def writing_peers(questions: Questions, models: PeerModels) -> list[Peer[list[int]]]:
