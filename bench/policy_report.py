@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from adjudge.bench.length import length_line
 from adjudge.bench.policy_bouts import Against
 from adjudge.bench.policy_wins import HUMAN, PolicyResult, Spread, Wins
 from adjudge.bench.words import percent, signed, span
+from adjudge.engine.score import Reason
 from adjudge.rewards.visible import visible
 from adjudge.training.pictures import new_figure, save_figure
 from adjudge.training.terminal import cell, ruled_table
@@ -153,8 +155,5 @@ def _abstained(result: PolicyResult) -> str:
 
 
 def _reasons(all_wins: Sequence[Wins]) -> str:
-    counts: dict[str, int] = {}
-    for wins in all_wins:
-        for reason, count in wins.abstained.items():
-            counts[reason] = counts.get(reason, 0) + count
+    counts = sum((Counter(wins.abstained) for wins in all_wins), Counter[Reason]())
     return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,7 +126,12 @@ class Agents:
         wanted = [
             self._prompt(
                 "reflect",
-                {"prompt": case.prompt, "text": case.text, "principles": list(principles), **_given(case.reasons)},
+                {
+                    "prompt": case.prompt,
+                    "text": case.text,
+                    "principles": list(principles),
+                    "reasons": case.reasons or [],
+                },
                 said=int(case.said),
                 truth=int(case.truth),
             )
@@ -220,13 +225,8 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _given(reasons: str) -> dict[str, Data]:
-    return {"reasons": reasons} if reasons else {}
-
-
-def _columns(cases: Iterable[Case]) -> dict[str, Data]:
+def _columns(cases: Sequence[Case]) -> dict[str, Data]:
     """What a prompt file loops over; reasons only where all cases have them."""
-    cases = list(cases)
     reasons = [case.reasons for case in cases]
     return {
         "prompts": [case.prompt for case in cases],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.training.curate.agents import Agents, Bad, Case
-from adjudge.training.curate.labelled import Division, Labelled
+from adjudge.training.curate.labelled import Division
 from adjudge.training.stages import Drop, Unusable, passed
 
 OpenJudge = Callable[[Sequence[str]], PrincipleJudge]
@@ -124,7 +125,8 @@ class Search:
         wrong: list[Case] = []
         if self.plan.reflect:
             texts = self.division.some_texts(self.plan.looked_at, self.plan.seed, number)
-            real = self._judged(f"round {number}: labelled texts", _cases(texts), principles)
+            cases = [Case(one.item.prompt, one.item.response, said=one.good, truth=one.good) for one in texts]
+            real = self._judged(f"round {number}: labelled texts", cases, principles)
             wrong = _parted(real)[1]
             reflected = passed("reflect", wrong, self.agents.reflect(principles, wrong))
             self.dropped += reflected.dropped
@@ -141,7 +143,7 @@ class Search:
             missed=len(missed),
             looked_at=len(real),
             wrong=len(wrong),
-            dropped=_counted(self.dropped[done:]),
+            dropped=dict(Counter(f"{drop.stage}: {drop.reason}" for drop in self.dropped[done:])),
         )
 
     def _write(self, number: int, strategy: str) -> list[Case]:
@@ -151,7 +153,10 @@ class Search:
 
         def results() -> Iterator[tuple[int, Case | Unusable]]:
             for place, bad in self.agents.write(prompts, strategy, number):
-                yield place, _case(prompts[place], bad) if isinstance(bad, Bad) else bad
+                if isinstance(bad, Bad):
+                    yield place, Case(prompts[place], bad.text, said=False, truth=False, why=bad.flaw)
+                else:
+                    yield place, bad
 
         written = passed("write", rows, results())
         self.dropped += written.dropped
@@ -184,23 +189,6 @@ def _said(case: Case, verdict: Verdict) -> Case | Unusable:
     return msgspec.structs.replace(case, said=verdict.score > 0.5, reasons=reasons)
 
 
-def _case(prompt: str, bad: Bad) -> Case:
-    return Case(prompt, bad.text, said=False, truth=False, why=bad.flaw)
-
-
-def _cases(texts: Iterable[Labelled]) -> list[Case]:
-    return [Case(one.item.prompt, one.item.response, said=one.good, truth=one.good) for one in texts]
-
-
-def _parted(cases: Iterable[Case]) -> tuple[list[Case], list[Case]]:
+def _parted(cases: Sequence[Case]) -> tuple[list[Case], list[Case]]:
     """Those judged rightly, and those that were not."""
-    cases = list(cases)
     return [case for case in cases if case.said == case.truth], [case for case in cases if case.said != case.truth]
-
-
-def _counted(drops: Iterable[Drop]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for drop in drops:
-        name = f"{drop.stage}: {drop.reason}"
-        counts[name] = counts.get(name, 0) + 1
-    return counts

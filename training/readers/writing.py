@@ -16,7 +16,7 @@ from adjudge.rewards.rows import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.readers.names import likely_names, read_names, rename
 from adjudge.training.readers.reviews import NEEDED_BY
-from adjudge.training.stages import Passed, Read, Texts, Unusable, passed, read_stage
+from adjudge.training.stages import Passed, Texts, Unusable, passed, read_stage
 
 PROMPTS = Path(__file__).parent / "prompts"
 
@@ -52,9 +52,6 @@ def anonymise(texts: Texts, rows: Sequence[Row], language: str = "en") -> Passed
         changed = {name: rename(row.columns[name], names) for name in ("plot", "review") if row.columns.get(name)}
         return Anonymous({**row.columns, **changed}, names)
 
-    def reader(plot: str) -> Read[dict[str, str]]:
-        return partial(read_names, plot=plot)
-
     form = template.load("names", language, PROMPTS)
 
     def ask(plot: str) -> Prompt:
@@ -62,7 +59,7 @@ def anonymise(texts: Texts, rows: Sequence[Row], language: str = "en") -> Passed
         data = {"plot": plot, "likely": likely}
         return texts.prompt(*form.render(data=data, cut="never", has_likely=bool(likely)))
 
-    return _of_plots("anonymise", texts, rows, ask, reader, renamed)
+    return _of_plots("anonymise", texts, rows, ask, read_names, renamed)
 
 
 def summarise(texts: Texts, rows: Sequence[Row], words: int, language: str = "en") -> Passed[Mapping[str, Any]]:
@@ -76,15 +73,12 @@ def summarise(texts: Texts, rows: Sequence[Row], words: int, language: str = "en
     def retold(row: Row, summary: str) -> Mapping[str, Any]:
         return {**row.columns, "plot": summary}
 
-    def reader(plot: str) -> Read[str]:
-        return partial(read_summary, plot=plot, words=words)
-
     form = template.load("summary", language, PROMPTS)
 
     def ask(plot: str) -> Prompt:
         return texts.prompt(*form.render(data={"plot": plot}, cut="never", words=words))
 
-    return _of_plots("summarise", texts, rows, ask, reader, retold)
+    return _of_plots("summarise", texts, rows, ask, partial(read_summary, words=words), retold)
 
 
 def read_summary(text: str, plot: str, words: int) -> str:
@@ -102,17 +96,20 @@ def _of_plots(
     texts: Texts,
     rows: Sequence[Row],
     ask: Callable[[str], Prompt],
-    reader: Callable[[str], Read[Any]],
+    read: Callable[..., Any],
     made: Callable[[Row, Any], T],
 ) -> Passed[T]:
-    """What is made of each row with what the model wrote about its plot; each plot is asked about once."""
+    """What is made of each row with what the model wrote about its plot; each plot is asked about once.
+
+    `read` takes the text and, by name, the plot.
+    """
     places: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(row.columns["plot"].strip(), []).append(place)
     plots = list(places)
 
     def results() -> Iterator[tuple[int, T | Unusable]]:
-        for number, found in texts.write([ask(plot) for plot in plots], [reader(plot) for plot in plots]):
+        for number, found in texts.write([ask(plot) for plot in plots], [partial(read, plot=plot) for plot in plots]):
             for place in places[plots[number]]:
                 yield place, found if isinstance(found, Unusable) else made(rows[place], found)
 
