@@ -229,7 +229,9 @@ def sifted(stage: str, rows: Iterable[T], why_not: Callable[[T], str | None]) ->
     return Passed(stage, kept, dropped)
 
 
-def without_repeats(rows: Iterable[T], key: Callable[[T], Hashable], reason: str) -> Passed[T]:
+def without_repeats(
+    rows: Iterable[T], key: Callable[[T], Hashable], reason: str, *, stage: str = "repeats"
+) -> Passed[T]:
     """The first row of each key, and the others, dropped for that reason."""
     seen: set[Hashable] = set()
 
@@ -238,7 +240,7 @@ def without_repeats(rows: Iterable[T], key: Callable[[T], Hashable], reason: str
         seen.add(key(row))
         return reason if len(seen) == known else None
 
-    return sifted("repeats", rows, repeated)
+    return sifted(stage, rows, repeated)
 
 
 def record_of(row: Any) -> Mapping[str, Any]:

@@ -69,16 +69,17 @@ def curate_pairs_file(
         write_stage(beside(output, "summary.json"), [summary])
         write_stage(output, pairs)
     tell(stages, f"Pairs of {path.name}", plot)
-    _say(
+    print(
         f"{counted(len(debated.kept), 'ruling')}: {rulings.ratified} ratified, {rulings.overridden} overridden,"
         f" {rulings.alone} without judge or without review; {rulings.again} debated twice",
         *label_lines(verdicts, labels),
         *_one_class(labels),
         f"{counted(len(pairs), 'pair')}: {output}",
+        sep="\n",
     )
     if not pairs:
         alike = "; --by scores compares texts that are all ruled alike" * (bool(debated.kept) and rules.by == "rulings")
-        _say(f"no pair could be made (see what was dropped){alike}")
+        print(f"no pair could be made (see what was dropped){alike}")
     check_stages([debated])
 
 
@@ -124,19 +125,19 @@ def curate_principles_file(
             write_stage(beside(output, "rounds.jsonl"), rounds)
             write_stage(beside(output, "dropped.jsonl"), search.dropped)
             write_principles(output, rounds)
-            _say(_round_line(one))
+            print(_round_line(one))
     if plot is not None:
         draw_rounds(rounds, plot, f"Principles from {path.name}")
     chosen = best(rounds)
     if not any(one.held_out.judged for one in rounds):
-        _say("no round could be measured: the judge abstained on every text held out (docs/judges.md says what to do)")
-    _say(
+        print("no round could be measured: the judge abstained on every text held out (docs/judges.md says what to do)")
+    print(
         f"round {chosen.number} is the best on {counted(len(division.held_out), 'text')} held out, which chose it:"
         " measure it on others"
     )
     if chosen.number == 0:
-        _say("no round did better than the principles at the start, which stay")
-    _say(f"principles: {output}")
+        print("no round did better than the principles at the start, which stay")
+    print(f"principles: {output}")
 
 
 def _round_line(one: Round) -> str:
@@ -168,8 +169,3 @@ def _one_class(labels: Sequence[bool | None]) -> list[str]:
         return []
     [label] = known
     return [f"every label is {int(label)}: precision and recall say nothing about a judge of good and bad"]
-
-
-def _say(*lines: str) -> None:
-    for line in lines:
-        print(line)

@@ -152,7 +152,9 @@ def _replay_groups(
     """The rankings, of so many groups, whose pairs the journal holds."""
     asked = contest_of(options).judges_options(without_contest(options))
     changed = without_contest(changes)
-    judge: Any = _rescoring(book, run, asked, changed) if changed else prepare(run.judge, asked)(_engine(run), book)
+    judge: Any = (
+        _rescoring(book, run, asked, changed) if changed else prepare(run.judge, asked)(AbsentEngine(run.card), book)
+    )
     tournament, groups = contest_of({**options, **changes}).open(judge), []
 
     def ranked() -> Iterator[tuple[Row, GroupVerdict]]:
@@ -170,17 +172,13 @@ def _replay_groups(
     return len(groups)
 
 
-def _engine(run: Run) -> AbsentEngine:
-    return AbsentEngine(run.card)
-
-
 def _rescoring(book: Journal, run: Run, options: Options, changes: Options) -> Rescoring[Any, Any]:
     """The run's judge as it was, and as it is to be; the changes may name the run's own aspects."""
-    earlier = prepare(run.judge, options)(_engine(run), book)
+    earlier = prepare(run.judge, options)(AbsentEngine(run.card), book)
     if "aspects" in changes:
         own = [msgspec.structs.replace(one, weight=1.0) for one in getattr(earlier, "aspects", ())]
         changes = {**changes, "aspects": aspects_of(changes["aspects"], own)}
-    judge = prepare(run.judge, {**options, **changes})(_engine(run), book)
+    judge = prepare(run.judge, {**options, **changes})(AbsentEngine(run.card), book)
     if not isinstance(earlier, AskingJudge) or not isinstance(judge, AskingJudge):
         raise AdjudgeError(f"the answers that {run.judge} rests on cannot be scored anew: judge again")
     return Rescoring(earlier, judge, book)
@@ -190,7 +188,7 @@ def _verdict_type(book: Journal, run: Run, options: Options) -> Any:
     """What the run's judge concludes; one that cannot be opened without its model concludes no more than the usual."""
     open_judge = prepare(run.judge, options)
     try:
-        return open_judge(_engine(run), book).verdict_type
+        return open_judge(AbsentEngine(run.card), book).verdict_type
     except AdjudgeError:
         return PairVerdict if run.what == "pairs" else Verdict
 

@@ -23,11 +23,8 @@ SHOWN = 40
 
 def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | None, str | None]]:
     """Which story of each pair was meant to be better, and the author's note; raises AdjudgeError naming the line."""
-    return [(_expected(row), _note(row.columns.get("note"))) for row in rows]
-
-
-def _note(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else str(value)
+    notes = (row.columns.get("note") for row in rows)
+    return [(_expected(row), None if note is None else str(note)) for row, note in zip(rows, notes, strict=True)]
 
 
 def show_results(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from rich.text import Text
 
 from adjudge.commands.output import check_lines, make_folder_of
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.source import Source
 from adjudge.commands.stage_run import beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -72,7 +69,7 @@ def mine_file(
             search=_search(pages, search, KeptEngine(engine, run.book), mining.language),
             sampling=sampling,
             journal=run.book,
-            writers=[partial(_writer, run_options.source, name) for name in writers],
+            writers=[msgspec.structs.replace(run_options.source, model=name, adapter=None).open for name in writers],
         )
         make_folder_of(stages / "any")
         mined = miner.mine(questions, lambda stage, rows: write_stage(stages / f"{stage}.jsonl", rows))
@@ -134,14 +131,6 @@ def _search(pages: Sequence[Page], how: str, engine: EngineFace, language: str) 
     if not pages:
         return None
     return WordSearch(pages) if how == "words" else MeaningSearch(pages, EngineEmbedder(engine, language))
-
-
-@contextmanager
-def _writer(source: Source, model: str) -> Iterator[EngineFace]:
-    """Another model, where that of the run is."""
-    opened: AbstractContextManager[EngineFace] = msgspec.structs.replace(source, model=model, adapter=None).open()
-    with opened as engine:
-        yield engine
 
 
 def _label(row: Row, name: str) -> float | None:

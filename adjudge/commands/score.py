@@ -60,7 +60,7 @@ def score_file(
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     faint = 0
     with open_output_anew(output) as write:
-        prompts = [engine.chat([_user(text)]) if chat else text for text in texts]
+        prompts = [engine.chat([Message("user", Prompt((Segment(text),)))]) if chat else text for text in texts]
         with bar(shown=len(rows) > 1) as progress:
             task = progress.add_task("scoring", total=len(rows))
             for start in range(0, len(rows), WINDOW):
@@ -99,10 +99,6 @@ def _warn(sets: Sequence[Labels]) -> None:
 
 def _tell(line: str) -> None:
     print(f"adjudge: {line}", file=sys.stderr)
-
-
-def _user(text: str) -> Message:
-    return Message("user", Prompt((Segment(text),)))
 
 
 def _record(row: Row, score: Score) -> dict[str, Any]:

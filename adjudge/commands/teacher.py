@@ -112,21 +112,17 @@ def _written(
     rows: Sequence[Row], own: ModelSource, noise: Sequence[float], writing: Writing, source: Source, book: Journal
 ) -> Passed[Continuation]:
     """What the writer wrote with each noise, one engine after the other."""
-    stages = [_written_with(share, rows, own, writing, source, book) for share in noise]
-    kept = [one for stage in stages for one in stage.kept]
-    return Passed("write", kept, [drop for stage in stages for drop in stage.dropped])
-
-
-def _written_with(
-    noise: float, rows: Sequence[Row], own: ModelSource, writing: Writing, source: Source, book: Journal
-) -> Passed[Continuation]:
-    with noisy(own, noise, writing.seed) as folder:
-        engine = Engine(folder, device=source.device, dtype=source.dtype)
-        texts = writing.texts(engine, book, unended=True)
-        stage = written_by(texts, rows, noise)
-        engine.sleep()  # the next one's memory
-    tell_texts(texts)
-    return stage
+    whole = Passed[Continuation]("write", [], [])
+    for share in noise:
+        with noisy(own, share, writing.seed) as folder:
+            engine = Engine(folder, device=source.device, dtype=source.dtype)
+            texts = writing.texts(engine, book, unended=True)
+            stage = written_by(texts, rows, share)
+            engine.sleep()  # the next one's memory
+        tell_texts(texts)
+        whole.kept.extend(stage.kept)
+        whole.dropped.extend(stage.dropped)
+    return whole
 
 
 def _through(

@@ -15,7 +15,7 @@ from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.wire import item_of, label_of
-from adjudge.training.stages import Passed, Unusable, passed, sifted
+from adjudge.training.stages import Passed, Unusable, passed, sifted, without_repeats
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -156,14 +156,7 @@ def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferenceP
     that no other text to its prompt differs from is "all_good" or "all_bad", or, where scores decide, "all_even"; one
     that is in no pair for want of room is "spare".
     """
-    texts: set[tuple[str, str]] = set()
-
-    def repeated(one: Judged) -> str | None:
-        known, text = len(texts), _text(one.item)
-        texts.add(text)
-        return "twice" if len(texts) == known else None
-
-    different = sifted("texts", judged, repeated)
+    different = without_repeats(judged, lambda one: _text(one.item), "twice", stage="texts")
     ruled = sifted("rulings", different.kept, lambda one: None if rules.takes(one) else "even")
     prompts: dict[str, list[Judged]] = {}
     for one in ruled.kept:
