@@ -83,7 +83,7 @@ class Texts(Peer[list[int]]):
 
 
 def bench_judge(
-    path: Path,
+    pairs: Path,
     *,
     model: str,
     mode: Mode = "score",
@@ -108,7 +108,7 @@ def bench_judge(
     count = requests or REQUESTS
     if output is not None and output.suffix == ".png":
         raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
-    rows = read_rows(path)
+    rows = read_rows(pairs)
     for number, row in enumerate(rows, 1):
         pair_of(row, number)
     how: dict[str, Any] = {"device": device, "dtype": dtype, "kv_cache_gb": kv_cache_gb}
@@ -124,7 +124,7 @@ def bench_judge(
     if load:
         if count > len(questions.prompts):
             raise AdjudgeError(
-                f"{count} requests need as many questions, and {questions.pairs} pairs of {path} have"
+                f"{count} requests need as many questions, and {questions.pairs} pairs of {pairs} have"
                 f" {len(questions.prompts)}: give more pairs, or --requests {len(questions.prompts)}"
             )
         _under_load(engines, questions.first(count), asked, output)
