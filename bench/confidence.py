@@ -21,7 +21,6 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import MAX_ALTERNATIVES, Sampling
 from adjudge.engine.text.labels import LabelSet
-from adjudge.engine.text.tokenizer import Tokens
 from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.training.evolve.filters import WINDOW, questions_of_scores
@@ -109,9 +108,16 @@ def bench_confidence(
         def advance(count: int) -> None:
             progress.advance(task, count)
 
-        ours = _measured("restricted head", engine, lambda: _scored(engine, wanted, advance))
+        def scored(part: slice) -> list[Decision]:
+            return [Decision(score.best) for score in engine.score(wanted[part], SCALE)]
+
+        def generated(part: slice) -> list[Decision]:
+            texts = engine.generate(wanted[part], ONE)
+            return [decision_of(text, labels) for text, labels in zip(texts, compiled[part], strict=True)]
+
+        ours = _measured("restricted head", engine, scored, len(wanted), advance)
         progress.update(task, description="generating")
-        other = _measured("generation", engine, lambda: _generated(engine, wanted, compiled, advance))
+        other = _measured("generation", engine, generated, len(wanted), advance)
     compared = compare(rationales, places, ours.decisions, other.decisions)
     _show(rationales, [ours, other], compared)
     if output is not None:
@@ -188,31 +194,21 @@ def decision_of(completion: Completion, labels: LabelSet) -> Decision:
     return Decision(max(chances, key=lambda label: chances[label], default=None), len(chances) < len(labels.labels))
 
 
-def _scored(engine: Engine, wanted: Sequence[Tokens], advance: Callable[[int], None]) -> list[Decision]:
-    decisions: list[Decision] = []
-    for start in range(0, len(wanted), 2 * WINDOW):
-        scores = engine.score(wanted[start : start + 2 * WINDOW], SCALE)
-        decisions += [Decision(score.best) for score in scores]
-        advance(len(scores))
-    return decisions
-
-
-def _generated(
-    engine: Engine, wanted: Sequence[Tokens], labels: Sequence[LabelSet], advance: Callable[[int], None]
-) -> list[Decision]:
-    decisions: list[Decision] = []
-    for start in range(0, len(wanted), 2 * WINDOW):
-        texts = engine.generate(wanted[start : start + 2 * WINDOW], ONE)
-        decisions += [decision_of(text, own) for text, own in zip(texts, labels[start:], strict=False)]
-        advance(len(texts))
-    return decisions
-
-
-def _measured(name: str, engine: Engine, run: Callable[[], list[Decision]]) -> Measured:
+def _measured(
+    name: str, engine: Engine, decide: Callable[[slice], list[Decision]], count: int, advance: Callable[[int], None]
+) -> Measured:
     """Run from a cold cache, once for the time and once more for the memory, which takes some of it to follow.
 
     Memory is that of tensors beyond the weights and the cache.
     """
+
+    def run() -> list[Decision]:
+        decisions: list[Decision] = []
+        for start in range(0, count, 2 * WINDOW):
+            decisions += decide(slice(start, start + 2 * WINDOW))
+            advance(len(decisions) - start)
+        return decisions
+
     engine.cache.clear()
     before = msgspec.structs.replace(engine.stats)
     started = time.perf_counter()
@@ -220,7 +216,7 @@ def _measured(name: str, engine: Engine, run: Callable[[], list[Decision]]) -> M
     seconds = time.perf_counter() - started
     stats = msgspec.structs.replace(engine.stats)
     engine.cache.clear()
-    peak = peak_bytes(lambda: run(), engine.runner.device)
+    peak = peak_bytes(run, engine.runner.device)
     tokens = stats.prompt_tokens - before.prompt_tokens, stats.tokens_computed - before.tokens_computed
     return Measured(name, decisions, seconds, *tokens, peak)
 

@@ -22,7 +22,6 @@ from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.models.sources import tokenizer_named
-from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.group import Group
 from adjudge.rewards.judges.aspects import parse_aspects
@@ -30,6 +29,7 @@ from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.verdict import Item
 from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
+from adjudge.training.prompts import conversation
 from adjudge.training.recipe import recipe_of
 from adjudge.training.terminal import open_console
 from adjudge.training.unrewarded import Unrewarded
@@ -126,13 +126,9 @@ def needed(steps: Sequence[Sequence[Group]], judging: Judging) -> Need:
         questions = [one for prompt, text in answers for one in judge.ask(Item(prompt, text))[0]]
         read = [tokenizer.prompt(question.prompt) for question in questions]
         asked, least = asked + sum(map(len, read)), least + trie.size(list(set(read)))
-        talks = [engine.chat(_messages(talk)) for prompt, text in answers for talk in chats(judging, prompt, text)]
+        talks = [engine.chat(conversation(talk)) for prompt, text in answers for talk in chats(judging, prompt, text)]
         replies += trie.size(list({tokenizer.prompt(talk) for talk in talks}))
     return Need(asked / len(steps), least / len(steps), replies / len(steps))
-
-
-def _messages(talk: Sequence[dict[str, str]]) -> list[Message]:
-    return [Message(turn["role"], Prompt((Segment(turn["content"]),))) for turn in talk]  # type: ignore[arg-type]
 
 
 def _trained(

@@ -31,7 +31,6 @@ from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.kinds import names_of
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import pair_of
 from adjudge.training.progress import bar
 from adjudge.training.terminal import open_console
@@ -108,9 +107,7 @@ def bench_judge(
     count = requests or REQUESTS
     if output is not None and output.suffix == ".png":
         raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
-    rows = read_rows(pairs)
-    for number, row in enumerate(rows, 1):
-        pair_of(row, number)
+    rows = [pair_of(row, number) for number, row in enumerate(read_rows(pairs), 1)]
     how: dict[str, Any] = {"device": device, "dtype": dtype, "kv_cache_gb": kv_cache_gb}
     engine = Engine(model, **how)
     if engine.reward_head is not None:
@@ -120,7 +117,11 @@ def bench_judge(
         switched = how | {SWITCHES[name]: True}
         engines[f"adjudge, {name}"] = Engine(model, **switched)
     enough = count if load else PAIRS[mode]  # pairs; each has several questions
-    questions = _questions(engine, rows[: limit or enough], mode, max_tokens or TOKENS)
+    asked_about = rows[: limit or enough]
+    if mode == "generate":
+        questions = writing_questions(engine, asked_about, max_tokens or TOKENS)
+    else:
+        questions = scoring_questions(engine, asked_about)
     if load:
         if count > len(questions.prompts):
             raise AdjudgeError(
@@ -132,11 +133,6 @@ def bench_judge(
         _generate(engines, questions, repeats, output)
     else:
         _score(engines, questions, repeats, output)
-
-
-def _questions(engine: Engine, rows: Sequence[Row], mode: Mode, max_tokens: int) -> Questions:
-    pairs = [pair_of(row, number) for number, row in enumerate(rows, 1)]
-    return writing_questions(engine, pairs, max_tokens) if mode == "generate" else scoring_questions(engine, pairs)
 
 
 def _score(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from adjudge.bench.agreement import statistics
-from adjudge.bench.agreement.baselines import ridge, words
+from adjudge.bench.agreement.baselines import LENGTH, WORDS, apart, ridge, words
 from adjudge.bench.agreement.resampling import Estimate
 from adjudge.bench.measurement import write_rows
 from adjudge.engine.face import EngineFace
@@ -33,7 +33,7 @@ from adjudge.training.evaluator.targets import expected
 from adjudge.training.terminal import cell
 
 UNTRAINED, TRAINED = "untrained model", "trained model"
-MEAN, LENGTH, WORDS = "mean of the aspect", "length only", "bag of words"
+MEAN = "mean of the aspect"
 
 QUALITY = (Aspect("quality", "How well does the text do what it was asked for?"),)
 """What a model that nobody trained is asked about two responses."""
@@ -189,28 +189,20 @@ FITS: dict[str, Fit] = {MEAN: _mean, LENGTH: _by_length, WORDS: _by_words}
 
 def _preference_lines(run: Finished, opened: Open, pairs: int) -> Iterator[Line]:
     train, held_out = preferences_of(run.rows.train), preferences_of(run.rows.held_out)
-    yield _pair_line(UNTRAINED, _compared(held_out[:pairs], opened(False)), held_out, pairs)
+    untrained = PairwiseJudge(opened(False), QUALITY).compare(map(_pair, held_out[:pairs]))
+    yield _pair_line(UNTRAINED, [verdict.preference for verdict in untrained], held_out, pairs)
     longer = fmean(0.5 + np.sign(len(one.chosen) - len(one.rejected)) / 2 for one in train)
     sides = [np.sign(len(one.chosen) - len(one.rejected)) * np.sign(longer - 0.5) for one in held_out]
     yield _pair_line(LENGTH, [0.5 + float(side) / 2 for side in sides], held_out)
-    fitted, asked = ([_difference(one) for one in some] for some in (train, held_out))
+    fitted, asked = ([apart(one.chosen, one.rejected) for one in some] for some in (train, held_out))
     values = ridge(fitted, np.full(len(train), 0.5), asked)
     yield _pair_line(WORDS, [0.5 + float(np.sign(value)) / 2 for value in values], held_out)
     judge = ScalarJudge(opened(True))
     yield _pair_line(TRAINED, [verdict.preference for verdict in judge.compare(map(_pair, held_out))], held_out)
 
 
-def _compared(held_out: Sequence[Preference], engine: EngineFace) -> list[float | None]:
-    return [verdict.preference for verdict in PairwiseJudge(engine, QUALITY).compare(map(_pair, held_out))]
-
-
 def _pair(one: Preference) -> Pair:
     return Pair(prompt=one.prompt, a=one.chosen, b=one.rejected)
-
-
-def _difference(one: Preference) -> dict[str, float]:
-    chosen, rejected = words(one.chosen), words(one.rejected)
-    return {word: chosen.get(word, 0.0) - rejected.get(word, 0.0) for word in {**chosen, **rejected}}
 
 
 def _pair_line(

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from adjudge.engine.completion import Completion, FinishReason
+from adjudge.engine.completion import FinishReason
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyPrompt, EngineFace
 from adjudge.engine.sampling import Sampling
@@ -146,7 +146,7 @@ class Texts:
             prompts, seeds = zip(*(wanted[index] for index in new), strict=True)
             for number, completion in self.engine.generate_iter(prompts, self.sampling, seeds=seeds):
                 self.asked += 1
-                yield number, _kept(completion)
+                yield number, KeptText(well_formed(completion.text), completion.finish_reason)
 
         def unpack(raw: bytes) -> KeptText:
             self.remembered += 1
@@ -315,10 +315,6 @@ def check_whole(path: Path) -> None:
             f"{path} breaks off in its last line: it was not written to its end; make it again (what a model was asked"
             " for it is in the journal)"
         ) from error
-
-
-def _kept(completion: Completion) -> KeptText:
-    return KeptText(well_formed(completion.text), completion.finish_reason)
 
 
 def _usable(kept: KeptText, unended: bool) -> str:

@@ -57,8 +57,7 @@ def word_scores(dataset: DataSet, targets: Sequence[str], seed: int = 0) -> Scor
 
 def word_choices(dataset: DataSet, seed: int = 0) -> Choices:
     """The same of pairs: on how much oftener a has each word than b, so that neither place counts for anything."""
-    pairs = [(words(row.pair.a), words(row.pair.b)) for row in dataset.rows]
-    bags = [{word: a.get(word, 0.0) - b.get(word, 0.0) for word in {*a, *b}} for a, b in pairs]
+    bags = [apart(row.pair.a, row.pair.b) for row in dataset.rows]
     human = [row.preferred - 0.5 for row in dataset.rows]
     foretold = _crosswise(bags, human, dataset.clusters, seed, centred=False, ends=(-0.5, 0.5))
     return Choices(WORDS, [Choice(None if value is None else value + 0.5) for value in foretold])
@@ -69,6 +68,12 @@ def words(text: str) -> dict[str, float]:
     counts = {word: float(np.log1p(count)) for word, count in Counter(WORD.findall(text.lower())).items()}
     size = float(np.sqrt(sum(value * value for value in counts.values()))) or 1.0
     return {word: value / size for word, value in counts.items()}
+
+
+def apart(a: str, b: str) -> dict[str, float]:
+    """How much oftener each word stands in one text than in another."""
+    of_a, of_b = words(a), words(b)
+    return {word: of_a.get(word, 0.0) - of_b.get(word, 0.0) for word in {**of_a, **of_b}}
 
 
 def folds_of(clusters: Sequence[str], seed: int, count: int = FOLDS) -> NDArray[np.int64]:

@@ -28,11 +28,7 @@ def read_entries(path: Path) -> list[Row]:
         if "Extra data" in str(error):  # one object a line, whatever its name says
             return read_rows(path)
         raise AdjudgeError(f"{path.name} is not JSON ({error}): mend it there") from error
-    return _some(list(_entries(path, content)), path)
-
-
-def _some(rows: list[Row], path: Path) -> list[Row]:
-    """The rows; raises AdjudgeError where there are none."""
+    rows = list(_entries(path, content))
     if not rows:
         raise AdjudgeError(f"{path} is empty: give at least one row")
     return rows

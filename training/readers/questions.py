@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.text.prompt import Message, Segment
+from adjudge.engine.text.prompt import Message
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.asking import Mode
 from adjudge.rewards.judges.aspects import Aspect
@@ -175,18 +175,13 @@ def within_budget(question: Any, words: int, messages: Sequence[Message]) -> Any
 
 def words_of_messages(messages: Sequence[Message]) -> int:
     """How many words a prompt has, its template and all texts."""
-    return sum(count_words(segment.text) for segment in _segments(messages))
+    return sum(count_words(segment.text) for message in messages for segment in message.content.segments)
 
 
 def plain(messages: Sequence[Message]) -> tuple[str, str]:
     """The system's and the user's part as plain texts."""
     system, user = ("".join(segment.text for segment in message.content.segments) for message in messages)
     return system, user
-
-
-def _segments(messages: Sequence[Message]) -> Iterator[Segment]:
-    for message in messages:
-        yield from message.content.segments
 
 
 def _messages(

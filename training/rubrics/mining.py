@@ -121,7 +121,8 @@ class Miner:
         passages: dict[str, list[str]] = {}
         if "texts" not in self.mining.without:
             questions, passages = self._passages(questions, save)
-        written = self._passed("rubric sets", self._write_sets(questions, passages))
+        made = write_sets(self._texts(SCHEMA), questions, passages, self.mining.sets, self.mining.language)
+        written = self._passed("rubric sets", made)
         questions = self._with("sets", questions, {one.question for one in written}, "no_set")
         sets = grouped(written)
         answers = given_answers(questions)
@@ -135,8 +136,8 @@ class Miner:
         else:
             save("sets", written)
         rubrics = {name: [one.rubric for one in own] for name, own in sets.items()}
-        made = self._passed("questions", consolidate(self._texts(SCHEMA), questions, rubrics, self.mining.language))
-        final = {one.question: one for one in made}
+        consensus = consolidate(self._texts(SCHEMA), questions, rubrics, self.mining.language)
+        final = {one.question: one for one in self._passed("questions", consensus)}
         rows = [
             _row(question, final[question.id].rubric, len(sets[question.id]), final[question.id].mended)
             for question in questions
@@ -171,10 +172,6 @@ class Miner:
             for page in pages[question.id]
             for piece in cut(page)
         ]
-
-    def _write_sets(self, questions: Sequence[Question], passages: Mapping[str, Sequence[str]]) -> Passed[RubricSet]:
-        mining = self.mining
-        return write_sets(self._texts(SCHEMA), questions, passages, mining.sets, mining.language)
 
     def _written_answers(self, questions: Sequence[Question]) -> list[Answered]:
         """Those of every writer to the questions that came without answers."""
