@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -67,63 +67,47 @@ class Opened(NamedTuple):
     spent: Callable[[], Spent]
 
 
-class Variant(ABC):
-    """A way to judge; `chats` says that it asks for replies and reads numbers out of them."""
+class Variant(NamedTuple):
+    """A way to judge, `open` within a context; `chats` says that it asks for replies and reads numbers out of them."""
 
     name: str
-    chats = False
-
-    @abstractmethod
-    def open(self, judging: Judging) -> Any:
-        """A context in which it is open: an `Opened`."""
+    open: Callable[[Judging], AbstractContextManager[Opened]]
+    chats: bool = False
 
 
-class InProcess(Variant):
+@contextmanager
+def in_process(judging: Judging, *, sleep: bool) -> Iterator[Opened]:
     """adjudge's engine in the trainer's process; with `sleep` it has the device's memory only while it judges."""
-
-    def __init__(self, *, sleep: bool) -> None:
-        self.sleep = sleep
-        self.name = "in process, sleeping" if sleep else "in process"
-
-    @contextmanager
-    def open(self, judging: Judging) -> Iterator[Opened]:
-        """Load the model."""
-        how: dict[str, Any] = {"device": judging.device, "dtype": judging.dtype, "kv_cache_gb": judging.kv_cache_gb}
-        engine = Engine(judging.model, **how)
-        reward = JudgeReward(judging.judge(engine)).during_training(sleep=self.sleep)
-        if self.sleep:
-            engine.sleep()
-        yield Opened(reward, lambda: _spent(engine))
+    how: dict[str, Any] = {"device": judging.device, "dtype": judging.dtype, "kv_cache_gb": judging.kv_cache_gb}
+    engine = Engine(judging.model, **how)
+    reward = JudgeReward(judging.judge(engine)).during_training(sleep=sleep)
+    if sleep:
+        engine.sleep()
+    yield Opened(reward, lambda: _spent(engine))
 
 
-class ServerInBatch(Variant):
+@contextmanager
+def server_in_batch(judging: Judging) -> Iterator[Opened]:
     """A server, to which all questions of a step go at once."""
+    from adjudge.engine.remote.remote_engine import RemoteEngine
 
-    name = "server, all at once"
-
-    @contextmanager
-    def open(self, judging: Judging) -> Iterator[Opened]:
-        """Start it."""
-        from adjudge.engine.remote.remote_engine import RemoteEngine
-
-        with serving(judging) as url, RemoteEngine(url) as engine:
-            yield Opened(JudgeReward(judging.judge(engine)), lambda: _spent(engine))
+    with serving(judging) as url, RemoteEngine(url) as engine:
+        yield Opened(JudgeReward(judging.judge(engine)), lambda: _spent(engine))
 
 
-class ServerOneByOne(Variant):
+@contextmanager
+def server_one_by_one(judging: Judging) -> Iterator[Opened]:
     """A server that is asked for a reply about one completion after the other: what a plain reward function does."""
-
-    name = "server, one by one"
-    chats = True
-
-    @contextmanager
-    def open(self, judging: Judging) -> Iterator[Opened]:
-        """Start it."""
-        with serving(judging) as url, ChatReward(url, judging) as reward:
-            yield Opened(reward, lambda: reward.spent)
+    with serving(judging) as url, ChatReward(url, judging) as reward:
+        yield Opened(reward, lambda: reward.spent)
 
 
-VARIANTS: tuple[Variant, ...] = (InProcess(sleep=False), InProcess(sleep=True), ServerInBatch(), ServerOneByOne())
+VARIANTS = (
+    Variant("in process", partial(in_process, sleep=False)),
+    Variant("in process, sleeping", partial(in_process, sleep=True)),
+    Variant("server, all at once", server_in_batch),
+    Variant("server, one by one", server_one_by_one, chats=True),
+)
 
 
 class ChatReward(Reward):

@@ -21,7 +21,7 @@ from adjudge.bench import grpo_phases, grpo_variants
 from adjudge.bench.grpo import measure, needed
 from adjudge.bench.grpo_phases import Phases, StepTimes
 from adjudge.bench.grpo_report import COLUMNS, Need, Setting, result_lines, result_rows, result_table
-from adjudge.bench.grpo_variants import ChatReward, InProcess, Judging, Opened, Spent, Variant, chats, serving
+from adjudge.bench.grpo_variants import ChatReward, Judging, Opened, Spent, Variant, chats, in_process, serving
 from adjudge.cli import app
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
@@ -41,11 +41,11 @@ def step(reward: float = 2.0, groups: tuple[Group, ...] = (GROUP,)) -> StepTimes
     return StepTimes(3.0, reward, 1.0, Spent(100, 40, 6), groups, 1)
 
 
-class Counting(Variant):
+class Counting:
     """A judge without a model, which spends ten tokens a call."""
 
-    def __init__(self, name: str = "counting", fails: bool = False) -> None:
-        self.name, self.fails = name, fails
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
         self.opened = 0
 
     @contextmanager
@@ -81,8 +81,9 @@ def test_the_phases_of_a_step_are_told_by_when_trl_calls(monkeypatch: pytest.Mon
 
 
 def test_every_round_trains_each_variant_from_the_same_start_on_the_same_texts() -> None:
-    one, broken = Counting("one"), Counting("broken", fails=True)
-    first, second = measure(["a", "b", "c", "d"], SETTING, JUDGING, steps=2, rounds=2, variants=[one, broken])
+    one, broken = Counting(), Counting(fails=True)
+    variants = [Variant("one", one.open), Variant("broken", broken.open)]
+    first, second = measure(["a", "b", "c", "d"], SETTING, JUDGING, steps=2, rounds=2, variants=variants)
     assert (one.opened, broken.opened) == (2, 1)
     assert len(first.steps) == 2  # one a round: the first warms up
     assert first.steps[0].groups == first.steps[1].groups
@@ -94,13 +95,14 @@ def test_every_round_trains_each_variant_from_the_same_start_on_the_same_texts()
 
 def test_the_first_variant_may_not_fail() -> None:
     with pytest.raises(RuntimeError, match="no such server"):
-        measure(["a"], SETTING, JUDGING, steps=2, rounds=1, variants=[Counting("broken", fails=True)])
+        variants = [Variant("broken", Counting(fails=True).open)]
+        measure(["a"], SETTING, JUDGING, steps=2, rounds=1, variants=variants)
 
 
 def test_what_must_be_computed_is_what_an_empty_engine_computes_for_a_step() -> None:
     groups = [Group("Write about rain.", ("It rained.", "It poured.")), Group("Write about sun.", ("It shone.",))]
     need = needed([groups], JUDGING)
-    with InProcess(sleep=True).open(JUDGING) as opened:
+    with in_process(JUDGING, sleep=True) as opened:
         opened.reward.score_groups(groups)
         first = opened.spent()
         opened.reward.score_groups(groups)
@@ -108,7 +110,7 @@ def test_what_must_be_computed_is_what_an_empty_engine_computes_for_a_step() -> 
     assert need.asked == first.asked and need.least == first.computed
     assert need.least < need.asked and need.replies > need.least
     assert second == first  # asleep between calls, it remembers nothing
-    with InProcess(sleep=False).open(JUDGING) as opened:
+    with in_process(JUDGING, sleep=False) as opened:
         for text in ("It rained.", "It snowed."):
             opened.reward.score_groups([Group("Write about rain.", (text,))])
         alone = needed([[Group("Write about rain.", ("It rained.",))]], JUDGING).least
