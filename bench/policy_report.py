@@ -18,14 +18,13 @@ from adjudge.rewards.visible import visible
 from adjudge.training.pictures import new_figure, save_figure
 from adjudge.training.terminal import cell, ruled_table
 
-OPPONENTS: tuple[Against, ...] = ("base", "human")
 AGAINST: dict[Against, str] = {"base": "the base model's texts", "human": "people's texts"}
 
 
 def wins_table(results: Sequence[PolicyResult]) -> Table:
     """A line for each policy: how often it wins, and how it writes."""
-    table = _table("policy")
-    shown = [against for against in OPPONENTS if any(against in result.wins for result in results)]
+    table = _table()
+    shown = [against for against in AGAINST if any(against in result.wins for result in results)]
     for head in (*(f"wins over {against}" for against in shown), "score", "words", "ends by itself", "abstained"):
         table.add_column(head, justify="right")
     for result in results:
@@ -35,14 +34,14 @@ def wins_table(results: Sequence[PolicyResult]) -> Table:
             _spread(result.overall),
             _spread(result.words, 0),
             f"{result.whole} of {result.texts}" if result.name != HUMAN else "–",
-            _abstained(result),
+            _reasons(list(result.wins.values())) or ("0" if result.wins else "–"),
         )
     return table
 
 
 def aspect_table(results: Sequence[PolicyResult]) -> Table:
     """A line for each policy: mean ± standard deviation of its texts on each aspect."""
-    table = _table("policy")
+    table = _table()
     names = list(dict.fromkeys(name for result in results for name in result.aspects))
     for name in names:
         table.add_column(Text(visible(name)), justify="right")
@@ -102,7 +101,7 @@ def plot_wins(results: Sequence[PolicyResult], path: Path, title: str) -> None:
 
     Raises AdjudgeError where matplotlib is missing or the file cannot be written.
     """
-    shown = [against for against in OPPONENTS if any(against in result.wins for result in results)]
+    shown = [against for against in AGAINST if any(against in result.wins for result in results)]
     fought = [result for result in results if result.wins]
     figure = new_figure(1.5 + 4.2 * len(shown), 1.4 + 0.45 * len(fought))
     panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
@@ -120,9 +119,9 @@ def plot_wins(results: Sequence[PolicyResult], path: Path, title: str) -> None:
     save_figure(figure, path, title)
 
 
-def _table(first: str) -> Table:
+def _table() -> Table:
     table = ruled_table()
-    table.add_column(first, overflow="fold")
+    table.add_column("policy", overflow="fold")
     return table
 
 
@@ -148,10 +147,6 @@ def _spread(spread: Spread | None, digits: int = 2) -> str:
         return "–"
     deviation = "" if spread.deviation is None else f" ± {spread.deviation:.{digits}f}"
     return f"{spread.mean:.{digits}f}{deviation}"
-
-
-def _abstained(result: PolicyResult) -> str:
-    return _reasons(list(result.wins.values())) or ("0" if result.wins else "–")
 
 
 def _reasons(all_wins: Sequence[Wins]) -> str:

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 import msgspec
 
+from adjudge.bench.agreement.preferring import side
 from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import share
 from adjudge.bench.length import LengthEffect, length_of_pairs
@@ -120,7 +121,7 @@ def human_result(bouts: Sequence[Bout]) -> PolicyResult | None:
 
 def wins_of(bouts: Sequence[Bout], seed: int = 0) -> Wins:
     """What came of these bouts."""
-    flat = [_points(bout.preference) for bout in bouts if bout.preference is not None]
+    flat = [side(bout.preference) for bout in bouts if bout.preference is not None]
     prompts = [bout.match.prompt for bout in bouts if bout.preference is not None]
     rate = share(flat, prompts, Bootstrap(RESAMPLES, seed))
     return Wins(
@@ -138,10 +139,6 @@ def spread_of(values: Iterable[float | None]) -> Spread | None:
     """The spread of the values that there are; None without any."""
     known = [value for value in values if value is not None]
     return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known)) if known else None
-
-
-def _points(preference: float) -> float:
-    return 0.5 if preference == 0.5 else float(preference > 0.5)
 
 
 def _by_aspect(bouts: Sequence[Bout], scores: Callable[[Bout], Scores]) -> dict[str, Spread]:

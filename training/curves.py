@@ -67,7 +67,7 @@ def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
     check_picture(path)
     from matplotlib.ticker import MaxNLocator
 
-    named = _names(runs)
+    named = sorted({name for lines in runs for line in lines for name in line})
     chosen = next((panels for name, panels in OTHERS.items() if name in named), PANELS)
     panels = {panel: _named(named, names) for panel, names in chosen.items()}
     if chosen is PANELS:
@@ -121,7 +121,3 @@ def _mean(runs: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]
 
 def _named(named: Sequence[str], endings: Sequence[str]) -> list[str]:
     return [name for name in named if any(re.fullmatch(f"([^/]+/)?{re.escape(end)}", name) for end in endings)]
-
-
-def _names(runs: Sequence[Lines]) -> list[str]:
-    return sorted({name for lines in runs for line in lines for name in line})

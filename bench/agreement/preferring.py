@@ -34,8 +34,8 @@ class Choice(msgspec.Struct, frozen=True):
     def called(self) -> float:
         """1 for a, 0 for b, 0.5 for a tie: what both orders say, or a tie where they differ."""
         if self.orders is None:
-            return _side(self.preference or 0.0)
-        first, second = map(_side, self.orders)
+            return side(self.preference or 0.0)
+        first, second = map(side, self.orders)
         return first if first == second else 0.5
 
 
@@ -125,8 +125,9 @@ def _of_aspect(verdict: PairVerdict, aspect: str | None) -> Choice:
 
 def _consistent(choice: Choice) -> float:
     first, second = choice.orders or (0.5, 0.5)
-    return float(_side(first) == _side(second))
+    return float(side(first) == side(second))
 
 
-def _side(preference: float) -> float:
+def side(preference: float) -> float:
+    """1 for a, 0 for b, 0.5 for a tie."""
     return 0.5 if preference == 0.5 else float(preference > 0.5)

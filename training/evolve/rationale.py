@@ -121,7 +121,8 @@ def read_rationales(path: Path) -> list[Rationale]:
     """
     rows = read_stage(path)
     rationales = [_rationale(row, number) for number, row in enumerate(rows, 1)]
-    if mixed := next((place for place, one in enumerate(rationales) if _width(one) != _width(rationales[0])), None):
+    width = len(rationales[0].stories)
+    if mixed := next((place for place, one in enumerate(rationales) if len(one.stories) != width), None):
         raise AdjudgeError(f"{rows[mixed].place}: rationales of pairs and of single stories are mixed: part them")
     return rationales
 
@@ -187,10 +188,6 @@ def _texts(row: Row, name: str) -> tuple[str, ...]:
 def _dropped_by(row: Row) -> str:
     dropped = row.columns.get("dropped")
     return str(dropped.get("stage", "")) if isinstance(dropped, dict) else ""
-
-
-def _width(rationale: Rationale) -> int:
-    return len(rationale.stories)
 
 
 def same_question(rationales: Sequence[Rationale]) -> dict[str, list[Rationale]]:
