@@ -48,7 +48,7 @@ class Measured:
 
 
 def bench_grpo(
-    data: Path,
+    path: Path,
     *,
     model: str,
     judge_model: str,
@@ -65,10 +65,10 @@ def bench_grpo(
     kv_cache_gb: float | None = None,
 ) -> None:
     """Measure every variant in every round, print the table, and write it as CSV; see the command's help."""
-    rows = read_rows(data)
+    rows = read_rows(path)
     asked = [row.text("prompt", "a policy") for row in rows][: prompts * steps]
     if len(asked) < prompts:
-        raise AdjudgeError(f"{data} has {len(asked)} of the {prompts} prompts that a step takes: give fewer --prompts")
+        raise AdjudgeError(f"{path} has {len(asked)} of the {prompts} prompts that a step takes: give fewer --prompts")
     setting = Setting(model, judge_model, aspects, prompts, group, max_tokens, reply_tokens)
     judging = Judging(judge_model, parse_aspects(aspects), device, dtype, reply_tokens, kv_cache_gb)
     measured = measure(asked, setting, judging, steps=steps, rounds=rounds)

@@ -82,7 +82,7 @@ class Texts(Peer[list[int]]):
 
 
 def bench_judge(
-    pairs: Path,
+    path: Path,
     *,
     model: str,
     mode: Mode = "score",
@@ -107,7 +107,7 @@ def bench_judge(
     count = requests or REQUESTS
     if output is not None and output.suffix == ".png":
         raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
-    rows = [pair_of(row, number) for number, row in enumerate(read_rows(pairs), 1)]
+    rows = [pair_of(row, number) for number, row in enumerate(read_rows(path), 1)]
     how: dict[str, Any] = {"device": device, "dtype": dtype, "kv_cache_gb": kv_cache_gb}
     engine = Engine(model, **how)
     if engine.reward_head is not None:
@@ -125,7 +125,7 @@ def bench_judge(
     if load:
         if count > len(questions.prompts):
             raise AdjudgeError(
-                f"{count} requests need as many questions, and {questions.pairs} pairs of {pairs} have"
+                f"{count} requests need as many questions, and {questions.pairs} pairs of {path} have"
                 f" {len(questions.prompts)}: give more pairs, or --requests {len(questions.prompts)}"
             )
         _under_load(engines, questions.first(count), asked, output)

@@ -101,12 +101,26 @@ def bench_judge(
     Under load the requests of a rate are due at random times (a Poisson process, the same in every run), and a
     latency counts from when its request was due, also where it could only be sent later.
     """
-    options = locals()
     from adjudge.bench.judge import bench_judge as run
 
     _check_output(output, pairs)
     _check_example(pairs, EXAMPLE_PAIRS)
-    run(**options)
+    run(
+        pairs,
+        model=model,
+        mode=mode,
+        load=load,
+        limit=limit,
+        repeats=repeats,
+        max_tokens=max_tokens,
+        rates=rates,
+        requests=requests,
+        also=also,
+        kv_cache_gb=kv_cache_gb,
+        output=output,
+        device=device,
+        dtype=dtype,
+    )
 
 
 @bench.command("judges")
@@ -219,7 +233,6 @@ def bench_grpo(
     with a whole step at once, and, as plain reward functions do, for a reply about one completion after the other. The
     policy stays the same, so that all judge the same texts. --device and --dtype are the judge's.
     """
-    options = locals()
     from adjudge.commands.train import need_extras
 
     _check_example(data, EXAMPLE_PROMPTS)
@@ -227,7 +240,22 @@ def bench_grpo(
     from adjudge.bench.grpo import bench_grpo as run
 
     _check_output(output)
-    run(**options)
+    run(
+        data,
+        model=model,
+        judge_model=judge_model,
+        aspects=aspects,
+        group=group,
+        prompts=prompts,
+        max_tokens=max_tokens,
+        reply_tokens=reply_tokens,
+        steps=steps,
+        rounds=rounds,
+        kv_cache_gb=kv_cache_gb,
+        output=output,
+        device=device,
+        dtype=dtype,
+    )
 
 
 @bench.command("kernels")
@@ -254,11 +282,21 @@ def bench_kernels(
     dtype: Dtype = "auto",
 ) -> None:
     """Check the kernels against float64, then time them beside their peers and the limits of this machine."""
-    options = locals()
     from adjudge.bench.kernels import bench_kernels as run
 
     _check_output(output)
-    run(**options)
+    run(
+        kernels=kernels,
+        sizes=sizes,
+        only=only,
+        device=device,
+        dtype=dtype,
+        rounds=rounds,
+        compiled=compiled,
+        output=output,
+        predict=predict,
+        earlier=earlier,
+    )
 
 
 @bench.command("compile")

@@ -73,7 +73,27 @@ def serve(
     SIGTERM or Ctrl-C ends it when the requests under way are answered; a second one at once. `/schema` describes the
     API, `/health` and `/metrics` are for those who watch over it.
     """
-    options = locals()
     from adjudge.commands.serve import serve as run
 
-    run(**options)
+    run(
+        model=model,
+        adapter=adapter,
+        served_model_name=served_model_name,
+        host=host,
+        port=port,
+        api_key=api_key,
+        aspects=aspects,
+        max_queue=max_queue,
+        max_concurrency=max_concurrency,
+        max_body_mb=max_body_mb,
+        request_timeout=request_timeout,
+        stall_timeout=stall_timeout,
+        drain_timeout=drain_timeout,
+        device=device,
+        dtype=dtype,
+        replicas=replicas,
+        kv_cache_gb=kv_cache_gb,
+        max_batch_tokens=max_batch_tokens,
+        batch_invariant=batch_invariant,
+        cuda_graphs=cuda_graphs,
+    )
