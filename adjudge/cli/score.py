@@ -31,7 +31,18 @@ def score(
     `logprobs` by label (summing to one over the labels), `expected` where all labels are numbers, `best`, and `mass`,
     the labels' share of the whole vocabulary's probability. Special-token strings inside a prompt are plain text.
     """
-    options = locals()
     from adjudge.commands.score import score_file
 
-    score_file(**options)
+    score_file(
+        prompts,
+        prompt,
+        labels,
+        output,
+        columns=columns,
+        overwrite=overwrite,
+        chat=chat,
+        model=model,
+        adapter=adapter,
+        device=device,
+        dtype=dtype,
+    )

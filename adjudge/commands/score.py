@@ -23,28 +23,28 @@ LEAST_MASS = 0.01
 
 
 def score_file(
-    *,
-    prompts: Path | None,
+    path: Path | None,
     prompt: str | None,
     labels: str | None,
     output: Path | None,
-    columns: str | None,
-    overwrite: bool,
+    *,
+    columns: str | None = None,
+    overwrite: bool = False,
     chat: bool,
     model: str,
     adapter: Path | None,
     device: str,
     dtype: str,
 ) -> None:
-    """Score every prompt of the file `prompts`, or the one prompt given."""
-    if (prompts is None) == (prompt is None):
+    """Score every prompt of `path`, or the one prompt given."""
+    if (path is None) == (prompt is None):
         raise AdjudgeError("give either a file of prompts or --prompt")
-    if prompts is None:
+    if path is None:
         if columns is not None:
             raise AdjudgeError("--columns names those of a file: give one, or leave it out")
         rows = [Row("--prompt", {"prompt": prompt})]
     else:
-        rows = named_rows(prompts, columns)
+        rows = named_rows(path, columns)
     with columns_suggested(columns):
         texts = [_prompt(row) for row in rows]
     shared = labels.split(",") if labels else None
@@ -53,19 +53,19 @@ def score_file(
     sets = [_checked(labels_of(row, shared), row.place) for row in rows]
     _warn(sets)
     if output is not None:
-        check_apart(output, *([] if prompts is None else [prompts]))
+        check_apart(output, *([] if path is None else [path]))
         check_output(output, overwrite)
     from adjudge.engine.engine import Engine
 
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     faint = 0
     with open_output_anew(output) as write:
-        asked = [engine.chat([Message("user", Prompt((Segment(text),)))]) if chat else text for text in texts]
+        prompts = [engine.chat([Message("user", Prompt((Segment(text),)))]) if chat else text for text in texts]
         with bar(shown=len(rows) > 1) as progress:
             task = progress.add_task("scoring", total=len(rows))
             for start in range(0, len(rows), WINDOW):
                 part = slice(start, start + WINDOW)
-                for row, score in zip(rows[part], engine.score(asked[part], sets[part]), strict=True):
+                for row, score in zip(rows[part], engine.score(prompts[part], sets[part]), strict=True):
                     write(json_line(_record(row, score)))
                     faint += score.mass is not None and score.mass < LEAST_MASS
                     progress.advance(task)
