@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from adjudge.bench import samples
 from adjudge.bench.agreement.statistics import accuracy, coefficients
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.samples import Sample
+from adjudge.bench.samples import Sample, draw
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
@@ -43,7 +42,7 @@ class Trial(msgspec.Struct, frozen=True):
 
     judge: str
     data: str
-    read: Callable[[Path, str], Sample]
+    read: Callable[[Path], Sample]
     run: Callable[[EngineFace, list[Any]], Iterator[Any]]
     of_rewards: bool = False
     at_once: bool = False
@@ -89,7 +88,7 @@ def bench_judges(
             which = "a reward model" if trial.of_rewards else "a model that writes"
             console.print(f"{trial.judge}: needs {which}, which {model} is not; left out", highlight=False)
             continue
-        outcomes.append(run_trial(trial, trial.read(folder, trial.data), engine, minutes))
+        outcomes.append(run_trial(trial, trial.read(folder), engine, minutes))
         if output is not None:
             write_outcomes(output, outcomes, model, describe_machine(engine.runner.device))
     console.print(table_of(outcomes))
@@ -179,6 +178,11 @@ def write_outcomes(path: Path, outcomes: Sequence[Outcome], model: str, machine:
     write_rows(path, [*Outcome.__struct_fields__, "model", "machine"], rows)
 
 
+def _drawn(data: str, count: int, read: Callable[[Any], Iterator[Any]]) -> Callable[[Path], Sample]:
+    """Reading a sample of so many subjects."""
+    return lambda folder: draw(folder, data, count, read)
+
+
 def _named(judge: str, window: int = WINDOW, **options: Any) -> Callable[[EngineFace, list[Any]], Iterator[Any]]:
     """Judging as `adjudge judge` does with these options."""
     return lambda engine, subjects: prepare(judge, options)(engine, None).judge_iter(subjects, window)
@@ -228,16 +232,16 @@ HOWTOBENCH = "howtobench/open.jsonl"
 OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 
 TRIALS: tuple[Trial, ...] = (
-    Trial("pairwise", AUTOJ, partial(samples.creative_pairs, count=300), _named("pairwise")),
-    Trial("pointwise", HANNA_STORIES, partial(samples.some, count=64), _named("pointwise")),
-    Trial("ensemble", OPENMEVA, partial(samples.some, count=24), _ensemble, at_once=True),
-    Trial("rubric", HOWTOBENCH, partial(samples.howtobench_items, count=8), _named("rubric", rubric="six")),
+    Trial("pairwise", AUTOJ, _drawn(AUTOJ, 300, samples.creative_autoj_pair), _named("pairwise")),
+    Trial("pointwise", HANNA_STORIES, _drawn(HANNA_STORIES, 64, samples.hanna_item), _named("pointwise")),
+    Trial("ensemble", OPENMEVA, _drawn(OPENMEVA, 24, samples.openmeva_item), _ensemble, at_once=True),
+    Trial("rubric", HOWTOBENCH, _drawn(HOWTOBENCH, 8, samples.howtobench_items), _named("rubric", rubric="six")),
     Trial("tree", "howtobench", samples.howtobench_systems, _named("tree", 10)),
-    Trial("principle", GREETINGS, partial(samples.some, count=100), _named("principle", language="zh")),
-    Trial("debate", GREETINGS, partial(samples.beside_good_ones, count=10, among=48), _debate),
-    Trial("personal", PERSE_RATED, samples.whole, _named("personal")),
-    Trial("personal", PERSE_CHOSEN, samples.whole, _named("personal of pairs", 1, aspects="interestingness")),
-    Trial("tournament", OPENMEVA, partial(samples.story_groups, count=40), _tournament),
-    Trial("scalar", PREFERENCES, partial(samples.some, count=200), _scalar, True),
+    Trial("principle", GREETINGS, _drawn(GREETINGS, 100, samples.greeting_item), _named("principle", language="zh")),
+    Trial("debate", GREETINGS, lambda folder: samples.greetings_beside_good_ones(folder, 10, 48), _debate),
+    Trial("personal", PERSE_RATED, samples.perse_items, _named("personal")),
+    Trial("personal", PERSE_CHOSEN, samples.perse_pairs, _named("personal of pairs", 1, aspects="interestingness")),
+    Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
+    Trial("scalar", PREFERENCES, _drawn(PREFERENCES, 200, samples.greeting_pair), _scalar, True),
 )
 """What `adjudge bench judges` runs."""

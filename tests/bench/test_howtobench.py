@@ -112,7 +112,7 @@ def test_a_sample_has_all_systems_of_one_instruction_of_each_task_and_their_publ
         outputs = {system: f"{system} " * 100 for system in SYSTEMS}
         lines = [json.dumps(OURS | {"id": f"{task}{n}", "task": task, "outputs": outputs}) + "\n" for n in range(2)]
         (tmp_path / "howtobench" / f"{task}.jsonl").write_text("".join(lines))
-    sample = howtobench_systems(tmp_path, "howtobench")
+    sample = howtobench_systems(tmp_path)
     assert [item.task for item in sample.subjects] == ["completion"] * 10 + ["guide"] * 10 + ["open"] * 10
     assert sample.truth[:10] == list(TABLE_4["completion"].values()) and len(sample.truth) == 30
     assert sample.subjects[0].id == "completion0/deepseek-r1" and len(sample.subjects[0].response) == 404

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from adjudge.bench.judges import TRIALS, agreement_of, bench_judges
-from adjudge.bench.samples import beside_good_ones, creative_pairs, some, story_groups
+from adjudge.bench.samples import (
+    autoj_pair,
+    creative_autoj_pair,
+    draw,
+    greetings_beside_good_ones,
+    openmeva_groups,
+)
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import GroupVerdict
@@ -58,22 +64,21 @@ def test_groups_agree_by_the_order_within_each() -> None:
 
 def test_a_sample_is_drawn_by_the_names_of_its_set_alone(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", *[autoj(n % 3) for n in range(30)])
-    one, two = (some(tmp_path, "a.jsonl", 7) for _ in range(2))
+    one, two = (draw(tmp_path, "a.jsonl", 7, autoj_pair) for _ in range(2))
     assert one == two and len(one.subjects) == 7
-    assert some(tmp_path, "a.jsonl", 99).truth.count(0.5) == 10
-    [drawn] = some(tmp_path, "a.jsonl", 1).subjects
-    assert drawn in [Pair(f"one {n}", "two", "p", id=drawn.id) for n in range(3)]
+    assert draw(tmp_path, "a.jsonl", 99, autoj_pair).truth.count(0.5) == 10
+    assert draw(tmp_path, "a.jsonl", 1, autoj_pair).subjects[0] in [Pair(f"one {n}", "two", "p") for n in range(3)]
 
 
 def test_only_creative_scenarios_count_as_such(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", autoj(0, "code_generation"), autoj(1, "writing_song_lyrics"))
-    assert creative_pairs(tmp_path, "a.jsonl", 9).truth == [0.0]
+    assert draw(tmp_path, "a.jsonl", 9, creative_autoj_pair).truth == [0.0]
 
 
 def test_greetings_are_debated_beside_good_ones_that_are_not_among_them(tmp_path: Path) -> None:
     rows = [{"query": "q", "response": f"r{n}", "label": n % 2} for n in range(12)]
     write_lines(tmp_path / "greetings/labels.jsonl", *rows)
-    sample = beside_good_ones(tmp_path, "greetings/labels.jsonl", 4, 8)
+    sample = greetings_beside_good_ones(tmp_path, 4, 8)
     judged = {item.response for item, _ in sample.subjects}
     assert [float(int(item.response[1:]) % 2) for item, _ in sample.subjects] == sample.truth and len(judged) == 4
     [examples] = {examples for _, examples in sample.subjects}
@@ -81,24 +86,21 @@ def test_greetings_are_debated_beside_good_ones_that_are_not_among_them(tmp_path
 
 
 def test_stories_of_one_prompt_are_one_group(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{n % 2}", "story": f"s{n}", "human": 1.0 + n / 2} for n in range(6)]
+    rows = [{"prompt": f"p{n % 2}", "story": f"s{n}", "human": float(n)} for n in range(6)]
     write_lines(tmp_path / "openmeva_roc/stories.jsonl", *rows)
-    sample = story_groups(tmp_path, "openmeva_roc/stories.jsonl", 1)
+    sample = openmeva_groups(tmp_path, 1)
     assert sorted(sample.subjects[0].responses) == ["s0", "s2", "s4"]
     assert all(
-        1.0 + float(story[1:]) / 2 == human
-        for story, human in zip(sample.subjects[0].responses, sample.truth[0], strict=True)
+        float(story[1:]) == human for story, human in zip(sample.subjects[0].responses, sample.truth[0], strict=True)
     )
 
 
 def test_files_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", {"prompt": "p"})
-    with pytest.raises(
-        AdjudgeError, match=r"cannot read .*a\.jsonl \(line 1 of a\.jsonl has the columns prompt.*name the"
-    ):
-        some(tmp_path, "a.jsonl", 1)
+    with pytest.raises(AdjudgeError, match=r"a\.jsonl has other columns.*'response 1'"):
+        draw(tmp_path, "a.jsonl", 1, autoj_pair)
     with pytest.raises(AdjudgeError, match="name the folder of the data sets"):
-        some(tmp_path, "b.jsonl", 1)
+        draw(tmp_path, "b.jsonl", 1, autoj_pair)
     with pytest.raises(AdjudgeError, match=r"has none of .*autoj.*: name another"):
         bench_judges(tmp_path, only=["pairwise"], output=None, **TINY)
     with pytest.raises(AdjudgeError, match="no trial of poetry: choose from pairwise"):
@@ -121,7 +123,7 @@ def test_the_real_sets_are_read(trial: Any) -> None:
     folder = Path(__file__).parents[3] / "shared/data"
     if not (folder / trial.data).exists():
         pytest.skip(f"{trial.data} is not beside the project")
-    sample = trial.read(folder, trial.data)
+    sample = trial.read(folder)
     assert len(sample.subjects) == len(sample.truth) > 0
 
 
