@@ -71,8 +71,7 @@ class Journal:
         self._forgetting = self._closed = False
         try:
             if self.path.is_file() and not os.access(self.path.parent, os.W_OK):  # SQLite writes beside it even to read
-                self._open(f"{self.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-                self._checked_version()
+                self._open_beside_nothing()
                 return
             self._open(self.path)
             version = self._checked_version()
@@ -87,6 +86,15 @@ class Journal:
         except AdjudgeError:
             self.close()
             raise
+
+    def _open_beside_nothing(self) -> None:
+        """Open a journal whose folder cannot be written; raises AdjudgeError where it cannot be read without that."""
+        log, copy = Path(f"{self.path}-wal"), "its folder cannot be written: copy it to another folder"
+        self._open(f"{self.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        if log.is_file() and log.stat().st_size:  # where newer verdicts are, which would be passed over
+            raise AdjudgeError(f"{self.path} was left by a run that was killed, or goes on, and {copy} with {log.name}")
+        if self._checked_version() < VERSION:
+            raise AdjudgeError(f"{self.path} is of an earlier adjudge, and {copy}")
 
     def _open(self, path: str | Path, *, uri: bool = False) -> None:
         self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False, uri=uri)

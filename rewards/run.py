@@ -116,5 +116,5 @@ def run_of(journal: Journal, number: int | None = None) -> Run:
     """The run of that number (from 1), or the latest; raises AdjudgeError where there is none."""
     runs = runs_of(journal)
     if number is not None and not 1 <= number <= len(runs):
-        raise AdjudgeError(f"{journal.path} has {len(runs)} runs, no run {number}: list them with --list")
+        raise AdjudgeError(f"{journal.path} has no run {number}, of {len(runs)}: adjudge replay --list shows them")
     return runs[-1 if number is None else number - 1][1]

@@ -25,6 +25,7 @@ from adjudge.bench.words import counted
 from adjudge.commands.agreement_protocols import JUDGES, PROTOCOLS, VARIED, Protocol
 from adjudge.commands.agreement_study import Found, Study, plain
 from adjudge.commands.output import make_folder_of
+from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.devices import choose_device
@@ -85,6 +86,7 @@ def measure_agreement(
         truncated=sum(verdict.truncated for verdict in found.verdicts),
     )
     _show(found, setting, output)
+    check_answered(verdict.abstained for verdict in found.verdicts)
 
 
 def _fitted(options: Options, judge: str, dataset: DataSet) -> Options:

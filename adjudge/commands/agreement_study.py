@@ -168,12 +168,14 @@ def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdi
     texts = study.folder / name.replace("verdicts", "texts")
     for written in (texts, study.folder / name):
         check_apart(written, *study.files)
-    with alone(study.journal), Journal(study.journal) as book:
-        for written in (study.folder / name, texts):  # before an earlier run's texts are written over
-            check_earlier(written, book, study.earlier)
-    with open_output(texts) as write:
-        for row in rows:
-            write(json_line(row))
+    lines = [json_line(row) for row in rows]
+    with alone(study.journal), Journal(study.journal, mend="name another folder with -o") as book:
+        check_earlier(study.folder / name, book, study.earlier)
+        if not (texts.is_file() and texts.read_bytes() == b"".join(lines)):  # of a run that ended before a verdict
+            check_earlier(texts, book, study.earlier)  # before an earlier run's texts are written over
+    with keeping(texts, lambda: "nothing is judged yet"), open_output(texts) as write:
+        for line in lines:
+            write(line)
     return judge_rows(
         texts,
         study.folder / name,

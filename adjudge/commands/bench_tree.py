@@ -23,7 +23,7 @@ from adjudge.bench.tree_analyses import (
 from adjudge.bench.tree_figures import ABLATIONS, FLUCTUATION
 from adjudge.bench.words import counted
 from adjudge.commands.output import check_apart, check_writable
-from adjudge.commands.resumable import alone, keeping
+from adjudge.commands.resumable import alone, check_answered, keeping
 from adjudge.commands.rows import holds_run, rows_of
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import AbsentEngine
@@ -63,10 +63,10 @@ def bench_tree(
         empty = [Row(row.place, {"response": "", **row.columns}) for row in rows]  # weights are the instructions'
         items = kind_of("tree").subjects(empty, asked)
         journal = path.with_name(path.name + ".weights.journal")
-        with alone(journal), Journal(journal) as book:
+        with alone(journal), Journal(journal, mend="make room, or name another file") as book:
             cells = _fluctuation(book, items, asked, TRIALS if trials is None else trials, source)
     else:
-        with Journal(found) as book, TemporaryDirectory() as folder:
+        with Journal(found, mend="name another file") as book, TemporaryDirectory() as folder:
             earlier = run_of(book, run)
             if earlier.judge != "tree":
                 raise AdjudgeError(f"the run in {found} is of {earlier.judge}: judge the texts with --judge tree")
@@ -144,6 +144,7 @@ def _fluctuation(book: Journal, items: Sequence[Item], options: Options, trials:
             judge = open_judge(engine, book)
             assert isinstance(judge, TreeJudge)
             written.append(judge.weights_of(items))
+    check_answered(weights.abstained for trial in written for weights in trial.values())
     abstained = sum(any(trial[wish].values is None for trial in written) for wish in written[0])
     if abstained:
         print(f"adjudge: {abstained} of {len(written[0])} sets of weights could not be read in a trial: left out")

@@ -10,6 +10,7 @@ import msgspec
 
 from adjudge.bench.labels import label_lines
 from adjudge.bench.words import counted
+from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_stages, stage_run
 from adjudge.engine.errors import AdjudgeError
@@ -121,6 +122,8 @@ def curate_principles_file(
             lambda principles: PrincipleJudge(asked, principles, journal=run.book, **how), agents, division, plan
         )
         for one in search.rounds(start, FIRST_STRATEGY[language]):
+            if not one.held_out.judged:
+                check_answered(drop.reason for drop in search.dropped)
             rounds.append(one)
             write_stage(beside(output, "rounds.jsonl"), rounds)
             write_stage(beside(output, "dropped.jsonl"), search.dropped)

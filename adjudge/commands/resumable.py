@@ -151,6 +151,7 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
 
     `again` is how it goes on.
     """
+    mend = "make room"
     gc.collect()  # imports leave much that has finalizers behind, and Python drops a Ctrl-C that falls into one of them
     try:
         yield
@@ -161,7 +162,9 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
         problem = f"cannot write {output} ({error.strerror})"
     except sqlite3.Error as error:
         problem = f"cannot write the journal of {output} ({error})"
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            mend = "another program holds it, wait for that"
     else:
         return
-    print(f"adjudge: {problem}: make room; {kept()}; {again}", file=sys.stderr)
+    print(f"adjudge: {problem}: {mend}; {kept()}; {again}", file=sys.stderr)
     raise SystemExit(1)

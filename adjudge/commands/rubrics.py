@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from adjudge.commands.output import check_lines, make_folder_of
+from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run
 from adjudge.engine.errors import AdjudgeError
@@ -76,6 +77,7 @@ def mine_file(
         write_stage(dropped, mined.dropped)
         _show(mined)
         if not mined.rows:
+            check_answered(drop.reason for drop in mined.dropped)
             raise AdjudgeError(
                 f"not one question is left with a rubric: {dropped} says why (sets of low_variance pass with a"
                 " lower --alpha; a model that writes nothing usable needs more --max-tokens, or is too small)"
@@ -116,6 +118,7 @@ def compare_file(
         write_stage(output, (_scored(row, number, verdicts) for number, row in enumerate(rows)))
     _show_schemes(compare_schemes(verdicts, labels), f"Schemes of {path.name}")
     print(f"scores: {output}")
+    check_answered(verdict.abstained for found in verdicts.values() for verdict in found)
 
 
 def _pages(questions: Sequence[Question], mining: Mining, corpus: Path | None) -> list[Page]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from tests.engine.remote.peer import Peer, says
 from tests.jsonl import write_lines
 
 Run = Callable[..., Result]
@@ -44,6 +47,30 @@ def record(folder: str = "out") -> Any:
 
 
 WIT = ("--aspects", "wit=Is it funny?")
+
+
+def test_a_run_that_ended_before_its_first_verdict_can_be_begun_and_resumed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for how in ((), ("--resume",)):
+        assert "nowhere" in str(run("stories.jsonl", *WIT, "-o", "out", "--model", "nowhere").exception)
+        assert Path("out/texts.jsonl").is_file()
+        result = run("stories.jsonl", *TINY, *WIT, *how)
+        assert result.exit_code == 0, result.output
+        shutil.rmtree("out")
+    assert "nowhere" in str(run("stories.jsonl", *WIT, "-o", "out", "--model", "nowhere").exception)
+    with pytest.raises(AdjudgeError, match=r"texts.jsonl exists, and no run's journal beside it"):
+        raise run("stories.jsonl", *TINY, *WIT, "--limit", "6").exception  # type: ignore[misc]
+
+
+def test_a_server_that_answers_nothing_ends_the_run_with_an_error(run: Run) -> None:
+    peer = Peer("adjudge", Engine("dummy:tiny-llama", kv_cache_gb=0.05))
+    peer.script.extend([says(500)] * 99)
+    try:
+        result = run("stories.jsonl", *WIT, "--draws", "100", "-o", "out", "--url", peer.url, "--retries", "0")
+    finally:
+        peer.close()
+    assert "nothing was answered" in str(result.exception)
 
 
 def test_texts_are_judged_compared_and_resumed_for_nothing(run: Run) -> None:

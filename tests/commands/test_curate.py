@@ -124,6 +124,16 @@ def test_a_search_leaves_principles_that_a_judge_reads_and_a_line_for_each_round
     assert read_lines("found.rounds.jsonl") == rounds and Path("found.toml").read_text() == before
 
 
+def test_a_search_that_was_not_answered_ends_with_an_error_and_leaves_no_principles(search: Run) -> None:
+    peer = Peer("adjudge", Engine("dummy:tiny-mistral", kv_cache_gb=0.05))
+    peer.script.extend([says(500)] * 99)
+    try:
+        result = search("-o", "found.toml", "--principles", "p.txt", "--url", peer.url, "--retries", "0", *SMALL)
+    finally:
+        peer.close()
+    assert "nothing was answered" in str(result.exception) and not Path("found.toml").exists()
+
+
 def test_a_search_in_which_the_judge_abstains_on_all_texts_held_out_says_so(search: Run) -> None:
     result = search("-o", "found.toml", "--principles", "p.txt", *TINY[:4], "--min-mass", "1", *SMALL)
     assert result.exit_code == 0, result.output

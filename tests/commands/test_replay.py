@@ -167,7 +167,7 @@ def test_of_several_runs_the_latest_counts_unless_another_is_named(run: Run) -> 
     for options, aspect in (((), "ending"), (("--run", "1"), "coherence"), (("--run", "2"), "ending")):
         first = json.loads(done(run("replay", "v.jsonl", *options)).stdout.splitlines()[0])
         assert list(first["breakdown"]) == [aspect]
-    assert "has 2 runs, no run 3" in mistake(run("replay", "v.jsonl", "--run", "3"))
+    assert "has no run 3, of 2" in mistake(run("replay", "v.jsonl", "--run", "3"))
 
 
 def test_a_run_that_was_stopped_gives_what_it_has_and_says_what_it_has_not(

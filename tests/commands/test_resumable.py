@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,16 @@ def test_a_stopped_run_says_in_one_line_what_is_kept(
         raise stopped_by
     assert stopped.value.code == code
     assert message in capsys.readouterr().err
+
+
+def test_a_journal_that_another_program_holds_is_to_be_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "j")) as one, closing(sqlite3.connect(tmp_path / "j", timeout=0)) as other:
+        one.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SystemExit), keeping(Path("o.jsonl"), lambda: "2 of 9 are kept"):
+            other.execute("BEGIN EXCLUSIVE")
+    assert "(database is locked): another program holds it, wait for that; 2 of 9 are kept" in capsys.readouterr().err
 
 
 def test_a_run_that_is_not_stopped_and_a_mistake_pass_through(capsys: pytest.CaptureFixture[str]) -> None:

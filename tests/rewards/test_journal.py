@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -231,3 +232,29 @@ def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path, monkeypa
         assert book.get(["a"]) == {"a": b"1"} and sorted(tmp_path.iterdir()) == before
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             book.put("b", b"2")
+
+
+def test_where_nothing_can_be_written_what_a_killed_run_left_beside_its_journal_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(tmp_path / "j") as book:
+        book.put("a", b"1")
+        for name in ("j", "j-wal"):
+            shutil.copy(tmp_path / name, tmp_path / name.replace("j", "killed"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(AdjudgeError, match="killed, or goes on, .* copy it to another folder with killed-wal"):
+        Journal(tmp_path / "killed")
+    monkeypatch.undo()
+    with Journal(tmp_path / "killed") as book:
+        assert "a" in book
+
+
+def test_an_earlier_journal_where_nothing_can_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(tmp_path / "j") as book:
+        book._db.execute("DROP TABLE runs")
+        book._db.execute("PRAGMA user_version=0")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(AdjudgeError, match="is of an earlier adjudge, and its folder cannot be written"):
+        Journal(tmp_path / "j")

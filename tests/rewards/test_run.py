@@ -93,5 +93,5 @@ def test_runs_are_chosen_by_number(tmp_path: Path) -> None:
         assert [run_of(journal, number).options for number in (1, 2, None)] == [
             {"min_mass": least} for least in (0.1, 0.2, 0.2)
         ]
-        with pytest.raises(AdjudgeError, match="has 2 runs, no run 3"):
+        with pytest.raises(AdjudgeError, match="has no run 3, of 2"):
             run_of(journal, 3)

@@ -172,6 +172,11 @@ class Search:
     def _held_out(self, principles: Sequence[str]) -> LabelAgreement:
         texts = self.division.held_out
         verdicts = self.open_judge(principles).judge(one.item for one in texts)
+        self.dropped += [
+            Drop("held out", verdict.abstained, {"prompt": one.item.prompt, "response": one.item.response})
+            for one, verdict in zip(texts, verdicts, strict=True)
+            if verdict.abstained is not None
+        ]
         return compare_labels(verdicts, [one.good for one in texts])
 
     def _kept(self, stage: str, found: Any, before: Any, number: int) -> Any:
