@@ -72,6 +72,8 @@ def numba_attention(
     """`paged_attention` for the kinds of calls in which `numba_problem` sees no problem."""
     _, heads, width = query_THD.shape
     kv_heads, value_width = cache.value.shape[2:]
+    assert cache.key.dtype == cache.value.dtype == query_THD.dtype == torch.float32
+    assert cache.key.is_contiguous() and cache.value.is_contiguous()
     plan = _planned(batch, heads // kv_heads)
     if query_THD.stride(2) != 1:
         query_THD = query_THD.contiguous()
@@ -121,8 +123,9 @@ def _machine_problem() -> str | None:
         return "numba is told to compile nothing (NUMBA_DISABLE_JIT)"
     try:
         _parallel()
-    except (OSError, AttributeError) as error:
-        return f"torch's threads cannot be reached ({error})"
+        _kernel()
+    except Exception as error:  # torch's tiles serve as well
+        return f"our compiled attention does not compile, or torch's threads cannot be reached ({error})"
     return None
 
 

@@ -64,6 +64,10 @@ def test_without_numba_or_the_vectors_it_compiles_it_is_torch_on_a_cpu(monkeypat
     attention_numba._machine_problem.cache_clear()
     monkeypatch.setattr(attention_numba.binding, "get_host_cpu_features", dict)
     assert attention_backend(kind)[0] == "torch"
+    attention_numba._machine_problem.cache_clear()
+    monkeypatch.setattr(attention_numba.binding, "get_host_cpu_features", lambda: {"avx512f": True})
+    monkeypatch.setattr(attention_numba, "_kernel", lambda: [][0])
+    assert attention_backend(kind)[0] == "torch"
     monkeypatch.setattr(attention, "_no_numba", lambda: "numba is not installed")
     assert attention_backend(kind)[0] == "torch"
     monkeypatch.setenv("ADJUDGE_ATTENTION", "numba")
