@@ -1,15 +1,15 @@
 """Paged attention compiled for CPUs with AVX-512, in float32: keys and values are read where they stand in the cache.
 
-A work item is a run of one sequence's positions with the query heads of one KV head, up to CHUNK rows. Of each KEYS
-keys it turns the keys once, and then takes ROWS rows at a time: scores, a step of an online softmax, values, all three
-in the vectors of `vectors_numba`. The items run on torch's own OpenMP threads: a second pool would wait for cores on
-which torch's spins.
+A work item is a run of one sequence's positions with the query heads of one KV head, up to CHUNK rows. It transposes
+KEYS keys at a time, once, and then takes ROWS rows at a time: scores, a step of an online softmax, values, all three in
+the vectors of `vectors_numba`. The items run on torch's own OpenMP threads: a second pool would wait for cores on which
+torch's spins.
 
 Ladder (an AMD EPYC, 9 query heads on 3 KV heads of 64, one thread, medians of seven; ms a layer)
                                           a prompt of 1,024   24 questions of 25 after 560   12 tokens after 560
 1. torch's fused attention in tiles                    18.4                           15.3                   2.0
-2. vectors, each key turned number by number            8.3                            7.5                   1.4
-3. keys turned 16 by 16 within registers                7.6                            5.1                   0.31
+2. vectors, each key transposed number by number        8.3                            7.5                   1.4
+3. keys transposed 16 by 16 within registers            7.6                            5.1                   0.31
 4. masks, copies and quotients in vectors (this one)    7.3                            4.8                   0.26
 
 Batch invariance: keys are cut at multiples of KEYS positions, the sums of a row run over them in order, and a block
@@ -41,16 +41,16 @@ from adjudge.kernels.vectors_numba import (
     LANES,
     ROWS,
     SLOT_BYTES,
-    add_narrow,
-    add_wide,
-    divided,
+    add_values_narrow,
+    add_values_wide,
+    divide_into,
+    fetch_add,
     fill,
     integer,
-    scaled,
-    score,
-    ticket,
-    turn,
-    weigh,
+    multiply_keys,
+    scale_into,
+    softmax_step,
+    transpose,
 )
 
 CHUNK = 256
@@ -208,15 +208,15 @@ def _work(arguments):  # type: ignore[no-untyped-def]
     scale = np.float32(given[19:].view(np.float64)[0])
     group, key_stride, value_stride = heads // kv_heads, kv_heads * width, kv_heads * value_width
     tickets = given.ctypes.data
-    queries = scratch + FLOAT_BYTES * each * ticket(tickets)
+    queries = scratch + FLOAT_BYTES * each * fetch_add(tickets)
     sums = queries + FLOAT_BYTES * tallest * width
     largest = sums + FLOAT_BYTES * tallest * value_width
     total = largest + FLOAT_BYTES * tallest
-    turned = total + FLOAT_BYTES * tallest
-    scores = turned + FLOAT_BYTES * width * KEYS
-    faded = scores + FLOAT_BYTES * ROWS * KEYS
+    transposed = total + FLOAT_BYTES * tallest
+    scores = transposed + FLOAT_BYTES * width * KEYS
+    rescale = scores + FLOAT_BYTES * ROWS * KEYS
     while True:
-        item = ticket(tickets + SLOT_BYTES)
+        item = fetch_add(tickets + SLOT_BYTES)
         if item >= items:
             break
         run, head = runs + SLOT_BYTES * RUN * (item // kv_heads), item % kv_heads
@@ -226,7 +226,7 @@ def _work(arguments):  # type: ignore[no-untyped-def]
         for row in range(tiles * ROWS):
             one = min(row, rows - 1)  # the last one again, up to the end of its tile
             place = (first_row + one // group) * row_stride + (head * group + one % group) * head_stride
-            scaled(query + FLOAT_BYTES * place, scale, queries + FLOAT_BYTES * row * width, width)
+            scale_into(query + FLOAT_BYTES * place, scale, queries + FLOAT_BYTES * row * width, width)
         fill(sums, np.float32(0), tiles * ROWS * value_width)
         fill(largest, np.float32(-np.inf), tallest)
         fill(total, np.float32(0), tallest)
@@ -235,28 +235,28 @@ def _work(arguments):  # type: ignore[no-untyped-def]
             slots = all_slots + SLOT_BYTES * (first_slot + block)
             for d in range(0, width, LANES):
                 for lane in range(0, KEYS, LANES):
-                    into = turned + FLOAT_BYTES * (d * KEYS + lane)
-                    turn(key + FLOAT_BYTES * (head * width + d), key_stride, slots + SLOT_BYTES * lane, into)
+                    into = transposed + FLOAT_BYTES * (d * KEYS + lane)
+                    transpose(key + FLOAT_BYTES * (head * width + d), key_stride, slots + SLOT_BYTES * lane, into)
             for row in range(max(0, block - start) * group // ROWS * ROWS, rows, ROWS):
                 if start + row // group - window + 1 >= block + KEYS:
                     break
-                score(queries + FLOAT_BYTES * row * width, turned, scores, width)
+                multiply_keys(queries + FLOAT_BYTES * row * width, transposed, scores, width)
                 for other in range(ROWS):
                     end = start + min(row + other, rows - 1) // group + 1 - block
                     one = FLOAT_BYTES * (row + other)
                     into = scores + FLOAT_BYTES * other * KEYS
-                    weigh(into, end - window, end, largest + one, total + one, faded + FLOAT_BYTES * other)
+                    softmax_step(into, end - window, end, largest + one, total + one, rescale + FLOAT_BYTES * other)
                 column = 0
                 while column < value_width:
                     values = value + FLOAT_BYTES * (head * value_width + column)
                     into = sums + FLOAT_BYTES * (row * value_width + column)
                     if value_width - column >= KEYS:
-                        add_wide(scores, faded, values, value_stride, slots, into, value_width)
+                        add_values_wide(scores, rescale, values, value_stride, slots, into, value_width)
                         column += KEYS
                     else:
-                        add_narrow(scores, faded, values, value_stride, slots, into, value_width)
+                        add_values_narrow(scores, rescale, values, value_stride, slots, into, value_width)
                         column += LANES
         for row in range(rows):
             place = (first_row + row // group) * heads + head * group + row % group
             into = output + FLOAT_BYTES * place * value_width
-            divided(sums + FLOAT_BYTES * row * value_width, total + FLOAT_BYTES * row, into, value_width)
+            divide_into(sums + FLOAT_BYTES * row * value_width, total + FLOAT_BYTES * row, into, value_width)

@@ -43,7 +43,7 @@ class _Code:
         """An integer for addresses and offsets."""
         return ir.Constant(_Code.ADDRESS, value)
 
-    def all(self, value: float) -> Any:
+    def constant(self, value: float) -> Any:
         """A vector of one constant."""
         return ir.Constant(self.FLOATS, [value] * LANES)
 
@@ -64,14 +64,14 @@ class _Code:
         """The float that stands there."""
         return self.b.load(self.pointer(address, offset, self.FLOAT))
 
-    def spread(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """A vector of one float or short integer."""
         one = self.b.insert_element(
             ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined), value, ir.Constant(self.INT, 0)
         )
-        return self.mixed(one, one, [0] * LANES)
+        return self.shuffled(one, one, [0] * LANES)
 
-    def mixed(self, one: Any, other: Any, places: Sequence[int]) -> Any:
+    def shuffled(self, one: Any, other: Any, places: Sequence[int]) -> Any:
         """Lanes of two vectors, of which the other's are counted on from LANES."""
         return self.b.shuffle_vector(one, other, ir.Constant(self.INTS, list(places)))
 
@@ -79,31 +79,32 @@ class _Code:
         """one * other + more, rounded once."""
         return self.b.call(self._fma, [one, other, more])
 
-    def larger(self, one: Any, other: Any) -> Any:
+    def maximum(self, one: Any, other: Any) -> Any:
         """The larger of each two floats, `other` where there is a NaN."""
         return self.b.select(self.b.fcmp_ordered(">", one, other), one, other)
 
-    def folded(self, vector: Any, operation: Callable[[Any, Any], Any]) -> Any:
+    def reduced(self, vector: Any, operation: Callable[[Any, Any], Any]) -> Any:
         """One float of all lanes, halves first."""
         for distance in (8, 4, 2, 1):
-            turned = self.mixed(vector, vector, [(lane + distance) % LANES for lane in range(LANES)])
-            vector = operation(vector, turned)
+            rotated = self.shuffled(vector, vector, [(lane + distance) % LANES for lane in range(LANES)])
+            vector = operation(vector, rotated)
         return self.b.extract_element(vector, ir.Constant(self.INT, 0))
 
     def exp(self, x: Any) -> Any:
         """e ** x for x <= 0, and 0 below -87; NaN stays. 2 ** n times a polynomial (Cephes' expf)."""
-        gone = self.b.fcmp_ordered("<", x, self.all(-87.0))
-        x = self.b.select(gone, self.all(-87.0), x)
-        shifted = self.b.fadd(self.b.fmul(x, self.all(1.4426950408889634)), self.all(1.5 * 2**23))  # rounds to a whole
-        n = self.b.fsub(shifted, self.all(1.5 * 2**23))
-        rest = self.fma(n, self.all(2.12194440e-4), self.fma(n, self.all(-0.693359375), x))
-        series = self.all(1.9875691500e-4)
+        gone = self.b.fcmp_ordered("<", x, self.constant(-87.0))
+        x = self.b.select(gone, self.constant(-87.0), x)
+        log2_e, whole = self.constant(1.4426950408889634), self.constant(1.5 * 2**23)  # which rounds to an integer
+        shifted = self.b.fadd(self.b.fmul(x, log2_e), whole)
+        n = self.b.fsub(shifted, whole)
+        rest = self.fma(n, self.constant(2.12194440e-4), self.fma(n, self.constant(-0.693359375), x))
+        series = self.constant(1.9875691500e-4)
         for c in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
-            series = self.fma(series, rest, self.all(c))
-        series = self.fma(series, self.b.fmul(rest, rest), self.b.fadd(rest, self.all(1.0)))
+            series = self.fma(series, rest, self.constant(c))
+        series = self.fma(series, self.b.fmul(rest, rest), self.b.fadd(rest, self.constant(1.0)))
         bias, place = ir.Constant(self.INTS, [127] * LANES), ir.Constant(self.INTS, [23] * LANES)
         power = self.b.shl(self.b.add(self.b.bitcast(shifted, self.INTS), bias), place)
-        return self.b.select(gone, self.all(0.0), self.b.fmul(series, self.b.bitcast(power, self.FLOATS)))
+        return self.b.select(gone, self.constant(0.0), self.b.fmul(series, self.b.bitcast(power, self.FLOATS)))
 
     def loop(self, count: Any, vectors: list[Any], step: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
         """`step` for 0, 1, … count - 1 (at least once), each with the vectors of the one before; the last ones."""
@@ -151,7 +152,7 @@ def _written(write: Callable[..., None], *arguments: Any) -> Any:
 
 
 @compiled
-def ticket(_context: Any, counter: Any) -> Any:
+def fetch_add(_context: Any, counter: Any) -> Any:
     """The number that stands at an address, which is one larger from then on, for all threads."""
 
     def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, given: Sequence[Any]) -> Any:
@@ -166,8 +167,7 @@ def integer(_context: Any, numbers: Any, index: Any) -> Any:
     """The 64-bit integer at an index."""
 
     def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, given: Sequence[Any]) -> Any:
-        place = builder.add(given[0], builder.mul(given[1], _Code.number(SLOT_BYTES)))
-        return builder.load(builder.inttoptr(place, _Code.ADDRESS.as_pointer()))
+        return _Code(builder).slot(*given)
 
     return types.intp(types.intp, types.intp), generate
 
@@ -177,39 +177,39 @@ def fill(_context: Any, target: Any, value: Any, count: Any) -> Any:
     """target [count] = value; a multiple of LANES, and not none."""
 
     def write(code: _Code, target: Any, value: Any, count: Any) -> None:
-        vector = code.spread(value)
+        vector = code.broadcast(value)
         code.each(count, lambda place: code.store(vector, target, place))
 
     return _written(write, types.intp, types.float32, types.intp)
 
 
 @compiled
-def scaled(_context: Any, source: Any, scale: Any, target: Any, width: Any) -> Any:
+def scale_into(_context: Any, source: Any, scale: Any, target: Any, width: Any) -> Any:
     """target [width] = scale * source."""
 
     def write(code: _Code, source: Any, scale: Any, target: Any, width: Any) -> None:
-        factor = code.spread(scale)
+        factor = code.broadcast(scale)
         code.each(width, lambda place: code.store(code.b.fmul(factor, code.load(source, place)), target, place))
 
     return _written(write, types.intp, types.float32, types.intp, types.intp)
 
 
 @compiled
-def divided(_context: Any, sums: Any, total: Any, target: Any, width: Any) -> Any:
+def divide_into(_context: Any, sums: Any, total: Any, target: Any, width: Any) -> Any:
     """target [width] = sums / total []."""
 
     def write(code: _Code, sums: Any, total: Any, target: Any, width: Any) -> None:
-        whole = code.spread(code.float_at(total, code.number(0)))
+        whole = code.broadcast(code.float_at(total, code.number(0)))
         code.each(width, lambda place: code.store(code.b.fdiv(code.load(sums, place), whole), target, place))
 
     return _written(write, *[types.intp] * 4)
 
 
 @compiled
-def turn(_context: Any, keys: Any, stride: Any, slots: Any, turned: Any) -> Any:
-    """turned [LANES of D, KEYS] = keys [slots, LANES of D], of LANES slots; half of each moves in every round."""
+def transpose(_context: Any, keys: Any, stride: Any, slots: Any, transposed: Any) -> Any:
+    """transposed [LANES of D, KEYS] = keys [slots, LANES of D], of LANES slots; half of each moves in every round."""
 
-    def write(code: _Code, keys: Any, stride: Any, slots: Any, turned: Any) -> None:
+    def write(code: _Code, keys: Any, stride: Any, slots: Any, transposed: Any) -> None:
         rows = [code.load(keys, code.b.mul(code.slot(slots, code.number(lane)), stride)) for lane in range(LANES)]
         for half in (8, 4, 2, 1):
             low = [lane + (LANES - half if lane & half else 0) for lane in range(LANES)]
@@ -217,62 +217,62 @@ def turn(_context: Any, keys: Any, stride: Any, slots: Any, turned: Any) -> Any:
             for lane in range(LANES):
                 if not lane & half:
                     one, other = rows[lane], rows[lane + half]
-                    rows[lane], rows[lane + half] = code.mixed(one, other, low), code.mixed(one, other, high)
+                    rows[lane], rows[lane + half] = code.shuffled(one, other, low), code.shuffled(one, other, high)
         for lane, row in enumerate(rows):
-            code.store(row, turned, code.number(lane * KEYS))
+            code.store(row, transposed, code.number(lane * KEYS))
 
     return _written(write, *[types.intp] * 4)
 
 
 @compiled
-def score(_context: Any, queries: Any, turned: Any, scores: Any, width: Any) -> Any:
-    """scores [ROWS, KEYS] = queries [ROWS, D] @ turned [D, KEYS], added up from the first of D on."""
+def multiply_keys(_context: Any, queries: Any, transposed: Any, scores: Any, width: Any) -> Any:
+    """scores [ROWS, KEYS] = queries [ROWS, D] @ transposed [D, KEYS], added up from the first of D on."""
 
-    def write(code: _Code, queries: Any, turned: Any, scores: Any, width: Any) -> None:
+    def write(code: _Code, queries: Any, transposed: Any, scores: Any, width: Any) -> None:
         def step(index: Any, sums: list[Any]) -> list[Any]:
             first = code.b.mul(index, code.number(KEYS))
-            keys = [code.load(turned, code.b.add(first, code.number(LANES * part))) for part in range(VECTORS)]
+            keys = [code.load(transposed, code.b.add(first, code.number(LANES * part))) for part in range(VECTORS)]
             found = []
             for row in range(ROWS):
                 place = code.b.add(code.b.mul(width, code.number(row)), index)
-                query = code.spread(code.float_at(queries, place))
+                query = code.broadcast(code.float_at(queries, place))
                 found += [code.fma(query, keys[part], sums[row * VECTORS + part]) for part in range(VECTORS)]
             return found
 
-        for place, vector in enumerate(code.loop(width, [code.all(0.0)] * (ROWS * VECTORS), step)):
+        for place, vector in enumerate(code.loop(width, [code.constant(0.0)] * (ROWS * VECTORS), step)):
             code.store(vector, scores, code.number(place * LANES))
 
     return _written(write, *[types.intp] * 4)
 
 
 @compiled
-def weigh(_context: Any, scores: Any, first: Any, end: Any, largest: Any, total: Any, faded: Any) -> Any:
+def softmax_step(_context: Any, scores: Any, first: Any, end: Any, largest: Any, total: Any, rescale: Any) -> Any:
     """A row's scores [KEYS] become weights, 0 but for the keys `first .. end`: a step of an online softmax.
 
-    Given `largest` [] and `total` [] of the keys before, writes those with these keys, and in `faded` [] what the
+    Given `largest` [] and `total` [] of the keys before, writes those with these keys, and in `rescale` [] what the
     values before are to be multiplied with.
     """
 
-    def write(code: _Code, scores: Any, first: Any, end: Any, largest: Any, total: Any, faded: Any) -> None:
+    def write(code: _Code, scores: Any, first: Any, end: Any, largest: Any, total: Any, rescale: Any) -> None:
         b, none, lowest = code.b, code.number(0), code.number(-KEYS)
         first, end = (
-            code.spread(b.trunc(code.clamped(place, lowest, code.number(KEYS)), code.INT)) for place in (first, end)
+            code.broadcast(b.trunc(code.clamped(place, lowest, code.number(KEYS)), code.INT)) for place in (first, end)
         )
         parts = []
         for part in range(VECTORS):
             place = ir.Constant(code.INTS, list(range(part * LANES, (part + 1) * LANES)))
             seen = b.and_(b.icmp_signed(">=", place, first), b.icmp_signed("<", place, end))
-            parts.append(b.select(seen, code.load(scores, code.number(part * LANES)), code.all(float("-inf"))))
+            parts.append(b.select(seen, code.load(scores, code.number(part * LANES)), code.constant(float("-inf"))))
         before = code.float_at(largest, none)
-        top = code.larger(code.folded(reduce(code.larger, parts), code.larger), before)
+        top = code.maximum(code.reduced(reduce(code.maximum, parts), code.maximum), before)
         nothing = b.fcmp_ordered("==", top, ir.Constant(code.FLOAT, float("-inf")))  # no key seen yet
         base = b.select(nothing, ir.Constant(code.FLOAT, 0.0), top)
-        weights = [code.exp(b.fsub(part, code.spread(base))) for part in parts]
+        weights = [code.exp(b.fsub(part, code.broadcast(base))) for part in parts]
         for part, vector in enumerate(weights):
             code.store(vector, scores, code.number(part * LANES))
-        fade = b.extract_element(code.exp(code.spread(b.fsub(before, base))), ir.Constant(code.INT, 0))
-        weight = b.fadd(b.fmul(code.float_at(total, none), fade), code.folded(reduce(b.fadd, weights), b.fadd))
-        for value, place in ((top, largest), (weight, total), (fade, faded)):
+        factor = b.extract_element(code.exp(code.broadcast(b.fsub(before, base))), ir.Constant(code.INT, 0))
+        weight = b.fadd(b.fmul(code.float_at(total, none), factor), code.reduced(reduce(b.fadd, weights), b.fadd))
+        for value, place in ((top, largest), (weight, total), (factor, rescale)):
             b.store(value, code.pointer(place, none, code.FLOAT))
 
     return _written(write, *[types.intp] * 6)
@@ -282,34 +282,34 @@ def _adding(vectors: int) -> Any:
     """The function that adds up so many vectors of each value."""
 
     @compiled
-    def add(
-        _context: Any, weights: Any, faded: Any, values: Any, stride: Any, slots: Any, sums: Any, width: Any
+    def add_values(
+        _context: Any, weights: Any, rescale: Any, values: Any, stride: Any, slots: Any, sums: Any, width: Any
     ) -> Any:
-        """sums [ROWS, width] = faded [ROWS] * sums + weights [ROWS, KEYS] @ values [slots], from the first key on."""
+        """sums [ROWS, width] = rescale [ROWS] * sums + weights [ROWS, KEYS] @ values [slots], from the first key on."""
 
         def write(
-            code: _Code, weights: Any, faded: Any, values: Any, stride: Any, slots: Any, sums: Any, width: Any
+            code: _Code, weights: Any, rescale: Any, values: Any, stride: Any, slots: Any, sums: Any, width: Any
         ) -> None:
             def step(index: Any, found: list[Any]) -> list[Any]:
                 first = code.b.mul(code.slot(slots, index), stride)
                 value = [code.load(values, code.b.add(first, code.number(part * LANES))) for part in range(vectors)]
                 more = []
                 for row in range(ROWS):
-                    weight = code.spread(code.float_at(weights, code.b.add(index, code.number(row * KEYS))))
+                    weight = code.broadcast(code.float_at(weights, code.b.add(index, code.number(row * KEYS))))
                     more += [code.fma(weight, value[part], found[row * vectors + part]) for part in range(vectors)]
                 return more
 
-            added = code.loop(code.number(KEYS), [code.all(0.0)] * (ROWS * vectors), step)
+            added = code.loop(code.number(KEYS), [code.constant(0.0)] * (ROWS * vectors), step)
             for row in range(ROWS):
-                fade = code.spread(code.float_at(faded, code.number(row)))
+                factor = code.broadcast(code.float_at(rescale, code.number(row)))
                 for part in range(vectors):
                     place = code.b.add(code.b.mul(width, code.number(row)), code.number(part * LANES))
-                    code.store(code.fma(fade, code.load(sums, place), added[row * vectors + part]), sums, place)
+                    code.store(code.fma(factor, code.load(sums, place), added[row * vectors + part]), sums, place)
 
         return _written(write, *[types.intp] * 7)
 
-    return add
+    return add_values
 
 
-add_narrow, add_wide = _adding(1), _adding(VECTORS)
+add_values_narrow, add_values_wide = _adding(1), _adding(VECTORS)
 """Values of LANES columns, and of KEYS."""
