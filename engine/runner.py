@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,19 @@ from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.dispatch import launching_on
-from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, make_batch_invariant, padded_rows
+from adjudge.kernels.linear import (
+    LEAST_ROWS,
+    ROW_TILE,
+    BatchInvariantLinear,
+    make_batch_invariant,
+    padded_rows,
+)
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, to_device, write_kv
+from adjudge.kernels.prepacked_weights import keep_prepacked
 
 PROBE_BLOCKS = 16
+PREPACKED_BYTES = 2 << 30
+"""What prepacked weights may take of a host's memory beside the plain ones; those of the first layers come first."""
 MOST_GB = 10_000
 MOST_BLOCKS = 1 << 24
 """Of which each has its entry in Python, used or not."""
@@ -90,6 +100,8 @@ class Runner:
             self._head = self._read_head(self._check_layers())
             if self._head is not None:
                 self._head = replace(self._head, batch_invariant=batch_invariant)
+            if not lent:
+                self._keep_prepacked()
             self.batch_invariant = self._check_isolation()
         self.graphs = self._new_graphs() if cuda_graphs else None
         self._kv_cache_gb = kv_cache_gb
@@ -170,6 +182,15 @@ class Runner:
                 f"{self.name} has layers that adjudge does not know ({', '.join(others)}), whose numbers may depend on"
                 " the batch: leave batch_invariant out"
             )
+
+    def _keep_prepacked(self) -> None:
+        """On CPU, keep the weights of dense layers as matmuls want them, too, as far as `PREPACKED_BYTES` go."""
+        weights = [module.weight for module in self.decoder.modules() if isinstance(module, BatchInvariantLinear)]
+        if self._head is not None:
+            weights.append(self._head.weight)
+        for weight, taken in zip(weights, accumulate(weight.nbytes for weight in weights), strict=True):
+            if self.device.type == "cpu" and taken <= PREPACKED_BYTES and not weight.is_inference():
+                keep_prepacked(weight)
 
     def on_device(self) -> AbstractContextManager[Any]:
         """A block in which Triton launches where the model is."""

@@ -9,7 +9,7 @@ shares are multiples of 64 numbers, so that all are computed many at a time; wit
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from math import lcm
 from typing import Any
 
@@ -32,12 +32,13 @@ def in_even_shares(activation: Callable[[torch.Tensor], torch.Tensor], input: to
     flat = input.reshape(-1)
     if missing := -len(flat) % STEP:
         flat = F.pad(flat, (0, missing))
-    parts = [activation(part) for part in torch.split(flat, even_parts(len(flat), torch.get_num_threads()))]
+    parts = [activation(part) for part in torch.split(flat, list(even_parts(len(flat), torch.get_num_threads())))]
     whole = parts[0] if len(parts) == 1 else torch.cat(parts)
     return whole[: input.numel()].view(input.shape)
 
 
-def even_parts(count: int, threads: int) -> list[int]:
+@lru_cache(1024)
+def even_parts(count: int, threads: int) -> tuple[int, ...]:
     """So many numbers, a multiple of `STEP`, in parts that torch shares out among threads in multiples of `STEP`."""
     parts: list[int] = []
     while count or not parts:
@@ -46,7 +47,7 @@ def even_parts(count: int, threads: int) -> list[int]:
             part -= left
         parts.append(part or min(count, GELU_ALONE))
         count -= parts[-1]
-    return parts
+    return tuple(parts)
 
 
 def _shares(count: int, threads: int) -> tuple[int, int]:

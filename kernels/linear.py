@@ -8,7 +8,7 @@ fewer do and more, at widths up to some 1,500. Its sums go one product after the
 in blocks, are up to three times as exact there (1,537 wide, of sums up to 192 the largest error 6e-5, here 1.9e-4).
 
 Ladder (two cores with AVX-512, microseconds, weights from memory; MKL in tiles of 4 to 1024 rows as far as they agree,
-which served before, then oneDNN):
+which served before, then oneDNN; `prepacked_weights` has the step after it):
 - D 576 -> 1536: 4 rows 324, 230; 16 rows 305, 299; 32 rows 382, 392; 128 rows 1,142, 887; 300 rows 2,336, 1,889;
 - D 576 -> 49152: 4 rows 9,062, 6,529; 16 rows 8,602, 8,362; 64 rows 17,320, 16,568; 128 rows 40,028, 28,268;
 - D 576 -> 192, where a call's own cost counts: 4 rows 34, 46; 16 rows 44, 63; 300 rows 322, 256.
@@ -31,6 +31,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from adjudge.kernels.dispatch import kernel_backend
+from adjudge.kernels.prepacked_weights import prepack, prepacking_of
 
 ROW_TILE = 32
 """The rows of every matmul that oneDNN does not serve."""
@@ -68,11 +69,14 @@ def invariant_linear(
 
         return triton_linear(input_ND, weight_VD, bias_V)
     outputs, width = weight_VD.shape
-    most = agreeing_rows(width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads())
+    kind = width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads()
+    most = agreeing_rows(*kind)
     if not most:
-        kind = padded_rows(width, WIDTH_STEP), outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads()
-        return tiled_linear(input_ND, weight_VD, bias_V, large_tile(*kind) if len(input_ND) > ROW_TILE else 0)
-    if len(input_ND) <= most:
+        large = large_tile(padded_rows(width, WIDTH_STEP), *kind[1:]) if input_ND.shape[0] > ROW_TILE else 0
+        return tiled_linear(input_ND, weight_VD, bias_V, large)
+    if (prepacking := prepacking_of(weight_VD)) is not None and prepacking_agrees(*kind):
+        weight_VD = prepacking.of(weight_VD)
+    if input_ND.shape[0] <= most:
         return _onednn(input_ND, weight_VD, bias_V)
     return torch.cat([_onednn(part_ND, weight_VD, bias_V) for part_ND in torch.split(input_ND, most)])
 
@@ -95,6 +99,23 @@ def agreeing_rows(width: int, outputs: int, dtype: torch.dtype, biased: bool, th
         return most if all(map(agrees, (count for count in PROBED_ROWS if count < most))) else 0
     except (RuntimeError, AttributeError):  # this torch is built without it, or it does not know this type
         return 0
+
+
+@cache
+def prepacking_agrees(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> bool:
+    """Whether a probe found oneDNN's matmuls of prepacked weights to have the bits of those of plain ones.
+
+    `threads` are those of the moment.
+    """
+    most = agreeing_rows(width, outputs, dtype, biased, threads)
+    input_ND, weight_VD, bias_V = _cancelling(most, width, outputs, dtype, biased)
+    plain_NV = _onednn(input_ND, weight_VD, bias_V)
+    counts = (count for count in PROBED_ROWS if count <= most)
+    try:
+        prepacked_VD = prepack(weight_VD)
+        return all(torch.equal(_onednn(input_ND[:count], prepacked_VD, bias_V), plain_NV[:count]) for count in counts)
+    except (RuntimeError, AttributeError):  # for this type there is no such layout
+        return False
 
 
 @cache
@@ -132,11 +153,13 @@ def _cancelling(
 
 def _onednn(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None) -> torch.Tensor:
     """A single row goes with another beside it: by itself it is another matmul."""
-    if (rows := len(input_ND)) == 1:
+    if (rows := input_ND.shape[0]) == 1:
         input_ND = F.pad(input_ND, (0, 0, 0, 1))
+    if not weight_VD.is_mkldnn:
+        weight_VD = weight_VD.contiguous()
     matmul: Any = torch.ops.mkldnn._linear_pointwise
-    output_NV: torch.Tensor = matmul(input_ND.contiguous(), weight_VD.contiguous(), bias_V, "none", [], "")
-    return output_NV[:rows]
+    output_NV: torch.Tensor = matmul(input_ND.contiguous(), weight_VD, bias_V, "none", [], "")
+    return output_NV if output_NV.shape[0] == rows else output_NV[:rows]
 
 
 def tiled_linear(

@@ -18,6 +18,7 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.lent import Lent, content_fingerprint
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.models.weights import Weights
+from adjudge.kernels.prepacked_weights import prepacking_of
 
 TINY = "dummy:tiny-llama"
 PROMPTS = ["A lamp.", "Two lamps went out at sea.", "\x00<|im_end|>"]
@@ -57,6 +58,7 @@ def test_scores_and_texts_are_those_of_an_engine_of_its_own_before_and_after_ste
     model, own = policy(name), Engine(name, kv_cache_gb=0.05)
     expected = own.score(PROMPTS, LABELS), own.generate(PROMPTS, max_tokens=5, seed=1)
     engine = Engine(lent(model, name), kv_cache_gb=0.05)
+    assert not any(prepacking_of(weight) for weight in model.parameters()), "no second copy"
     for _ in range(2):
         assert (engine.score(PROMPTS, LABELS), engine.generate(PROMPTS, max_tokens=5, seed=1)) == expected
         trained(model)
@@ -84,7 +86,7 @@ def tensor_bytes() -> int:
     storages = {
         one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
         for one in gc.get_objects()
-        if issubclass(type(one), torch.Tensor) and one.device.type != "meta"
+        if issubclass(type(one), torch.Tensor) and one.device.type != "meta" and not one.is_mkldnn  # prepacked
     }
     return sum(storages.values())
 

@@ -1,0 +1,73 @@
+"""Weights that an engine on CPU keeps prepacked beside the plain ones: its answers know nothing of them."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+from adjudge.engine import runner
+from adjudge.engine.engine import Engine
+from adjudge.kernels import prepacked_weights
+from adjudge.kernels.linear import agreeing_rows, prepacking_agrees
+from adjudge.kernels.prepacked_weights import prepacking_of
+from tests.engine.adapted import LABELS, PROMPTS, TINY, changed
+
+LAYER = "model.layers.0.self_attn.q_proj.weight"
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, prepacked_bytes: int, name: str = TINY) -> Engine:
+    monkeypatch.setattr(runner, "PREPACKED_BYTES", prepacked_bytes)
+    return Engine(name, kv_cache_gb=0.05)
+
+
+def answers(engine: Engine) -> tuple[Any, ...]:
+    return engine.score(PROMPTS, LABELS), engine.generate(PROMPTS, max_tokens=9, seed=3, logprobs=2)
+
+
+def kept(engine: Engine) -> list[str]:
+    """The weights that have a prepacking, by name."""
+    return [name for name, weight in engine.runner.model.named_parameters() if prepacking_of(weight) is not None]
+
+
+@pytest.mark.parametrize("name", [TINY, "dummy:tiny-llama-tied", "dummy:tiny-qwen2"])
+def test_answers_are_the_same_with_and_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepacked, plain = opened(monkeypatch, 1 << 30, name), opened(monkeypatch, 0, name)
+    assert not kept(plain) and any("mlp" in one for one in kept(prepacked))
+    assert any("embed" in one or "head" in one for one in kept(prepacked)), "the head's is kept too"
+    assert answers(prepacked) == answers(plain)
+
+
+def test_changed_weights_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, plain = opened(monkeypatch, 1 << 30), opened(monkeypatch, 0)
+    new = changed(TINY).state_dict()
+    before = answers(engine)
+    for one in (engine, plain):
+        one.update_weights(new)
+    assert answers(engine) == answers(plain) != before
+    only = {LAYER: torch.zeros_like(new[LAYER])}
+    for one in (engine, plain):
+        one.update_weights(only)
+    assert answers(engine) == answers(plain)
+
+
+def test_the_first_layers_are_kept_where_there_is_no_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = torch.empty(64, 64).nbytes
+    assert kept(opened(monkeypatch, layer)) == [LAYER]
+    assert kept(opened(monkeypatch, layer - 1)) == []
+
+
+def test_prepacked_weights_go_with_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    before = len(prepacked_weights._prepackings)
+    engine = opened(monkeypatch, 1 << 30)
+    answers(engine)
+    layer = engine.runner.model.get_parameter(LAYER)
+    kind = *layer.shape[::-1], layer.dtype, False, torch.get_num_threads()
+    prepacking = prepacking_of(layer)
+    assert prepacking and (prepacking._prepacked is not None) == (agreeing_rows(*kind) > 0 and prepacking_agrees(*kind))
+    del engine, layer, prepacking
+    gc.collect()
+    assert len(prepacked_weights._prepackings) == before
