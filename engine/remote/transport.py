@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -61,6 +62,9 @@ MENDS = {
     ),
 }
 """By the path that a server lacks."""
+
+UNKNOWN_ISSUER = (18, 19, 20, 21)
+"""What OpenSSL says of a certificate that nobody known has signed, or only itself (X509_V_ERR_*)."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding a reply that is not what it should be may raise."""
@@ -250,6 +254,11 @@ class Transport:
             raise Slow(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
         except (httpx2.RequestError, httpx2.InvalidURL, ExceptionGroup) as error:  # the group: of a proxy's port
             on_the_way = f"; on the way is the proxy of {self._proxies}" if self._proxies else ""
+            if (refused := _untrusted(error)) is not None:
+                why = refused.verify_message.rstrip(".")
+                raise RemoteError(
+                    f"the certificate of {self.base_url} is not trusted ({why}{on_the_way}): {_trusting(refused)}"
+                ) from error
             raise Trouble(f"{self.base_url} cannot be reached ({reason(first_of(error))}{on_the_way})") from error
         except BadReply as error:
             raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
@@ -327,6 +336,21 @@ class Slots:
                 self._owed -= 1
             else:
                 self._free.release()
+
+
+def _untrusted(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    """What was found wrong with a certificate, where an error comes of that."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def _trusting(refused: ssl.SSLCertVerificationError) -> str:
+    """What a user does about a certificate."""
+    if refused.verify_code in UNKNOWN_ISSUER:
+        return "if it is the server's own, set SSL_CERT_FILE to a file that holds it, or that of who signed it"
+    return "pass the address that it is for, or give the server one that is valid"
 
 
 def mend(path: str) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import ssl
+import subprocess
 import sys
 from collections import deque
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +92,30 @@ def test_what_the_environment_has_wrong_is_said_to_be_its_own(
     with pytest.raises(RemoteError, match=message) as refused:
         RemoteEngine("http://127.0.0.1:9", retries=0)
     assert "pw" not in str(refused.value)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_certificate_of_the_servers_own_is_named_as_the_trouble_and_trusted_as_the_error_says(
+    engine: Engine, at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, own = tmp_path / "key.pem", tmp_path / "own.pem"
+    making = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    named = ["-subj", "/CN=ours", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(own)]
+    subprocess.run([*making, *named, "-days", "9"], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(own, key)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    server = Peer("adjudge", engine, tls=tls)
+    try:
+        with pytest.raises(RemoteError, match=r"not trusted \(self-signed certificate\): .*set SSL_CERT_FILE to"):
+            RemoteEngine(server.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(own))
+        with RemoteEngine(server.url) as remote:
+            assert remote.score(["a"], DIGITS)[0].reason is None
+        with pytest.raises(RemoteError, match=r"not valid for 'localhost'\): pass the address that it is for"):
+            RemoteEngine(server.url.replace("127.0.0.1", "localhost"))
+    finally:
+        server.close()
 
 
 def test_a_server_that_the_proxy_is_not_for_is_not_said_to_be_behind_it(
