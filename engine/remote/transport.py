@@ -295,6 +295,10 @@ class Transport:
         if response.is_redirect:
             if (where := _elsewhere(response, path)) is None:
                 return RemoteError(f"{self.base_url} answers {path} with {what} and no address: correct its own")
+            if where == _base_of(response.url, path):
+                return RemoteError(
+                    f"{where}{path} redirects to itself for ever ({what}): mend that server, or correct the address"
+                )
             return RemoteError(f"{self.base_url} sends its callers to {where}: pass that address")
         return Refused(f"{self.base_url} refuses {path} ({what}): {MENDS.get(path, 'change what it names')}")
 
@@ -374,9 +378,14 @@ def _elsewhere(response: httpx2.Response, path: str) -> str | None:
     if not response.has_redirect_location:
         return None
     try:
-        return _shown(str(response.url.join(response.headers["location"])).removesuffix(path))
+        return _base_of(response.url.join(response.headers["location"]), path)
     except httpx2.InvalidURL:
         return None
+
+
+def _base_of(url: httpx2.URL, path: str) -> str:
+    """The address of the server that has a `path` at that URL; the URL itself where it ends otherwise."""
+    return _shown(str(url).removesuffix(path))
 
 
 def _message(raw: bytes) -> str:
