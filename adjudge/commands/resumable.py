@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from adjudge.commands.output import DASH, check_new, check_writable, file_key, is_stream
+from adjudge.commands.output import DASH, FULL, check_new, check_writable, file_key, is_stream
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
@@ -166,6 +166,7 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
         raise SystemExit(130) from None
     except OSError as error:
         problem = f"cannot write {output} ({error.strerror})"
+        mend = FULL.get(error.errno or 0, mend)
     except sqlite3.Error as error:
         problem = f"cannot write the journal of {output} ({error})"
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:

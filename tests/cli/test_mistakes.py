@@ -91,4 +91,23 @@ def test_a_full_standard_output_is_one_sentence(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "adjudge", "models"]
         done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and done.stderr == "adjudge: no space left on the standard output: make room\n"
+    what = "adjudge: cannot write the standard output (No space left on device): make room\n"
+    assert done.returncode == 1 and done.stderr == what
+
+
+def test_a_file_that_grows_too_large_is_one_sentence(tmp_path: Path) -> None:
+    with (tmp_path / "models.txt").open("w") as limited:
+        command = ["sh", "-c", f"trap '' XFSZ; ulimit -f 0; exec {sys.executable} -m adjudge models"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=limited, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("adjudge: cannot write the standard output (File too large): raise the limit on ")
+
+
+def test_a_quota_that_is_used_up_is_one_sentence() -> None:
+    used_up = "raise OSError(errno.EDQUOT, 'Disk quota exceeded', 'v.jsonl')"
+    command = f"import errno\nfrom adjudge import cli\ndef app():\n    {used_up}\ncli.app = app\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", command], stderr=subprocess.PIPE, text=True)
+    what = (
+        "adjudge: cannot write v.jsonl (Disk quota exceeded): delete files of yours there, or have the quota raised\n"
+    )
+    assert done.returncode == 1 and done.stderr == what
