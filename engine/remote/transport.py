@@ -18,7 +18,7 @@ import msgspec
 from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError, RemoteError, first_of, reason
 from adjudge.engine.models.fingerprints import WEIGHTS_HEADER
-from adjudge.engine.remote.address import CERTIFICATES, PROXIES, proxies_to, variables
+from adjudge.engine.remote.address import CERTIFICATES, PROXIES, proxies_to, variables, without_secrets
 from adjudge.engine.remote.circuit import Circuit
 from adjudge.engine.score import Reason
 
@@ -136,7 +136,7 @@ class Transport:
     def __init__(
         self, base_url: str, *, api_key: str | None, timeout: float, max_concurrency: int, retries: int
     ) -> None:
-        self.base_url = _shown(base_url)
+        self.base_url = without_secrets(base_url)
         if not base_url.startswith(("http://", "https://")):
             raise RemoteError(f"{self.base_url!r} is no address: write http://HOST:PORT")
         self.timeout = timeout
@@ -159,21 +159,24 @@ class Transport:
             if (url.port or 0) > MOST_PORT:
                 raise ValueError(f"there is no port {url.port}")
         except (httpx2.InvalidURL, ValueError) as error:
-            raise RemoteError(f"{self.base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
+            raise RemoteError(f"{self.base_url!r} is no address ({_wrong(error)}): write http://HOST:PORT") from error
         if url.userinfo and api_key is not None:
             raise RemoteError(
                 f"{self.base_url} is given with a name or password beside a key (api_key=, ADJUDGE_API_KEY), and a"
                 " request carries one of them: leave the other out"
             )
+        # By themselves they are not in the lines that the client logs, unlike in the address.
+        auth = (url.username, url.password) if url.userinfo else None
+        url = url.copy_with(userinfo=b"")
         try:
-            self._client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=waits, limits=limits)
+            self._client = httpx2.AsyncClient(base_url=url, auth=auth, headers=headers, timeout=waits, limits=limits)
         except ImportError as error:
             raise RemoteError(f"{variables(PROXIES)}: a SOCKS proxy needs socksio: pip install socksio") from error
         except OSError as error:
             where = variables(CERTIFICATES) or "this system"
             raise RemoteError(f"{where}: no certificates can be read there ({reason(error)}): mend that") from error
         except (httpx2.InvalidURL, ValueError) as error:
-            what = f"{variables(PROXIES)}: that is no proxy ({reason(error)})"
+            what = f"{variables(PROXIES)}: that is no proxy ({_wrong(error)})"
             raise RemoteError(f"{what}: write http://HOST:PORT, or unset it") from error
         self._proxies = proxies_to(url.scheme, url.host)
 
@@ -385,7 +388,7 @@ def _elsewhere(response: httpx2.Response, path: str) -> str | None:
 
 def _base_of(url: httpx2.URL, path: str) -> str:
     """The address of the server that has a `path` at that URL; the URL itself where it ends otherwise."""
-    return _shown(str(url).removesuffix(path))
+    return without_secrets(str(url).removesuffix(path))
 
 
 def _message(raw: bytes) -> str:
@@ -412,10 +415,9 @@ def _seconds(retry_after: str) -> float:
         return 0.0
 
 
-def _shown(url: str) -> str:
-    """An address without the name and password in it, which are nobody's to read in a message."""
-    found = re.fullmatch(r"([a-z][a-z0-9+.-]*://)?([^/?#]*)(.*)", url, re.I | re.S)
-    return f"{found[1] or ''}{found[2].rpartition('@')[2]}{found[3]}" if found else url
+def _wrong(error: Exception) -> str:
+    """What a URL has wrong, without the piece of it that an error quotes: it may be one of a password."""
+    return reason(error).partition(": ")[0] if isinstance(error, httpx2.InvalidURL) else reason(error)
 
 
 def _pause(state: RetryCallState) -> float:

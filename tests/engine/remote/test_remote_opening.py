@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,10 +215,37 @@ def test_the_address_of_a_route_is_that_of_its_server(engine: Engine, path: str)
     [
         ("http://me:pw@h:8000/v1", "http://h:8000/v1"),
         ("me:pw@h:8000", "h:8000"),
-        ("http://u:p@h?x=a@b", "http://h?x=a@b"),
+        ("http://u:p@h?x=a@b", "http://h"),
+        ("http://h:1?key=p#p", "http://h:1"),
+        ("http://u:p/p@h:1/v1", "http://h:1/v1"),
+        ("http://u:p?p@p@[::1]:1", "http://[::1]:1"),
+        ("http://[::1]:1/a@b", "http://[::1]:1/a@b"),
+        ("http:/u:p@h", "h"),
         ("http://h/a@b", "http://h/a@b"),
         ("", ""),
     ],
 )
 def test_of_an_address_no_password_is_shown(url: str, shown: str) -> None:
-    assert transport._shown(url) == shown
+    assert address.without_secrets(url) == shown
+
+
+def test_a_password_is_sent_and_never_told(
+    engine: Engine, at_once: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = []
+
+    def note(handler: Any, peer: Peer) -> bool:
+        sent.append(handler.headers["authorization"])
+        return False
+
+    server = Peer("adjudge", engine)
+    server.opening.append(note)
+    with caplog.at_level("DEBUG"), RemoteEngine(server.url.replace("//", "//me:pass%40@")):
+        server.close()
+    assert sent == ["Basic " + base64.b64encode(b"me:pass@").decode()]
+    assert "HTTP Request" in caplog.text and "pass" not in caplog.text
+    monkeypatch.setenv("http_proxy", "http://me:sec/ret@h")
+    for url in ("http://me:sec/ret@h", "http:/me:secret@h", "http://h"):
+        with pytest.raises(RemoteError, match="is no address|that is no proxy") as refused:
+            RemoteEngine(url)
+        assert "sec" not in str(refused.value)
