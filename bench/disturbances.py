@@ -102,7 +102,9 @@ def bench_disturbances(
     items += [Item(one.prompt, one.text, f"{n} {one.kind}") for n, one in enumerate(changed)]
     scores: list[float | None] = [None] * len(items)
     with ExitStack() as stack:
-        book = None if output is None else stack.enter_context(Journal(journal_of(output)))
+        book = None
+        if output is not None:
+            book = stack.enter_context(Journal(journal_of(output), mend="name another output with -o"))
         judge = PointwiseJudge(engine, aspects=asked, journal=book)
         progress = stack.enter_context(bar())
         task = progress.add_task("judging", total=len(items))

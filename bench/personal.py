@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from adjudge.bench.agreement.statistics import coefficients
+from adjudge.engine.score import Reason
 from adjudge.rewards.judges.personal import PersonalJudge, last_reviews
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
@@ -22,6 +23,7 @@ class Line(msgspec.Struct, frozen=True):
 
     `measures` are correlations or accuracies by name, `deviations` their standard deviations over orders, `spread` the
     mean over the plots of the highest score less the lowest over them. `tokens` were computed for it (None: not ours).
+    `reasons` are why answers are missing, each once, with None for answers that are not.
     """
 
     study: str
@@ -33,6 +35,7 @@ class Line(msgspec.Struct, frozen=True):
     deviations: dict[str, float | None] = {}
     spread: float | None = None
     tokens: int | None = None
+    reasons: frozenset[Reason | None] = frozenset()
 
 
 class Rater(Protocol):
@@ -54,9 +57,12 @@ def rating_line(study: str, who: str, k: int, rater: Rater, rated: Sequence[Rati
 
     A correlation is None where it is not defined: with fewer than three scores, or where all on one side are equal.
     """
-    scores = [verdict.score for verdict in rater.judge([row.item for row in rated])]
+    verdicts = rater.judge([row.item for row in rated])
+    scores = [verdict.score for verdict in verdicts]
     abstained = scores.count(None)
-    return Line(study, who, k, len(scores) - abstained, abstained, _correlations(scores, rated))
+    reasons = frozenset(verdict.abstained for verdict in verdicts)
+    measures = _correlations(scores, rated)
+    return Line(study, who, k, len(scores) - abstained, abstained, measures, reasons=reasons)
 
 
 def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles: int, seed: int) -> Line:
@@ -70,7 +76,8 @@ def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles:
         for row in rated:
             reviews = last_reviews(row.item, judge.k, f'item "{row.item.id}"')
             shuffled.append(msgspec.structs.replace(row.item, reviews=tuple(drawn.sample(reviews, len(reviews)))))
-    scores = [verdict.score for verdict in judge.judge(shuffled)]
+    verdicts = judge.judge(shuffled)
+    scores = [verdict.score for verdict in verdicts]
     turns = [scores[turn * len(rated) : (turn + 1) * len(rated)] for turn in range(shuffles)]
     found = [_correlations(turn, rated) for turn in turns]
     known = {name: [value for one in found if (value := one[name]) is not None] for name in CORRELATIONS}
@@ -86,6 +93,7 @@ def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles:
         {name: fmean(values) if values else None for name, values in known.items()},
         {name: stdev(values) if len(values) > 1 else None for name, values in known.items()},
         fmean(spreads) if spreads else None,
+        reasons=frozenset(verdict.abstained for verdict in verdicts),
     )
 
 
@@ -94,6 +102,7 @@ def choices_line(
 ) -> Line:
     """The share of choices that are the readers' own, by aspect, of a chooser each; an even one is half a hit."""
     measures: dict[str, float | None] = {}
+    reasons: set[Reason | None] = set()
     count = 0
     for name, chooser in choosers.items():
         asked = [row for row in chosen if row.aspect == name]
@@ -104,10 +113,11 @@ def choices_line(
             if (preference := verdict.aspects[name].preference) is not None
         ]
         measures[name] = fmean(hits) if hits else None
+        reasons |= {verdict.aspects[name].abstained for verdict in verdicts}
         count += len(hits)
     known = [value for value in measures.values() if value is not None]
     measures["average"] = fmean(known) if known else None
-    return Line(study, who, k, count, len(chosen) - count, measures)
+    return Line(study, who, k, count, len(chosen) - count, measures, reasons=frozenset(reasons))
 
 
 def _correlations(scores: Sequence[float | None], rated: Sequence[RatingQuestion]) -> dict[str, float | None]:

@@ -29,6 +29,9 @@ TABLES = {
 VERSION = 1
 """Of the tables. Journals of version 0 hold verdicts alone; they are read as they are, and grow the other tables."""
 
+ANOTHER = "name another with --journal"
+"""What mends a journal that an option names."""
+
 AS_IT_WAS = "put it back as it was, or begin a new one"
 """What mends a journal that no option names."""
 
@@ -65,7 +68,7 @@ class Journal:
     it is changed. What is read of a damaged one raises AdjudgeError as well. Such an error says to do what `mend` says.
     """
 
-    def __init__(self, path: str | Path, *, mend: str = "name another with --journal") -> None:
+    def __init__(self, path: str | Path, *, mend: str = ANOTHER) -> None:
         self.path, self.mend = Path(path), mend
         self._writing = Lock()  # threads share the connection, and so a transaction
         self._forgetting = self._closed = False

@@ -15,6 +15,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import OF_A_SERVER
+from adjudge.engine.remote.address import without_secrets
 from adjudge.rewards.judges.kinds import KINDS, kind_of, misfit, of_pairs, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
@@ -56,8 +57,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
         own = (self.adapter, self.device, self.dtype, self.max_batch_tokens, self.kv_cache_gb)
         if self.url is not None and own != (None, "auto", "auto", None, None):
             raise AdjudgeError(
-                f"the engine is a server, {self.url}: adapter, device, dtype, max_batch_tokens and kv_cache_gb are its"
-                " own matter, leave them out"
+                f"the engine is a server, {without_secrets(self.url)}: adapter, device, dtype, max_batch_tokens and"
+                " kv_cache_gb are its own matter, leave them out"
             )
         for name, has in OF_A_SERVER.items():
             if self.url is None and getattr(self, name) is not None:
@@ -84,7 +85,8 @@ class EngineSpec(msgspec.Struct, frozen=True):
         """The engine; equal specifications share one for as long as anybody in the process holds it."""
         if (stand_ins := _STAND_INS.get()) is not None:
             if self not in stand_ins:
-                raise AdjudgeError(f"no judge was {self.model or self.url} in this run: name the models that it used")
+                name = self.model or without_secrets(self.url or "")
+                raise AdjudgeError(f"no judge was {name} in this run: name the models that it used")
             return stand_ins[self]
         with _OPENING:
             engine = policy_engine(self) if self.of_policy else _ENGINES.get(self)
@@ -182,7 +184,9 @@ class JudgeSpec(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.engine, EngineSpec):
-            raise AdjudgeError(f"engine is {str(self.engine)!r:.60}: give an EngineSpec, or open the judge yourself")
+            raise AdjudgeError(
+                f"engine is {without_secrets(str(self.engine))!r:.60}: give an EngineSpec, or open the judge yourself"
+            )
         if not isinstance(self.options, dict):
             raise AdjudgeError(f"options are {str(self.options)!r:.60}: give a dict of them, and an engine as engine=…")
         if kind_of(self.judge).gather is not None:
@@ -211,7 +215,8 @@ class JudgeSource:
 
     def __init__(self, judge: Judge[Any, Any] | JudgeSpec) -> None:
         if isinstance(judge, str):
-            raise AdjudgeError(f'the judge is "{judge[:40]}", a text: give JudgeSpec("{judge[:40]}"), or an open judge')
+            name = without_secrets(judge)[:40]
+            raise AdjudgeError(f'the judge is "{name}", a text: give JudgeSpec("{name}"), or an open judge')
         self.spec = judge if isinstance(judge, JudgeSpec) else None
         self._opened = None if isinstance(judge, JudgeSpec) else judge
         self._process = os.getpid()

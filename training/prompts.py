@@ -169,14 +169,14 @@ def messages(row: Row) -> list[dict[str, str]]:
 
 
 def asked(row: Row, data: Data) -> str | list[dict[str, str]]:
-    """A prompt as the trainer takes it; the recipe's `system` comes before a row's own."""
+    """A prompt as the trainer takes it; the recipe's `system` comes before a row's own, and an empty one is none."""
     prompt = row.columns.get("prompt")
     if not data.chat:
         return row.text("prompt", NEEDED_BY)
     turns = prompt if isinstance(prompt, list) else [{"role": "user", "content": row.text("prompt", NEEDED_BY)}]
     own, turns = (turns[0]["content"], turns[1:]) if turns[0]["role"] == "system" else (None, turns)
     said = next((one for one in (data.system, own) if one is not None), row.optional_text("system", NEEDED_BY))
-    system = [] if said is None else [{"role": "system", "content": said}]
+    system = [{"role": "system", "content": said}] if said else []
     return [*system, *turns]
 
 

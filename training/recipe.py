@@ -77,8 +77,9 @@ class Data(Rows, frozen=True, forbid_unknown_fields=True):
     reward. In a file a prompt may also be a conversation, [{"role": "user", "content": "..."}], which a user ends.
     `held_out` is another such file, or how many of the last rows are kept from training, with all others that have
     their prompts. `columns` renames: {prompt = "query"} reads the prompt from the column query. With `chat` a prompt is
-    a user's turn in the model's chat template, after `system` where it is given, here or else in a row's own column;
-    without, it is the text's beginning. Judges see a row's `system`, and not the one given here.
+    a user's turn in the model's chat template, after `system` where it is given, here or else in a row's own column
+    (an empty one here: after none); without, it is the text's beginning. Judges see a row's `system`, and not the one
+    given here.
     Prompts of more than `max_prompt_tokens` are left out and counted.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -94,9 +93,12 @@ def main() -> NoReturn:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        from adjudge.commands.output import FULL
+
+        if (mend := FULL.get(error.errno or 0)) is None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left for it would fail again at the end
-        print(f"adjudge: no space left on {error.filename or 'the standard output'}: make room", file=sys.stderr)
+        where = error.filename or "the standard output"
+        print(f"adjudge: cannot write {where} ({error.strerror}): {mend}", file=sys.stderr)
         sys.exit(1)
     sys.exit(0)

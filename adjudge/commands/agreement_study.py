@@ -29,7 +29,7 @@ from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.commands.judge import Judged, judge_rows
 from adjudge.commands.output import check_apart, open_output
-from adjudge.commands.resumable import alone, check_earlier, keeping
+from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_earlier, keeping
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
 from adjudge.engine.absent import AbsentEngine
@@ -158,7 +158,7 @@ def _bare_model(study: Study) -> Iterator[tuple[BareModel | None, Journal]]:
     """The judge's model without its adapter, and what it was asked before; None of a server's and of a reward model."""
     source = study.source
     path = study.folder / "likelihoods.journal"
-    with Journal(path) as book, keeping(path, lambda: f"{len(book)} likelihoods are kept"):
+    with Journal(path, mend=ANOTHER_FOLDER) as book, keeping(path, lambda: f"{len(book)} likelihoods are kept"):
         writes = source.url is None and study.judge != "scalar"
         yield BareModel(bare(source.model or ""), source.device, source.dtype) if writes else None, book
 
@@ -169,10 +169,10 @@ def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdi
     for written in (texts, study.folder / name):
         check_apart(written, *study.files)
     lines = [json_line(row) for row in rows]
-    with alone(study.journal), Journal(study.journal, mend="name another folder with -o") as book:
-        check_earlier(study.folder / name, book, study.earlier)
+    with alone(study.journal, mend=ANOTHER_FOLDER), Journal(study.journal, mend=ANOTHER_FOLDER) as book:
+        check_earlier(study.folder / name, book, study.earlier, lost=PUT_BACK)
         if not (texts.is_file() and texts.read_bytes() == b"".join(lines)):  # of a run that ended before a verdict
-            check_earlier(texts, book, study.earlier)  # before an earlier run's texts are written over
+            check_earlier(texts, book, study.earlier, lost=PUT_BACK)  # before an earlier run's texts are written over
     with keeping(texts, lambda: "nothing is judged yet"), open_output(texts) as write:
         for line in lines:
             write(line)

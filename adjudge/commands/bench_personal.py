@@ -9,6 +9,7 @@ from typing import cast
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.personal import Line
 from adjudge.bench.personal_studies import plan_of, sides_of, study, study_table, write_study
+from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.commands.stage_run import stage_run
@@ -44,6 +45,7 @@ def study_file(
         asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
         for line in study(asked, sides, plan, cast(How, {**how, "journal": run.book}), aspects):
             lines.append(line)
+            check_answered(reason for one in lines for reason in one.reasons)
             write_study(output, lines)
     console.print(
         f"{len(sides.asked)} questions of {len({one.reviewer for one in sides.asked})} readers, {engine.name}"

@@ -18,7 +18,7 @@ from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result
 from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of, opening_of
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import check_apart, make_folder_of, open_output
-from adjudge.commands.resumable import alone, check_earlier, keeping
+from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_earlier, keeping
 from adjudge.commands.rows import check_rows
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import check_fit
@@ -81,9 +81,10 @@ def evaluate_policies(
     for written_to in (output / "texts.jsonl", output / "verdicts.jsonl"):
         check_apart(written_to, prompts)
         make_folder_of(written_to)
-    with alone(output / "policy.journal"), Journal(output / "policy.journal") as book:
+    journal = output / "policy.journal"
+    with alone(journal, mend=ANOTHER_FOLDER), Journal(journal, mend=ANOTHER_FOLDER) as book:
         for written_to in (output / "verdicts.jsonl", output / "texts.jsonl"):
-            check_earlier(written_to, book, earlier)
+            check_earlier(written_to, book, earlier, lost=PUT_BACK)
         if earlier == "overwrite":
             book.forget()
         with keeping(output / "texts.jsonl", lambda: f"{len(book)} texts and verdicts are kept"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,6 +14,12 @@ from adjudge.engine.errors import AdjudgeError
 Write = Callable[[bytes], None]
 DASH = Path("-")
 """Standard input of what is read, standard output of what is written."""
+FULL = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "delete files of yours there, or have the quota raised",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or write to another file system",
+}
+"""By the number of an error which says that there is no room for a file, what is to be done."""
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
 

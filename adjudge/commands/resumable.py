@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from adjudge.commands.output import DASH, check_new, check_writable, file_key, is_stream
+from adjudge.commands.output import DASH, FULL, check_new, check_writable, file_key, is_stream
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import UNKEPT
-from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.journal import ANOTHER, Journal, is_journal
 from adjudge.rewards.run import runs_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.judges.kinds import Options
+
+ANOTHER_FOLDER = "name another folder with -o"
+"""What mends a journal that stands in a run's own folder, where no option names it."""
+PUT_BACK = "put its journal back there"
+"""What to do where such a one is gone."""
 
 
 def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume", **others: Path | None) -> None:
@@ -55,13 +60,14 @@ def check_answered(reasons: Iterable[str | None]) -> None:
 
 
 @contextmanager
-def alone(journal: Path) -> Iterator[None]:
+def alone(journal: Path, *, mend: str = ANOTHER) -> Iterator[None]:
     """Hold the journal's lock: two runs that write one output would tear its lines.
 
-    A run that is refused before it has kept anything leaves no new journal behind.
+    A run that is refused before it has kept anything leaves no new journal behind. Where the journal cannot be used,
+    the error says to do what `mend` says.
     """
     if not journal.name or journal.is_dir():
-        raise AdjudgeError(f"{journal} is a folder, and no journal: name a file")
+        raise AdjudgeError(f"{journal} is a folder, and no journal: {mend}")
     new = not journal.exists()
     lock = FileLock(journal.with_name(journal.name + ".lock"))
     try:
@@ -69,9 +75,7 @@ def alone(journal: Path) -> Iterator[None]:
     except Timeout as error:
         raise AdjudgeError(f"another run is writing with {journal}: wait for it, or name another output") from error
     except OSError as error:
-        raise AdjudgeError(
-            f"cannot use {journal} as a journal ({error.strerror}): name another with --journal"
-        ) from error
+        raise AdjudgeError(f"cannot use {journal} as a journal ({error.strerror}): {mend}") from error
     try:
         yield
     except AdjudgeError:
@@ -114,8 +118,13 @@ def check_shared(journal: Path, path: Path) -> None:
         )
 
 
-def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
-    """Refuse to touch an earlier run's files unless the user has said what is to become of them."""
+def check_earlier(
+    output: Path, book: Journal, earlier: Earlier, *, lost: str = "name its journal with --journal"
+) -> None:
+    """Refuse to touch an earlier run's files unless the user has said what is to become of them.
+
+    `lost` is what to do where the journal of the one to go on with is not there.
+    """
     written = output.is_file() and output.stat().st_size > 0
     if earlier == "refuse" and written and not len(book) and not book.runs():
         raise AdjudgeError(f"{output} exists, and no run's journal beside it: name another with -o, or --overwrite it")
@@ -123,10 +132,7 @@ def check_earlier(output: Path, book: Journal, earlier: Earlier) -> None:
         found, other = (output, "-o names another") if written else (book.path, "or name another")
         raise AdjudgeError(f"{found} exists: --resume continues that run, --overwrite starts again, {other}")
     if earlier == "resume" and written and not len(book) and not book.runs():
-        raise AdjudgeError(
-            f"{output} was written but {book.path} is empty:"
-            " name its journal with --journal, or start again with --overwrite"
-        )
+        raise AdjudgeError(f"{output} was written but {book.path} is empty: {lost}, or start again with --overwrite")
 
 
 @contextmanager
@@ -160,6 +166,7 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
         raise SystemExit(130) from None
     except OSError as error:
         problem = f"cannot write {output} ({error.strerror})"
+        mend = FULL.get(error.errno or 0, mend)
     except sqlite3.Error as error:
         problem = f"cannot write the journal of {output} ({error})"
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from safetensors import SafetensorError
 
-from adjudge.commands.output import check_writable
+from adjudge.commands.output import FULL, check_writable
 from adjudge.commands.resumable import keeping
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import Change, changes, left_out
@@ -35,7 +35,6 @@ from adjudge.training.terminal import plain_table
 if TYPE_CHECKING:
     from adjudge.training.run import Run
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NEEDED = ("trl", "peft", "datasets", "accelerate")
 
 

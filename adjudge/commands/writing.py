@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
@@ -36,11 +38,20 @@ def disturb_file(
         else:
             texts = writing.texts(run.open(), run.book)
             made = disturb(rows, chosen, texts, **how)
+            check_answered(_reasons(made))  # before anything is written: the others are made again for nothing
         write_parts(output, made.kept, [made])
     tell([made], f"Disturbed texts of {path.name}")
     if texts is not None:
         tell_texts(texts)
     print(f"disturbed: {output}\ndropped: {beside(output, 'dropped')}")
+
+
+def _reasons(made: Passed[dict[str, Any]]) -> Iterator[str | None]:
+    """Why transfers that the model was asked for are missing, and None for those that are there."""
+    for drop in made.dropped:
+        if drop.row.kind in TRANSFERS and drop.reason != "too_short":
+            yield drop.reason
+    yield from (None for row in made.kept if row["disturbance"]["kind"] in TRANSFERS)
 
 
 def build_file(

@@ -10,6 +10,7 @@ from urllib.request import proxy_bypass
 from adjudge.engine.errors import RemoteError
 
 ROUTE = re.compile(r"/v1(/(chat/completions|completions|models|score))?$")
+HOST = re.compile(r"(\[[^]]*]|[^:/?#@]*)(:\d+)?([/?#]|$)")
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 CERTIFICATES = ("ssl_cert_file", "ssl_cert_dir")
 
@@ -26,6 +27,16 @@ def server_of(url: str) -> str:
         )
     scheme, mark, rest = url.strip().rpartition("://")
     return ROUTE.sub("", f"{scheme.lower()}{mark}{rest}".rstrip("/"))
+
+
+def without_secrets(url: str) -> str:
+    """An address without the name and password in it, and without a query, which are nobody's to read in a message."""
+    found = re.match(r"[a-z][a-z0-9+.-]*://", url, re.I)
+    scheme = found[0] if found else ""
+    rest = re.sub(r"^[^/?#]*@", "", url.removeprefix(scheme))
+    if not HOST.match(rest):  # perhaps a password with a "/" in it
+        rest = rest.rpartition("@")[2]
+    return scheme + re.split("[?#]", rest)[0]
 
 
 def variables(names: Collection[str]) -> str:

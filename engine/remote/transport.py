@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import msgspec
 from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError, RemoteError, first_of, reason
 from adjudge.engine.models.fingerprints import WEIGHTS_HEADER
-from adjudge.engine.remote.address import CERTIFICATES, PROXIES, proxies_to, variables
+from adjudge.engine.remote.address import CERTIFICATES, PROXIES, proxies_to, variables, without_secrets
 from adjudge.engine.remote.circuit import Circuit
 from adjudge.engine.score import Reason
 
@@ -61,6 +62,9 @@ MENDS = {
     ),
 }
 """By the path that a server lacks."""
+
+UNKNOWN_ISSUER = (18, 19, 20, 21)
+"""What OpenSSL says of a certificate that nobody known has signed, or only itself (X509_V_ERR_*)."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding a reply that is not what it should be may raise."""
@@ -132,7 +136,7 @@ class Transport:
     def __init__(
         self, base_url: str, *, api_key: str | None, timeout: float, max_concurrency: int, retries: int
     ) -> None:
-        self.base_url = _shown(base_url)
+        self.base_url = without_secrets(base_url)
         if not base_url.startswith(("http://", "https://")):
             raise RemoteError(f"{self.base_url!r} is no address: write http://HOST:PORT")
         self.timeout = timeout
@@ -155,21 +159,24 @@ class Transport:
             if (url.port or 0) > MOST_PORT:
                 raise ValueError(f"there is no port {url.port}")
         except (httpx2.InvalidURL, ValueError) as error:
-            raise RemoteError(f"{self.base_url!r} is no address ({reason(error)}): write http://HOST:PORT") from error
+            raise RemoteError(f"{self.base_url!r} is no address ({_wrong(error)}): write http://HOST:PORT") from error
         if url.userinfo and api_key is not None:
             raise RemoteError(
                 f"{self.base_url} is given with a name or password beside a key (api_key=, ADJUDGE_API_KEY), and a"
                 " request carries one of them: leave the other out"
             )
+        # By themselves they are not in the lines that the client logs, unlike in the address.
+        auth = (url.username, url.password) if url.userinfo else None
+        url = url.copy_with(userinfo=b"")
         try:
-            self._client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=waits, limits=limits)
+            self._client = httpx2.AsyncClient(base_url=url, auth=auth, headers=headers, timeout=waits, limits=limits)
         except ImportError as error:
             raise RemoteError(f"{variables(PROXIES)}: a SOCKS proxy needs socksio: pip install socksio") from error
         except OSError as error:
             where = variables(CERTIFICATES) or "this system"
             raise RemoteError(f"{where}: no certificates can be read there ({reason(error)}): mend that") from error
         except (httpx2.InvalidURL, ValueError) as error:
-            what = f"{variables(PROXIES)}: that is no proxy ({reason(error)})"
+            what = f"{variables(PROXIES)}: that is no proxy ({_wrong(error)})"
             raise RemoteError(f"{what}: write http://HOST:PORT, or unset it") from error
         self._proxies = proxies_to(url.scheme, url.host)
 
@@ -250,6 +257,11 @@ class Transport:
             raise Slow(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
         except (httpx2.RequestError, httpx2.InvalidURL, ExceptionGroup) as error:  # the group: of a proxy's port
             on_the_way = f"; on the way is the proxy of {self._proxies}" if self._proxies else ""
+            if (refused := _untrusted(error)) is not None:
+                why = refused.verify_message.rstrip(".")
+                raise RemoteError(
+                    f"the certificate of {self.base_url} is not trusted ({why}{on_the_way}): {_trusting(refused)}"
+                ) from error
             raise Trouble(f"{self.base_url} cannot be reached ({reason(first_of(error))}{on_the_way})") from error
         except BadReply as error:
             raise Trouble(f"{self.base_url}{path} answers what cannot be read ({error})", "unsupported") from error
@@ -286,6 +298,10 @@ class Transport:
         if response.is_redirect:
             if (where := _elsewhere(response, path)) is None:
                 return RemoteError(f"{self.base_url} answers {path} with {what} and no address: correct its own")
+            if where == _base_of(response.url, path):
+                return RemoteError(
+                    f"{where}{path} redirects to itself for ever ({what}): mend that server, or correct the address"
+                )
             return RemoteError(f"{self.base_url} sends its callers to {where}: pass that address")
         return Refused(f"{self.base_url} refuses {path} ({what}): {MENDS.get(path, 'change what it names')}")
 
@@ -329,6 +345,21 @@ class Slots:
                 self._free.release()
 
 
+def _untrusted(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    """What was found wrong with a certificate, where an error comes of that."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def _trusting(refused: ssl.SSLCertVerificationError) -> str:
+    """What a user does about a certificate."""
+    if refused.verify_code in UNKNOWN_ISSUER:
+        return "if it is the server's own, set SSL_CERT_FILE to a file that holds it, or that of who signed it"
+    return "pass the address that it is for, or give the server one that is valid"
+
+
 def mend(path: str) -> str:
     """What a user does about a server that does not answer there."""
     return MENDS.get(
@@ -350,9 +381,14 @@ def _elsewhere(response: httpx2.Response, path: str) -> str | None:
     if not response.has_redirect_location:
         return None
     try:
-        return _shown(str(response.url.join(response.headers["location"])).removesuffix(path))
+        return _base_of(response.url.join(response.headers["location"]), path)
     except httpx2.InvalidURL:
         return None
+
+
+def _base_of(url: httpx2.URL, path: str) -> str:
+    """The address of the server that has a `path` at that URL; the URL itself where it ends otherwise."""
+    return without_secrets(str(url).removesuffix(path))
 
 
 def _message(raw: bytes) -> str:
@@ -379,10 +415,9 @@ def _seconds(retry_after: str) -> float:
         return 0.0
 
 
-def _shown(url: str) -> str:
-    """An address without the name and password in it, which are nobody's to read in a message."""
-    found = re.fullmatch(r"([a-z][a-z0-9+.-]*://)?([^/?#]*)(.*)", url, re.I | re.S)
-    return f"{found[1] or ''}{found[2].rpartition('@')[2]}{found[3]}" if found else url
+def _wrong(error: Exception) -> str:
+    """What a URL has wrong, without the piece of it that an error quotes: it may be one of a password."""
+    return reason(error).partition(": ")[0] if isinstance(error, httpx2.InvalidURL) else reason(error)
 
 
 def _pause(state: RetryCallState) -> float:

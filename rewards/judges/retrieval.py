@@ -15,7 +15,7 @@ import numpy.typing as npt
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.score import Reason
+from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges import template
@@ -138,10 +138,10 @@ class Index:
         ]
         if not known:
             reason = embedded[0].reason or "non_finite"
-            raise AdjudgeError(
-                f"not one of the {len(self.examples)} examples could be embedded ({reason}): give the index an"
-                " embedder of its own, or leave retrieval out"
-            )
+            mend = "give the index an embedder of its own, or leave retrieval out"
+            if reason in PASSING:
+                mend = "try again once the server answers"
+            raise AdjudgeError(f"not one of the {len(self.examples)} examples could be embedded ({reason}): {mend}")
         return _Table(np.stack([direction for direction, _ in known]), [examples for _, examples in known])
 
     def _embed(self, texts: Sequence[str]) -> list[Embedding]:

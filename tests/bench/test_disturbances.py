@@ -68,6 +68,14 @@ def test_a_judge_is_measured_on_stories(tmp_path: Path, capsys: pytest.CaptureFi
     assert setting == {"model": "dummy:tiny-llama", "adapter": "", "aspects": "coherence", "steps": "2", "seed": "0"}
 
 
+def test_a_journal_that_is_none_is_mended_by_another_output(tmp_path: Path) -> None:
+    (tmp_path / "table.csv.journal").write_text("no journal")
+    with pytest.raises(AdjudgeError, match=r"table.csv.journal as a journal .*: name another output with -o$"):
+        bench_disturbances(
+            OWN / "everyday.jsonl", model="dummy:tiny-llama", text="text", limit=2, output=tmp_path / "table.csv"
+        )
+
+
 def test_a_column_that_is_not_there_names_the_option() -> None:
     with pytest.raises(AdjudgeError, match='"story" is no text: give --text COLUMN$'):
         bench_disturbances(OWN / "everyday.jsonl", model="no/such-model")

@@ -54,7 +54,7 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("judge", "pairs.jsonl", "-o", tmp_path), "cannot write"),
         (("judge", "pairs.jsonl", "--journal", "file/j"), "as a journal"),
         (("judge", "pairs.jsonl", "--report", "file/r.html"), "cannot make the folder file"),
-        (("judge", "pairs.jsonl", "--journal", "."), ". is a folder, and no journal: name a file"),
+        (("judge", "pairs.jsonl", "--journal", "."), ". is a folder, and no journal: name another with --journal"),
         (("judge", "texts.jsonl", "--judge", "ensemble", "--limit", "2"), "leave out --limit"),
         (("bench", "tree", "."), ". is a folder: name a file"),
         (("judge", "pairs.jsonl", "-o", "pairs.jsonl", "--overwrite"), "both the pairs and the output"),
@@ -91,4 +91,23 @@ def test_a_full_standard_output_is_one_sentence(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "adjudge", "models"]
         done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and done.stderr == "adjudge: no space left on the standard output: make room\n"
+    what = "adjudge: cannot write the standard output (No space left on device): make room\n"
+    assert done.returncode == 1 and done.stderr == what
+
+
+def test_a_file_that_grows_too_large_is_one_sentence(tmp_path: Path) -> None:
+    with (tmp_path / "models.txt").open("w") as limited:
+        command = ["sh", "-c", f"trap '' XFSZ; ulimit -f 0; exec {sys.executable} -m adjudge models"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=limited, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("adjudge: cannot write the standard output (File too large): raise the limit on ")
+
+
+def test_a_quota_that_is_used_up_is_one_sentence() -> None:
+    used_up = "raise OSError(errno.EDQUOT, 'Disk quota exceeded', 'v.jsonl')"
+    command = f"import errno\nfrom adjudge import cli\ndef app():\n    {used_up}\ncli.app = app\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", command], stderr=subprocess.PIPE, text=True)
+    what = (
+        "adjudge: cannot write v.jsonl (Disk quota exceeded): delete files of yours there, or have the quota raised\n"
+    )
+    assert done.returncode == 1 and done.stderr == what

@@ -74,6 +74,28 @@ def test_a_stopped_evaluation_goes_on_to_the_bytes_of_one_that_never_stopped(
     assert (tmp_path / "whole/out/wins.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_journal_that_cannot_be_used_is_mended_by_another_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    journal, lock = out / "policy.journal", out / "policy.journal.lock"
+    another = "name another folder with -o$"
+    journal.mkdir()
+    with pytest.raises(AdjudgeError, match=f"is a folder, and no journal: {another}"):
+        run(OTHER, *options(tmp_path))
+    journal.rmdir()
+    lock.mkdir()
+    with pytest.raises(AdjudgeError, match=f"as a journal .*: {another}"):
+        run(OTHER, *options(tmp_path))
+    lock.rmdir()
+    journal.write_text("no journal")
+    with pytest.raises(AdjudgeError, match=f"as a journal .*: {another}"):
+        run(OTHER, *options(tmp_path))
+    journal.unlink()
+    (out / "texts.jsonl").write_text("{}\n")
+    with pytest.raises(AdjudgeError, match="is empty: put its journal back there, or start again with --overwrite"):
+        run(OTHER, *options(tmp_path, "--resume"))
+
+
 def test_a_rows_own_system_turn_is_what_it_is_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     for system, *more in (

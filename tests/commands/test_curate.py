@@ -63,6 +63,18 @@ def test_where_no_text_was_answered_the_run_ends_with_an_error(run: Run) -> None
     assert "no pair could be made" in result.stdout and "nothing was answered" in str(result.exception)
 
 
+def test_examples_that_a_server_does_not_embed_now_are_to_be_tried_again(run: Run) -> None:
+    peer = Peer("adjudge", Engine("dummy:tiny-mistral", kv_cache_gb=0.05))
+    peer.script.extend([says(500)] * 99)
+    try:
+        result = run("--examples", "good.jsonl", "--url", peer.url, "--retries", "0", *TINY[2:])
+        assert "(timeout): try again once the server answers" in str(result.exception)
+        peer.script.clear()
+        assert run("--examples", "good.jsonl", "--url", peer.url, *TINY[2:]).exit_code == 0
+    finally:
+        peer.close()
+
+
 def test_labels_of_one_class_are_warned_of(run: Run) -> None:
     write_lines("t.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": 1} for n in range(2)))
     result = run("--without", "positive,negative,reflect", *TINY)

@@ -12,7 +12,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
@@ -68,6 +70,33 @@ def test_reviews_become_questions_that_are_judged_studied_and_learnt_from(run: R
     assert 'orders,"judge, 3 orders",2,6,0' in first and "paper,GPT-4" in first
     assert isinstance(run(*study, group="bench").exception, AdjudgeError)
     passed(run(*study, "--resume", group="bench"))
+
+
+def test_studies_that_a_server_answers_nothing_of_end_with_an_error_and_go_on_once_it_does(run: Run) -> None:
+    passed(run("group", "r.jsonl", "-o", "items.jsonl", "--n", "2", "--k", "2"))
+    peer = Peer("adjudge", Engine("dummy:tiny-llama", kv_cache_gb=0.05))
+    peer.script.extend([says(500)] * 99)
+    study = ("personal-studies", "items.jsonl", "-o", "s.csv", "--min-mass", "0", "--url", peer.url, "--retries", "0")
+    try:
+        result = run(*study, group="bench")
+        assert "nothing was answered" in str(result.exception) and not Path("s.csv").exists()
+        peer.script.clear()
+        assert "2 questions of 1 readers" in passed(run(*study, "--resume", group="bench"))
+    finally:
+        peer.close()
+
+
+def test_choices_that_a_server_answers_nothing_of_end_with_an_error(run: Run) -> None:
+    choice = {"a": "Anna waits.", "b": "Ben waits.", "aspect": "ending", "preferred": "a"}
+    write(*({"reviewer": reader, **choice, "a": f"{n}"} for reader in ("ann", "bob") for n in range(6)))
+    passed(run("group", "r.jsonl", "-o", "items.jsonl"))
+    peer = Peer("adjudge", Engine("dummy:tiny-llama", kv_cache_gb=0.05))
+    peer.script.extend([says(500)] * 99)
+    try:
+        result = run("personal-studies", "items.jsonl", "--url", peer.url, "--retries", "0", group="bench")
+    finally:
+        peer.close()
+    assert "nothing was answered" in str(result.exception) and not Path("items.studies.csv").exists()
 
 
 def test_plots_are_rewritten_in_runs_that_go_on_where_they_stopped(run: Run) -> None:

@@ -23,6 +23,8 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     [
         (KeyboardInterrupt(), 130, "stopped; 2 of 9 are kept; run again with --resume"),
         (FULL, 1, f"cannot write o.jsonl ({FULL.strerror}): make room; 2 of 9 are kept; run again with --resume"),
+        (OSError(errno.EDQUOT, "quota"), 1, "o.jsonl (quota): delete files of yours there, or have the quota raised;"),
+        (OSError(errno.EFBIG, "large"), 1, "o.jsonl (large): raise the limit on the size of files (ulimit -f), or"),
         (sqlite3.OperationalError("disk is full"), 1, "cannot write the journal of o.jsonl (disk is full): make room;"),
     ],
 )

@@ -15,6 +15,7 @@ from adjudge.cli import app
 from adjudge.commands.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 from tests.rewards.scripted import Script, ScriptedEngine
 from tests.training.writing.grading import GradingEngine, construction
@@ -70,6 +71,23 @@ def test_dropping_and_repeating_needs_no_model(run: Run, monkeypatch: pytest.Mon
         {"stage": "disturb", "reason": "too_short"}
     ] * 2
     assert "too_short 2" in result.stdout
+
+
+def test_where_no_transfer_was_answered_the_run_ends_with_an_error_and_goes_on_once_it_is(
+    run: Run, tiny: Engine
+) -> None:
+    write_lines("blank.jsonl", {"response": TEXT}, {"response": " "})
+    peer = Peer("adjudge", tiny)
+    peer.script.extend([says(500)] * 99)
+    disturb = ("disturb", "blank.jsonl", "-o", "o.jsonl", "--url", peer.url, "--retries", "0", "--max-tokens", "4")
+    try:
+        assert "nothing was answered" in str(run(*disturb).exception) and not Path("o.jsonl").exists()
+        peer.script.clear()
+        peer.script.append(says(500))
+        assert run(*disturb, "--attempts", "1", "--resume").exit_code == 0
+    finally:
+        peer.close()
+    assert {"cut_short", "timeout"} <= {line["dropped"]["reason"] for line in read_lines("o.dropped.jsonl")}
 
 
 def test_a_run_goes_on_where_it_was_stopped(run: Run, script: Callable[[Script], ScriptedEngine]) -> None:

@@ -13,7 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import remote_engine
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.kinds import misfit
-from adjudge.rewards.specification import EngineSpec, JudgeSpec, engines_open_here
+from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec, engines_open_here, without_models
 from tests.engine.remote.peer import Peer
 
 URL = "http://localhost:1"
@@ -38,6 +38,20 @@ def test_a_server_is_opened_with_what_was_named(monkeypatch: pytest.MonkeyPatch)
 def test_what_is_a_servers_own_matter_is_refused(own: dict[str, Any]) -> None:
     with pytest.raises(AdjudgeError, match="the engine is a server, http://localhost:1: adapter, device, .*leave them"):
         EngineSpec("m", url=URL, **own)
+
+
+def test_the_password_of_an_address_is_in_no_error() -> None:
+    url = "http://me:secret@localhost:1"
+    for make in (
+        lambda: EngineSpec(url=url, adapter="a"),
+        lambda: JudgeSpec("pointwise", engine=url),  # type: ignore[arg-type]
+        lambda: JudgeSource(url),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(AdjudgeError, match="http://localhost:1") as refused:
+            make()
+        assert "secret" not in str(refused.value)
+    with without_models({}), pytest.raises(AdjudgeError, match="no judge was http://localhost:1 in this run"):
+        EngineSpec(url=url).open()
 
 
 def test_a_model_that_is_opened_here_has_its_own_tokenizer() -> None:

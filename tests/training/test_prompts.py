@@ -162,6 +162,8 @@ def test_a_row_may_bring_its_own_system_turn() -> None:
     assert asked(row, data) == [{"role": "system", "content": "own"}, turn]
     assert asked(row, Data(prompts=("p",), system="s")) == [{"role": "system", "content": "s"}, turn]
     assert asked(Row("", {"prompt": "p", "system": ""}), data) == [turn]
+    assert asked(row, Data(prompts=("p",), system="")) == [turn]
+    assert asked(Row("", {"prompt": [{"role": "system", "content": ""}, turn]}), data) == [turn]
 
 
 def test_prompts_too_long_are_left_out_and_counted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -32,10 +33,10 @@ class Peer:
 
     `script` is what to do to the next POST requests, in order, `opening` to the next GET requests. `knows_ids` makes
     the vLLM honour logprob_token_ids; `top` is how many alternatives it and the plain server list. `card` changes the
-    model's card, `before` is what it puts before its texts.
+    model's card, `before` is what it puts before its texts. With a `tls` context it speaks HTTPS.
     """
 
-    def __init__(self, kind: str, engine: Engine, *, key: str | None = None) -> None:
+    def __init__(self, kind: str, engine: Engine, *, key: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.kind, self.engine, self.key = kind, engine, key
         self.knows_ids, self.top, self.embeds = True, 20, True
         self.before = ""
@@ -50,9 +51,11 @@ class Peer:
         self._compute = threading.Lock()
         self._server = Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
         self.over.set()

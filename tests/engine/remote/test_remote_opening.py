@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import shutil
 import socket
+import ssl
+import subprocess
 import sys
 from collections import deque
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +94,30 @@ def test_what_the_environment_has_wrong_is_said_to_be_its_own(
     with pytest.raises(RemoteError, match=message) as refused:
         RemoteEngine("http://127.0.0.1:9", retries=0)
     assert "pw" not in str(refused.value)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_certificate_of_the_servers_own_is_named_as_the_trouble_and_trusted_as_the_error_says(
+    engine: Engine, at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, own = tmp_path / "key.pem", tmp_path / "own.pem"
+    making = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    named = ["-subj", "/CN=ours", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(own)]
+    subprocess.run([*making, *named, "-days", "9"], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(own, key)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    server = Peer("adjudge", engine, tls=tls)
+    try:
+        with pytest.raises(RemoteError, match=r"not trusted \(self-signed certificate\): .*set SSL_CERT_FILE to"):
+            RemoteEngine(server.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(own))
+        with RemoteEngine(server.url) as remote:
+            assert remote.score(["a"], DIGITS)[0].reason is None
+        with pytest.raises(RemoteError, match=r"not valid for 'localhost'\): pass the address that it is for"):
+            RemoteEngine(server.url.replace("127.0.0.1", "localhost"))
+    finally:
+        server.close()
 
 
 def test_a_server_that_the_proxy_is_not_for_is_not_said_to_be_behind_it(
@@ -185,10 +215,37 @@ def test_the_address_of_a_route_is_that_of_its_server(engine: Engine, path: str)
     [
         ("http://me:pw@h:8000/v1", "http://h:8000/v1"),
         ("me:pw@h:8000", "h:8000"),
-        ("http://u:p@h?x=a@b", "http://h?x=a@b"),
+        ("http://u:p@h?x=a@b", "http://h"),
+        ("http://h:1?key=p#p", "http://h:1"),
+        ("http://u:p/p@h:1/v1", "http://h:1/v1"),
+        ("http://u:p?p@p@[::1]:1", "http://[::1]:1"),
+        ("http://[::1]:1/a@b", "http://[::1]:1/a@b"),
+        ("http:/u:p@h", "h"),
         ("http://h/a@b", "http://h/a@b"),
         ("", ""),
     ],
 )
 def test_of_an_address_no_password_is_shown(url: str, shown: str) -> None:
-    assert transport._shown(url) == shown
+    assert address.without_secrets(url) == shown
+
+
+def test_a_password_is_sent_and_never_told(
+    engine: Engine, at_once: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = []
+
+    def note(handler: Any, peer: Peer) -> bool:
+        sent.append(handler.headers["authorization"])
+        return False
+
+    server = Peer("adjudge", engine)
+    server.opening.append(note)
+    with caplog.at_level("DEBUG"), RemoteEngine(server.url.replace("//", "//me:pass%40@")):
+        server.close()
+    assert sent == ["Basic " + base64.b64encode(b"me:pass@").decode()]
+    assert "HTTP Request" in caplog.text and "pass" not in caplog.text
+    monkeypatch.setenv("http_proxy", "http://me:sec/ret@h")
+    for url in ("http://me:sec/ret@h", "http:/me:secret@h", "http://h"):
+        with pytest.raises(RemoteError, match="is no address|that is no proxy") as refused:
+            RemoteEngine(url)
+        assert "sec" not in str(refused.value)

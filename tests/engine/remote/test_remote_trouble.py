@@ -301,6 +301,16 @@ def test_a_redirect_is_not_followed_but_said_as_the_address_to_pass(
         remote.score(["a"], DIGITS)
 
 
+@pytest.mark.parametrize("location", ["/v1/completions", "completions", "http://{}/v1/completions"])
+def test_a_redirect_to_itself_is_said_to_go_on_for_ever(open_remote: Open, location: str) -> None:
+    def answer(handler: Any, peer: Peer) -> bool:
+        return says(308, b"", location=location.format(handler.headers["host"]))(handler, peer)
+
+    remote, peer = open_remote("vllm", answer)
+    with pytest.raises(RemoteError, match=rf"^{peer.url}/v1/completions redirects to itself for ever \(308\): mend"):
+        remote.score(["a"], DIGITS)
+
+
 @pytest.mark.parametrize("answer", [says(304, b""), says(302, b""), says(302, b"", location="http://a:b")])
 def test_a_redirect_to_nowhere_is_a_sentence_of_its_own(open_remote: Open, answer: Answer) -> None:
     remote, _ = open_remote("vllm", answer)

@@ -134,7 +134,8 @@ def test_arrays_are_taken_too_and_not_changed() -> None:
         (lambda texts: [[1.0, 2.0]] * (len(texts) + 1), "3 rows for 2 texts"),
         (lambda texts: [[1.0], [1.0, 2.0]], "different lengths"),
         (lambda texts: None, "array of shape"),
-        (lambda texts: [[math.nan]] * len(texts), r"not one of the 2 examples could be embedded \(non_finite\)"),
+        (lambda texts: [[math.nan]] * len(texts), r"not one of the 2 examples could be embedded \(non_finite\): give"),
+        (lambda texts: [Embedding(None, "timeout")] * len(texts), r"\(timeout\): try again once the server answers"),
     ],
 )
 def test_an_embedder_that_gives_something_else_is_one_sentence(embed: Any, reason: str) -> None:
