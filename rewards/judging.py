@@ -111,7 +111,7 @@ async def judge(
     service: NamedDependency[Service],
     threads: NamedDependency[_JudgeThreads],
 ) -> JudgeResponse:
-    """Judge pairs or single texts, with any of the judges."""
+    """Judge pairs or single texts, with any of the judges but ensemble and tournament."""
     service.check_model(data.model)
     field = data.field
     if not (count := len(data.pairs or data.items or ())):

@@ -114,7 +114,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Either `groups`, or what OpenRLHF posts to its `remote_rm_url`.
+    """Either `groups`, or what OpenRLHF posts to its `--reward.remote_url` (once `--remote_rm_url`).
 
     OpenRLHF sends `query`, prompt and response in one text, `prompts`, and `labels`, which must hold the reference
     texts. They are judged as they come, chat markers of the policy's template included, but for the markers that the

@@ -22,7 +22,7 @@ from adjudge.cli.options import (
 
 @with_groups
 def rank(
-    groups: Annotated[Path, typer.Argument(help="JSONL of groups: the responses to one prompt.")],
+    groups: Annotated[Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of groups: the responses to one prompt.")],
     output: Annotated[Path | None, output_beside("Rankings, JSONL in input order", ".ranks.jsonl")] = None,
     pairing: Annotated[
         Literal["all", "circular", "uncertain"],
