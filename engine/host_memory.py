@@ -1,13 +1,24 @@
-"""How the C library keeps the memory that a step on CPU allocates and frees."""
+"""How much memory a host has to spare, and how the C library keeps what a step on CPU allocates and frees."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 from functools import cache
+from pathlib import Path
 
+MEMINFO = Path("/proc/meminfo")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 1 << 30
+
+
+def spare_memory() -> int | None:
+    """Bytes that programs can have without swapping, as Linux reckons; None elsewhere."""
+    try:
+        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        return int(lines["MemAvailable"].removesuffix("kB")) << 10
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def give_back_freed_memory() -> None:

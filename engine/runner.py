@@ -18,7 +18,7 @@ from adjudge.engine import cache_memory
 from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
 from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, reason
 from adjudge.engine.head import Head
-from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory
+from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory, spare_memory
 from adjudge.engine.invariance import HOLDING, expert_configs, invariant_matrices, invariant_means, other_layers
 from adjudge.engine.models.adapters import Adapter, attach, read_adapter, without_base
 from adjudge.engine.models.config import fix_rope, head_width, mixes_tokens
@@ -41,8 +41,8 @@ from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, to_devi
 from adjudge.kernels.prepacked_weights import keep_prepacked
 
 PROBE_BLOCKS = 16
-PREPACKED_BYTES = 2 << 30
-"""What prepacked weights may take of a host's memory beside the plain ones; those of the first layers come first."""
+PREPACKED_BYTES, PREPACKED_SHARE = 2 << 30, 1 / 8
+"""What prepacked weights may take beside the plain ones: so much at most, and so much of a host's spare memory."""
 MOST_GB = 10_000
 MOST_BLOCKS = 1 << 24
 """Of which each has its entry in Python, used or not."""
@@ -184,12 +184,14 @@ class Runner:
             )
 
     def _keep_prepacked(self) -> None:
-        """On CPU, keep the weights of dense layers as matmuls want them, too, as far as `PREPACKED_BYTES` go."""
+        """On CPU, keep the weights of dense layers as matmuls want them, too, one by one while there is room."""
+        spare = spare_memory()
+        room = PREPACKED_BYTES if spare is None else min(PREPACKED_BYTES, int(spare * PREPACKED_SHARE))
         weights = [module.weight for module in self.decoder.modules() if isinstance(module, BatchInvariantLinear)]
         if self._head is not None:
             weights.append(self._head.weight)
         for weight, taken in zip(weights, accumulate(weight.nbytes for weight in weights), strict=True):
-            if self.device.type == "cpu" and taken <= PREPACKED_BYTES and not weight.is_inference():
+            if self.device.type == "cpu" and taken <= room and not weight.is_inference():
                 keep_prepacked(weight)
 
     def on_device(self) -> AbstractContextManager[Any]:

@@ -25,7 +25,7 @@ def serve(
         str | None, typer.Option(help="What clients must send (default: $ADJUDGE_API_KEY; without either, nothing).")
     ] = None,
     aspects: Annotated[
-        str, typer.Option(help="What /v1/judge and /v1/rewards look at where a request does not say; as in adjudge judge.")
+        str, typer.Option(help="What is judged where a request to /v1/judge or /v1/rewards does not say; as in judge.")
     ] = "hanna",
     max_queue: Annotated[
         int,

@@ -40,7 +40,7 @@ def train_grpo(
     seed: Seed = None,
     output: RunOutput = None,
     stop_on: Annotated[
-        str | None, typer.Option(help="Guards that end the run, after commas: length, canary, degenerate, injection, collapse.")
+        str | None, typer.Option(help="Guards that end it, by commas: length, canary, degenerate, injection, collapse.")
     ] = None,
     *,
     earlier: EarlierTraining,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from adjudge.engine import runner
+from adjudge.engine import host_memory, runner
 from adjudge.engine.engine import Engine
 from adjudge.kernels import prepacked_weights
 from adjudge.kernels.linear import agreeing_rows, prepacking_agrees
@@ -57,6 +58,22 @@ def test_the_first_layers_are_kept_where_there_is_no_room_for_all(monkeypatch: p
     layer = torch.empty(64, 64).nbytes
     assert kept(opened(monkeypatch, layer)) == [LAYER]
     assert kept(opened(monkeypatch, layer - 1)) == []
+    for spare, names in ((8 * layer, [LAYER]), (8 * layer - 1, []), (0, [])):
+        monkeypatch.setattr(runner, "spare_memory", lambda spare=spare: spare)
+        assert kept(opened(monkeypatch, 1 << 30)) == names
+    monkeypatch.setattr(runner, "spare_memory", lambda: None)
+    assert len(kept(opened(monkeypatch, 1 << 30))) > 10
+
+
+def test_what_a_host_has_to_spare_is_read_where_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "meminfo"
+    monkeypatch.setattr(host_memory, "MEMINFO", path)
+    assert host_memory.spare_memory() is None
+    path.write_text("MemTotal:       24736148 kB\nMemAvailable:   23736148 kB\nHugePages_Total:       0\n")
+    assert host_memory.spare_memory() == 23736148 * 1024
+    for strange in ("", "MemTotal: 1 kB\n", "MemAvailable: much\n", "no\n"):
+        path.write_text(strange)
+        assert host_memory.spare_memory() is None
 
 
 def test_prepacked_weights_go_with_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:
