@@ -218,7 +218,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def thinks(self) -> bool:
         """Whether the policy is to think first, as what follows its thoughts is judged."""
-        return any(part.after is not None for part in self.parts.values())
+        return any(part.after is not None for part in (*self.parts.values(), *self.gates.values()))
 
     @property
     def writes(self) -> bool:

@@ -51,6 +51,12 @@ def test_what_may_pay_less_than_0_after_a_thought_wants_a_pattern_of_its_gate() 
     assert opened(parts={"x": {"kind": "tournament", "after": "think"}}, gates=gates, shut=-9.0).below_zero
 
 
+def test_a_gate_on_what_follows_a_thought_has_the_policy_think() -> None:
+    gate = ENDS | {"after": "think"}
+    assert tiny_recipe(Path(), reward={"parts": {"x": SEA}, "gates": {"y": gate}}).reward.thinks
+    assert not tiny_recipe(Path(), reward={"parts": {"x": SEA}, "gates": {"y": ENDS}}).reward.thinks
+
+
 def test_what_follows_a_thought_may_be_seen_alone() -> None:
     reward = opened(parts={"ends": ENDS | {"after": "think"}})
     assert rewards(reward, "<think>Hm</think>Yes.", "<think>Hm.</think>Yes", "Yes.") == (1.0, 0.0, 0.0)
