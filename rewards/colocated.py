@@ -75,13 +75,3 @@ class Colocated(Around):
                     engine.sleep()
             except AdjudgeError as error:
                 _log.warning("%s: %s stays awake: %s", self.name, engine.name, error)
-
-    def __getstate__(self) -> tuple[Reward, bool]:
-        if self.policy is not None:
-            raise AdjudgeError(
-                "a reward on a policy's weights cannot be pickled: put during_training on where they are"
-            )
-        return self.reward, self.sleep
-
-    def __setstate__(self, state: tuple[Reward, bool]) -> None:
-        Colocated.__init__(self, state[0], sleep=state[1])

@@ -64,6 +64,9 @@ class PolicyWeights:
         finally:
             _LENT.reset(token)
 
+    def __getstate__(self) -> object:
+        raise AdjudgeError("a reward on a policy's weights cannot be pickled: put during_training on where they are")
+
 
 _LENT: ContextVar[PolicyWeights | None] = ContextVar("adjudge_policy", default=None)
 

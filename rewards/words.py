@@ -6,14 +6,14 @@ import re
 
 from adjudge.rewards.visible import readable
 
-_ALONE = (
+ALONE = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Thai, Lao, Burmese and Khmer; kana and Chinese characters."""
-_WORD = re.compile(rf"[{_ALONE}]|[^\s{_ALONE}]+")
+"""Thai, Lao, Burmese and Khmer; kana and Chinese characters: what a class of a regular expression holds."""
+_WORD = re.compile(rf"[{ALONE}]|[^\s{ALONE}]+")
 LONGEST = 30
 """Letters of a word; what is longer is no word, and repeats itself by its letters if it does."""
-_PIECE = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]{{1,{LONGEST}}}+(?![^\W{_ALONE}])|\S")
+_PIECE = re.compile(rf"[{ALONE}]|[^\W{ALONE}]{{1,{LONGEST}}}+(?![^\W{ALONE}])|\S")
 
 
 def words_of(text: str) -> list[str]:
@@ -28,7 +28,7 @@ def pieces_of(text: str) -> list[str]:
 
 def is_alone(letter: str) -> bool:
     """Whether a letter is a word by itself, its script having no blanks."""
-    return re.fullmatch(f"[{_ALONE}]", letter) is not None
+    return re.fullmatch(f"[{ALONE}]", letter) is not None
 
 
 def count_words(text: str) -> int:

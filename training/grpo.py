@@ -118,7 +118,7 @@ def train_grpo(
                 one.go_on(begun.checkpoint, begun.step)
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         words = Tokenizer(policy.tokenizer)
-        prompts = within(prompts, recipe.data, words)
+        prompts = within(prompts, recipe.data, words, thinks=recipe.reward.thinks)
         steps = recipe.optimiser.count(len(prompts.train))
         if state.is_main_process:
             for line in _plan(recipe, prompts, batch, steps, begun):

@@ -86,19 +86,20 @@ def fingerprint(prompts: Prompts) -> str:
     return digest("prompts", json.dumps([[row.columns for row in rows] for rows in (prompts.train, prompts.held_out)]))
 
 
-def within(prompts: Prompts, data: Data, words: Tokenizer) -> Prompts:
-    """The same without those that are longer than the recipe allows, counted.
+def within(prompts: Prompts, data: Data, words: Tokenizer, *, thinks: bool = False) -> Prompts:
+    """The same without those that are longer than the recipe allows, counted; the policy may be to think first.
 
     Raises AdjudgeError if none is left, and for a prompt that the policy's chat template does not take.
     """
     limit = data.max_prompt_tokens
     if data.chat and not words.inner.chat_template:
         raise AdjudgeError("the policy's tokenizer has no chat template: set chat = false in [data]")
-    _check_turns((*prompts.train, *prompts.held_out), data, words)
+    _check_turns((*prompts.train, *prompts.held_out), data, words, thinks=thinks)
     if limit is None:
         return prompts
     kept = prompts.only(
-        lambda row: len(read_by_policy(asked(row, data), words)) <= limit, "left out for the length of their prompts"
+        lambda row: len(read_by_policy(asked(row, data), words, thinks=thinks)) <= limit,
+        "left out for the length of their prompts",
     )
     if not kept.train:
         raise AdjudgeError(f"no prompt has {limit} tokens or fewer: raise [data] max_prompt_tokens")
@@ -195,7 +196,7 @@ def conversation(turns: Sequence[dict[str, str]]) -> list[Message]:
     return [Message(one["role"], Prompt((Segment(one["content"]),))) for one in turns]  # type: ignore[arg-type]
 
 
-def _check_turns(rows: Sequence[Row], data: Data, words: Tokenizer) -> None:
+def _check_turns(rows: Sequence[Row], data: Data, words: Tokenizer, *, thinks: bool) -> None:
     """Raise AdjudgeError naming a row with turns that the chat template does not take."""
     kinds: dict[tuple[str, ...], tuple[Row, str | list[dict[str, str]]]] = {}
     for row in rows:
@@ -204,6 +205,6 @@ def _check_turns(rows: Sequence[Row], data: Data, words: Tokenizer) -> None:
         kinds.setdefault(kind, (row, prompt))
     for row, prompt in kinds.values():
         try:
-            read_by_policy(prompt, words)
+            read_by_policy(prompt, words, thinks=thinks)
         except AdjudgeError as error:
             raise AdjudgeError(f"{row.place}: {error}") from error

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -232,9 +233,9 @@ def remember(reward: Reward, lines: Sequence[Rewarded]) -> None:
     """Bring a `LengthFree` reward to where these lines, whole groups, have left it; other rewards remember nothing."""
     if not isinstance(reward, LengthFree):
         return
-    trained = [one for one in lines if one.split == "train"]  # held-out prompts leave training alone
-    while trained:
-        group, trained = trained[: trained[0].group], trained[trained[0].group :]
+    trained = iter([one for one in lines if one.split == "train"])  # held-out prompts leave training alone
+    for first in trained:
+        group = [first, *islice(trained, first.group - 1)]
         reward.remember([_words(one) for one in group], [one.parts.get(WITH_TREND, one.reward) for one in group])
 
 

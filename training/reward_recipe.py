@@ -34,6 +34,9 @@ from adjudge.training.reward_parts import (
     TournamentPart,
 )
 
+ASK_FOR_SECTION = 'give a gate of the kind "format" with that tag (of "pattern" for what comes after it), and shut'
+"""The mend where a completion without its section is to be told from a bad one."""
+
 
 class LengthFreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the rewards' length trend is taken out of them: see `LengthFree`."""
@@ -52,8 +55,9 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     opened before the policy. One that does not answer within `deadline` seconds abstains; one that fails stops the run,
     or abstains with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output
     folder, for `adjudge replay`. `length_free`, a table that may be empty, takes out of the rewards what went with
-    length within the groups so far, which the journal knows. With `sleep` the judges' engines give their memory back
-    between the calls: "auto" where they are on a GPU that the policy trains on.
+    length within the groups so far, which the journal knows; a part that sees a section alone then wants a gate that
+    asks for it. With `sleep` the judges' engines give their memory back between the calls: "auto" where they are on a
+    GPU that the policy trains on.
     """
 
     parts: dict[str, AnyPart]
@@ -195,10 +199,16 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"shut is {self.shut:g}, and the parts come to {most:g} at most: a policy would be paid for"
                     " shutting the gate, give less"
                 )
+            counting = [name for name, weight in weights.items() if weight]
+            if self.length_free is not None and (name := self._unguarded(counting)):
+                raise AdjudgeError(
+                    f'the part "{name}" pays 0 for a completion without its section, and length_free would pay that by'
+                    f" its length: {ASK_FOR_SECTION}"
+                )
             if name := self._unguarded(below):
                 raise AdjudgeError(
-                    f'the part "{name}" can pay less than 0, what a completion without its section is paid: give a gate'
-                    ' of the kind "format" with that tag (of "pattern" for what comes after it), and shut'
+                    f'the part "{name}" can pay less than 0, what a completion without its section is paid:'
+                    f" {ASK_FOR_SECTION}"
                 )
             return Gated(whole, gates, shut=self.shut, name="reward") if gates else whole
         except AdjudgeError as error:
@@ -218,7 +228,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def thinks(self) -> bool:
         """Whether the policy is to think first, as what follows its thoughts is judged."""
-        return any(part.after is not None for part in self.parts.values())
+        return any(part.after is not None for part in (*self.parts.values(), *self.gates.values()))
 
     @property
     def writes(self) -> bool:
@@ -246,7 +256,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return math.prod(bounds) if self.combine == "product" else math.fsum(bounds)
 
     def _unguarded(self, below: Sequence[str]) -> str | None:
-        """The first of these parts, which may pay less than 0 for a section, that no gate asks the section for."""
+        """The first of these parts that sees a section which no gate asks for."""
         gates = self.gates.values()
         asked = {tag for gate in gates if isinstance(gate, FormatPart) for tag in gate.tags}
         told = any(isinstance(gate, PatternPart) for gate in gates)

@@ -33,6 +33,10 @@ from adjudge.rewards.verdict import PairVerdict, Verdict
 from adjudge.rewards.wire import group_line, group_of, verdict_line
 from adjudge.training.terminal import open_console
 
+STOPPED = "that run was stopped, --resume of its command goes on"
+UNASKED = "it holds none on pairs that these groups and this pairing ask, adjudge rank with --resume asks them"
+"""Why a row has no verdict."""
+
 
 def list_runs(source: Path) -> None:
     """Print the runs a journal has a record of."""
@@ -85,7 +89,8 @@ def replay_file(
         title = f"Replay of {run.source}"
         if run.what == "groups":
             results = Results(output, report, title, RunCost(run.card.name))
-            _end(len(read) - _replay_groups(book, run, options, changes, read, results), len(read))
+            missing = len(read) - _replay_groups(book, run, options, changes, read, results)
+            _end(missing, len(read), STOPPED if given is None and not changes else UNASKED)
             return
         subjects = kind_of(run.judge).subjects(read, options)
         keys = run.read_keys(book) if given is None else _keys_of(book, run, options, read, subjects)
@@ -103,14 +108,10 @@ def replay_file(
     _end(len(read) - len(held), len(read))
 
 
-def _end(missing: int, rows: int) -> None:
-    """Say how many rows have no verdict, if any have none."""
+def _end(missing: int, rows: int, why: str = STOPPED) -> None:
+    """Say how many rows have no verdict, if any have none, and `why`."""
     if missing:
-        print(
-            f"adjudge: {missing} of {rows} rows have no verdict in the journal:"
-            " that run was stopped, --resume of its command goes on",
-            file=sys.stderr,
-        )
+        print(f"adjudge: {missing} of {rows} rows have no verdict in the journal: {why}", file=sys.stderr)
         raise SystemExit(1)
 
 

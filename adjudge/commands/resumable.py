@@ -16,7 +16,7 @@ from adjudge.commands.output import DASH, FULL, check_new, check_writable, file_
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.score import UNKEPT
+from adjudge.engine.score import PASSING, UNKEPT
 from adjudge.rewards.journal import ANOTHER, Journal, is_journal
 from adjudge.rewards.run import runs_of
 
@@ -55,8 +55,15 @@ def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume"
 
 def check_answered(reasons: Iterable[str | None]) -> None:
     """Raise AdjudgeError where all `reasons` (why an answer is missing, or None), if any, are ones to ask again for."""
-    if (all_reasons := set(reasons)) and all_reasons <= {*UNKEPT}:
-        raise AdjudgeError("nothing was answered: once the server answers, run this again with --resume")
+    found = set(reasons)
+    if not found or not found <= {*UNKEPT}:
+        return
+    if found.isdisjoint(PASSING):
+        raise AdjudgeError(
+            "nothing was answered: there was nothing to ask, or the server cannot answer it: change the options or the"
+            " server, then run this again with --resume"
+        )
+    raise AdjudgeError("nothing was answered: once the server answers, run this again with --resume")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, is_journal
 from adjudge.rewards.judges.kinds import Open
+from adjudge.rewards.judges.rubric_scoring import SchemeUnfit
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import ColumnMissing, Row, id_of, renamed
 from adjudge.rewards.run import run_of
@@ -24,7 +25,7 @@ TEXTS = ("response", "story_a", "story_b")
 def check_rows(open_judge: Open, rows: Sequence[Row], subjects: Sequence[Any]) -> None:
     """Find the mistakes in options and rows that only the judge itself finds, before its model is loaded.
 
-    Raises AdjudgeError naming the row's place.
+    Raises AdjudgeError naming the row's place, SchemeUnfit where its rubric and the scheme do not go together.
     """
     try:
         judge = open_judge(AbsentEngine(), None)
@@ -33,6 +34,8 @@ def check_rows(open_judge: Open, rows: Sequence[Row], subjects: Sequence[Any]) -
     for row, subject in zip(rows, subjects, strict=True):
         try:
             judge.key(subject)
+        except SchemeUnfit as error:  # which a protocol may go on without
+            raise SchemeUnfit(f"{row.place}: {error}") from error
         except AdjudgeError as error:
             raise AdjudgeError(f"{row.place}: {error}") from error
 

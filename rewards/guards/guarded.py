@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from adjudge.rewards.reward import Around, GroupReward, Reward
 log = logging.getLogger("adjudge")
 
 Metrics = dict[str, float]
+Found = TypeVar("Found")
 
 TRIES = 3
 """How often a guard that has no time left to probe is asked to again."""
@@ -151,13 +152,8 @@ class Guarded(Layer):
     @property
     def state(self) -> GuardedState:
         """What is known by now."""
-        guards: dict[str, dict[str, Any]] = {}
-
-        def keep(guard: Guard) -> None:
-            guards[guard.name] = memory_of(guard)
-
-        for guard in self.guards:
-            self._attempt(guard, "be kept", partial(keep, guard))
+        kept = {guard.name: self._attempt(guard, "be kept", partial(memory_of, guard)) for guard in self.guards}
+        guards = {name: memory for name, memory in kept.items() if memory is not None}
         return GuardedState(self.step, self._due, self.failed, tuple(sorted(self.over)), guards)
 
     @state.setter
@@ -241,18 +237,15 @@ class Guarded(Layer):
     def _readings(self, guard: Guard, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
         """A guard's readings after this step; what goes wrong in it is logged and counted."""
         self._attempt(guard, "observe", lambda: guard.observe(groups, rewards))
-        found = dict.fromkeys(guard.measures, UNKNOWN)
-        self._attempt(guard, "read", lambda: found.update(_named(guard)))
-        return found
+        return self._attempt(guard, "read", lambda: _named(guard)) or dict.fromkeys(guard.measures, UNKNOWN)
 
     def _why(self, guard: Guard, measure: str) -> str:
-        found: list[str] = []
-        self._attempt(guard, "explain", lambda: found.append(str(guard.why(measure))))
-        return "".join(found)
+        return self._attempt(guard, "explain", lambda: str(guard.why(measure))) or ""
 
-    def _attempt(self, guard: Guard, doing: str, act: Callable[[], object]) -> None:
+    def _attempt(self, guard: Guard, doing: str, act: Callable[[], Found]) -> Found | None:
+        """What came of it; None where it went wrong, which is logged and counted."""
         try:
-            act()
+            return act()
         except _OutOfTime:
             raise
         except Exception as error:
@@ -261,6 +254,7 @@ class Guarded(Layer):
                 "step %d: the guard %s could not %s (%s: %s); rewards are not touched",
                 self.step + (doing == "probe"), guard.name, doing, type(error).__name__, reason(error),
             )  # fmt: skip
+            return None
 
     def _emit(self, readings: dict[str, dict[str, float]], seconds: float) -> None:
         measured = {

@@ -57,7 +57,7 @@ class LengthFree(Layer):
     b is the slope over past groups, by a regression in which a group's weight halves every `half_life` groups; it is 0
     for the first `warmup` groups. A group's mean reward stays what it was, and so do abstentions and a group of one.
     What a gate around the whole reward has shut out (`Gated`) is neither counted nor levelled: it is paid for the gate,
-    not for its length. (Gates inside a sum are parts like any other.)
+    not for its length. (Gates inside a sum, and sections, are parts like any other.)
 
     **Rewards then depend on history**: the same text may be paid otherwise at another step, and replaying a step needs
     the `state` before it, which is a plain Struct: keep it with the checkpoint and set it again. Hence this is nowhere

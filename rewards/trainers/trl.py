@@ -195,34 +195,33 @@ class TrlReward(_Trl):
     ) -> list[float | None]:
         """The rewards of this process's completions, None for an abstention."""
         gathered = share(attempt(lambda: self._samples(prompts, completions, columns)))
+        arranged = attempt(lambda: self._arranged(values_of(gathered), self._size(log_metric)))
         with learning(_trainers_size(log_metric)[0]):
-            done = values_of(share(attempt(lambda: self._share_of_work(gathered, self._size(log_metric)))))
-
-            slices = [outcome.value or [] for outcome in gathered]
-            groups = self._groups(slices, self._size(log_metric))
+            done = values_of(share(attempt(lambda: self._share_of_work(arranged))))
+            [(groups, local)] = values_of([arranged])
             placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
             rewards = [placed[place] for place in range(len(groups))]
-            rank, _ = place_among_processes()
-            order = together(slices[rank], self._size(log_metric), self.reference)
-            local = _places(order, sum(map(len, slices[:rank])))
             scored = _together([scored for _, scored in done], rewards)
             if layers_of(self.scorer.reward)[1]:
+                rank, _ = place_among_processes()
                 outcome = attempt(lambda: self.scorer.layered(groups, scored) if rank == 0 else None)
                 scored = values_of(share(outcome))[0] or scored
             return self._report(groups, scored, local, log_metric, log_extra)
 
-    def _share_of_work(
-        self, gathered: Sequence[Outcome[list[Sample]]], size: int | None
-    ) -> tuple[tuple[int, ...], Scored]:
+    def _arranged(self, slices: Sequence[list[Sample]], size: int | None) -> tuple[list[Group], list[int]]:
+        """The groups of all processes, and where this one's completions stand in them."""
+        orders = [together(slice_, size, self.reference) for slice_ in slices]
+        samples = [slice_[place] for slice_, order in zip(slices, orders, strict=True) for place in order]
+        groups = [group_of(one, self.reference, self.columns or ()) for one in cut(samples, size, self.reference)]
+        rank, _ = place_among_processes()
+        return groups, _places(orders[rank], sum(map(len, slices[:rank])))
+
+    def _share_of_work(self, arranged: Outcome[tuple[list[Group], list[int]]]) -> tuple[tuple[int, ...], Scored]:
         """The places of this process's groups among all, and what came of them."""
-        groups = self._groups(values_of(gathered), size)
+        [(groups, _)] = values_of([arranged])
         rank, count = place_among_processes()
         places = shares(groups, count)[rank]
         return places, self.scorer.score_inside([groups[place] for place in places], probe=rank == 0)
-
-    def _groups(self, slices: Sequence[list[Sample]], size: int | None) -> list[Group]:
-        samples = [slice_[place] for slice_ in slices for place in together(slice_, size, self.reference)]
-        return [group_of(one, self.reference, self.columns or ()) for one in cut(samples, size, self.reference)]
 
 
 class AsyncTrlReward(_Trl):

@@ -177,6 +177,19 @@ def test_qurls_protocol_scores_rubrics_in_three_ways_beside_six_dimensions(run: 
     assert failed.exit_code != 0 and not Path("none/agreement.csv").exists()  # a model that is not there fits no scheme
 
 
+def test_qurls_protocol_goes_on_where_a_scheme_does_not_fit_the_checklists_of_rows(run: Run) -> None:
+    levels = {f"{n}-{n + 1}": "It is so." for n in range(1, 10, 2)}
+    checklist = [{"name": f"c{n}", "criteria_description": "Is it?", **levels} for n in range(5)]
+    rows = ({"prompt": "P", "response": f"R {n}", "scores": n + 1, "checklist": checklist} for n in range(4))
+    write_lines("s.jsonl", *rows)
+    result = run("s.jsonl", *TINY, "--protocol", "qurl")
+    assert result.exit_code == 0, result.output
+    by_target = {line["target"]: line for line in record()["lines"] if "published" not in line["judge"]}
+    assert "not judged: line 1 of texts-fixed.jsonl" in by_target["fixed"]["judge"]
+    assert "sum to 50, not to the 10 of the scheme fixed" in by_target["fixed"]["judge"]
+    assert all(by_target[name]["rows"] == 4 for name in ("free", "binary", "six dimensions"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -75,6 +75,13 @@ def test_a_resumed_run_judges_nothing_twice(run: Run) -> None:
     assert "3 items remembered" in result.stdout and lines() == first
 
 
+def test_a_tree_with_nothing_to_ask_ends_with_an_error_that_promises_nothing_of_a_server(run: Run) -> None:
+    write_rows(ROWS[1:2])
+    result = run("--without", "content,impression")
+    assert "1 unsupported" in result.output and isinstance(result.exception, AdjudgeError)
+    assert "there was nothing to ask" in str(result.exception) and "once the server" not in str(result.exception)
+
+
 @pytest.mark.parametrize(
     ("more", "row", "reason"),
     [

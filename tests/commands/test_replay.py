@@ -12,6 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.commands.replay import replay_file
 from adjudge.engine import engine as engine_module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -145,6 +146,19 @@ def test_rankings_are_made_anew_from_the_pairs(run: Run) -> None:
     done(run(*rank, "-o", "fresh.jsonl", "--ranking", "borda", "--aspects", "ending*2,coherence"))
     rescored = done(run("replay", "v.jsonl", "--ranking", "borda", "--aspects", "ending*2,coherence"))
     assert rescored.stdout_bytes == Path("fresh.jsonl").read_bytes()
+
+
+def test_pairs_that_were_never_asked_are_not_put_down_to_a_stopped_run(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done(run("rank", "groups.jsonl", "--aspects", "coherence", "--pairing", "circular", "--k", "2", *TINY))
+    journal = Path("groups.ranks.jsonl.journal")
+    write_lines("other.jsonl", {**GROUPS[0], "responses": ["Never seen.", "Nor this."]})
+    for rows, changes in ((Path("other.jsonl"), {}), (None, {"pairing": "all"}), (None, {"k": 4})):
+        with pytest.raises(SystemExit):
+            replay_file(journal, None, rows=rows, number=None, changes=changes, report=None)
+        told = capsys.readouterr().err
+        assert "it holds none on pairs that these groups and this pairing ask" in told and "stopped" not in told
 
 
 def test_old_texts_are_judged_again_by_another_judge_in_one_command(run: Run) -> None:

@@ -260,6 +260,8 @@ def test_the_policy_is_asked_what_engines_ask_token_for_token_unless_what_follow
     source.tokenizer.chat_template = template
     source.model.save_pretrained(tmp_path / "policy")
     source.tokenizer.save_pretrained(tmp_path / "policy")
+    words = Tokenizer(source.tokenizer)
+    limit = len(words.prompt(expected[thinks]))
     read: list[Any] = []
     write = GRPOTrainer._generate_single_turn
     monkeypatch.setattr(
@@ -269,10 +271,9 @@ def test_the_policy_is_asked_what_engines_ask_token_for_token_unless_what_follow
     )
     parts = {"x": {"kind": "check", "ends_with": ["."], **({"after": "think"} if thinks else {})}}
     data: dict[str, Any] = {"prompts": ["Hi."], "system": "Be brief."} if template else {"prompts": ["<|im_start|>Hi."]}
-    tables = {"reward": {"parts": parts}, "data": {**data, "chat": template is not None, "max_prompt_tokens": 99}}
+    tables = {"reward": {"parts": parts}, "data": {**data, "chat": template is not None, "max_prompt_tokens": limit}}
     reward = Vowels()
     train_grpo(tiny_recipe(tmp_path, policy={"model": "./policy"}, optimiser={"steps": 1}, **tables), reward=reward)
-    words = Tokenizer(source.tokenizer)
     turns = [
         Message("system", Prompt.template("{it}", it="Be brief.")),
         Message("user", Prompt.template("{it}", it="Hi.")),

@@ -177,6 +177,16 @@ def test_prompts_too_long_are_left_out_and_counted() -> None:
         within(read_prompts(short), short, tokenizer)
 
 
+def test_a_prompt_is_as_long_as_the_policy_reads_it_that_is_to_think() -> None:
+    tokenizer = Tokenizer(tiny_tokenizer())
+    tokenizer.inner.chat_template = "{{ messages[0].content }}|{{ '<think>' if enable_thinking }}"
+    data = Data(prompts=("a",), max_prompt_tokens=len(tokenizer.prompt("a|")))
+    prompts = read_prompts(data)
+    assert within(prompts, data, tokenizer) == prompts
+    with pytest.raises(AdjudgeError, match="no prompt has"):
+        within(prompts, data, tokenizer, thinks=True)
+
+
 def test_a_model_without_a_chat_template_is_asked_plainly_or_not_at_all() -> None:
     tokenizer = Tokenizer(tiny_tokenizer())
     tokenizer.inner.chat_template = None

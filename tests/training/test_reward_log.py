@@ -233,3 +233,19 @@ def test_what_a_length_free_reward_remembers_is_counted_in_the_words_that_were_j
         return free.state.slope
 
     assert states({}) == pytest.approx(1.0) and states({"length_words": 11.0}) == pytest.approx(0.1)
+
+
+def test_groups_of_any_size_are_remembered_one_by_one_without_those_of_held_out_prompts() -> None:
+    free, expected = LengthFree(Vowels()), LengthFree(Vowels())
+    lines: list[Rewarded] = []
+    for call, (split, size) in enumerate((("train", 2), ("held_out", 3), ("train", 3), ("train", 1))):
+        words, rewards = [1.0 + place * place for place in range(size)], [0.5 * place + call for place in range(size)]
+        about = {"step": 1, "split": split, "call": call, "group": size, "prompt": "p", "completion": "c"}
+        lines += [
+            Rewarded(place=place, reward=rewards[place], columns={}, parts={"length_words": words[place]}, **about)  # type: ignore[arg-type]
+            for place in range(size)
+        ]
+        if split == "train":
+            expected.remember(words, rewards)
+    remember(free, lines)
+    assert free.state == expected.state and free.state.groups == 2

@@ -51,6 +51,18 @@ def test_what_may_pay_less_than_0_after_a_thought_wants_a_pattern_of_its_gate() 
     assert opened(parts={"x": {"kind": "tournament", "after": "think"}}, gates=gates, shut=-9.0).below_zero
 
 
+def test_a_length_trend_is_taken_out_of_sections_that_a_gate_asks_for_or_that_are_only_watched() -> None:
+    part, how = ENDS | {"section": "answer"}, {"journal": True, "length_free": {}}
+    assert opened(parts={"x": part}, gates={"y": {"kind": "format"}}, shut=-9.0, **how).below_zero
+    assert not opened(parts={"x": part | {"weight": 0.0}, "ends": ENDS}, **how).below_zero
+
+
+def test_a_gate_on_what_follows_a_thought_has_the_policy_think() -> None:
+    gate = ENDS | {"after": "think"}
+    assert tiny_recipe(Path(), reward={"parts": {"x": SEA}, "gates": {"y": gate}}).reward.thinks
+    assert not tiny_recipe(Path(), reward={"parts": {"x": SEA}, "gates": {"y": ENDS}}).reward.thinks
+
+
 def test_what_follows_a_thought_may_be_seen_alone() -> None:
     reward = opened(parts={"ends": ENDS | {"after": "think"}})
     assert rewards(reward, "<think>Hm</think>Yes.", "<think>Hm.</think>Yes", "Yes.") == (1.0, 0.0, 0.0)
@@ -97,6 +109,20 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
         (
             {"parts": {"x": ENDS}, "gates": {"y": ENDS}, "journal": True, "length_free": {}},
             r"\[reward\] length_free can take a reward below 0, what a shut gate pays: give shut",
+        ),
+        (
+            {"parts": {"sea": SEA, "x": ENDS | {"section": "answer"}}, "journal": True, "length_free": {}},
+            r'\[reward\] the part "x" pays 0 for a completion without its section, and length_free .* give a gate of',
+        ),
+        (
+            {
+                "parts": {"x": ENDS | {"after": "think"}},
+                "gates": {"y": {"kind": "format"}},
+                "shut": -9.0,
+                "journal": True,
+                "length_free": {},
+            },
+            r'\[reward\] the part "x" pays 0 for a completion without its section, and length_free',
         ),
         (
             {"parts": {"x": {"kind": "tournament"}}, "gates": {"y": ENDS}},

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from adjudge.rewards.rows import encodable
-from adjudge.rewards.words import count_words
+from adjudge.rewards.words import count_words, is_alone
 from adjudge.training.stages import Unusable
 
 MOST_CHARACTERS = 60
@@ -51,8 +51,6 @@ LITTLE = frozenset(_LITTLE.split())
 _BEFORE = r"(?<!\w)(?<!\w['’-])"
 _AFTER = r"(?!\w)(?!-\w)"
 _WHOLE_WORD = re.compile(rf"{_BEFORE}\w++{_AFTER}")
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-"""Scripts that set no blanks between words."""
 _SENTENCE_START = re.compile(r"(?:^|[.!?…:\n\"“”„‘'(\[—])\s*\Z")
 
 
@@ -134,7 +132,7 @@ def _is_ordinary_word(word: str, plot: str) -> bool:
         return not any(map(str.isalpha, word)) or count_words(word) < 2
     if word == word.lower():
         return True
-    if word.lower().isalnum() and not _UNSPACED.search(word):  # İ becomes two characters
+    if word.lower().isalnum() and not any(map(is_alone, word)):  # İ becomes two characters
         words, within = _words_of(plot)
         return word.lower() in words and word not in within
     return bool(find(word.lower(), plot)) and all(_begins_a_sentence(one, plot) for one in find(word, plot))
@@ -174,5 +172,5 @@ def _map_of(text: str) -> dict[str, str]:
 def _pattern(name: str) -> str:
     """A regular expression for a name as a whole word, whatever blanks stand within it."""
     words = r"\s+".join(map(re.escape, name.split()))
-    before = "" if _UNSPACED.match(name[0]) else _BEFORE
-    return before + words + ("" if _UNSPACED.match(name[-1]) else _AFTER)
+    before = "" if is_alone(name[0]) else _BEFORE
+    return before + words + ("" if is_alone(name[-1]) else _AFTER)

@@ -10,13 +10,13 @@ from typing import Protocol
 
 from adjudge.rewards.judges.retrieval import Embed, Index
 from adjudge.rewards.verdict import Example
+from adjudge.rewards.words import ALONE
 from adjudge.training.rubrics.corpus import Page
 
 SATURATION, LENGTH = 1.2, 0.75
 """BM25's k1 and b, as they are usually set."""
 
-_ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_RUN = re.compile(rf"([{_ALONE}]+)|[^\W{_ALONE}]+")
+_RUN = re.compile(rf"([{ALONE}]+)|[^\W{ALONE}]+")
 
 
 class Search(Protocol):

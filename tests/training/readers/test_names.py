@@ -29,6 +29,7 @@ def test_names_are_replaced_as_whole_words_and_the_longest_first() -> None:
 def test_new_names_are_not_replaced_again_and_a_line_break_within_a_name_does_not_hide_it() -> None:
     assert rename("Ann met\nAnn\nLee. Bo", {"Ann": "Bo", "Bo": "Cy", "Ann Lee": "Di Fox"}) == "Bo met\nDi Fox. Cy"
     assert rename("李明回家了。", {"李明": "王芳"}) == "王芳回家了。"
+    assert rename("วันนี้มาลีเดิน", {"มาลี": "สมศรี"}) == "วันนี้สมศรีเดิน"
     assert rename(PLOT, {}) == PLOT
 
 
