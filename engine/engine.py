@@ -180,7 +180,7 @@ class Engine(EngineFace):
         """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""
         self.runner.require_head()
         call = Call(self.scheduler.clock())
-        readers: dict[Tokens, Reader] = {}
+        readers: dict[Tokens, dict[Tokens, Reader]] = {}
         compiled = self.compiled(prompts, labels)
         self._check_readings(compiled)
         for place, (tokens, label_set) in enumerate(compiled):
@@ -190,17 +190,18 @@ class Engine(EngineFace):
                 call.answer(place, Score.abstained(label_set.labels, "too_long", len(tokens)))
                 continue
             call.asks(tokens)
+            behind = readers.setdefault(tokens, {})
             for number, read in enumerate(label_set.reads):
-                path = tokens + read.path
-                readers.setdefault(path, Reader(path, keep=0)).reads.append((job, number))
-        call.requests += _ordered(list(readers.values()))
+                reader = behind.setdefault(read.path, Reader(tokens, keep=0, path=read.path))
+                reader.reads.append((job, number))
+        call.requests += _ordered(readers)
         return call
 
     def _fits(self, tokens: Tokens, label_set: LabelSet) -> bool:
         return len(tokens) + label_set.depth <= self.max_prompt_tokens
 
     def _check_readings(self, compiled: Sequence[tuple[Tokens, LabelSet]]) -> None:
-        """Refuse more readings than ever fit in the queue, before each of them gets a path of its own.
+        """Refuse more readings than ever fit in the queue, before each of them becomes a request.
 
         Label sets of one prompt may share some, so that it has at least as many as its largest set.
         """
@@ -249,7 +250,7 @@ class Engine(EngineFace):
                 continue
             call.asks(tokens)
             readers.setdefault(tokens, HiddenReader(tokens, keep=0, call=call)).places.append(place)
-        call.requests += _ordered(list(readers.values()))
+        call.requests += _ordered({tokens: {(): reader} for tokens, reader in readers.items()})
         return call
 
     def start(self, call: Call, priority: int = 0, timeout: float | None = None) -> None:
@@ -434,9 +435,20 @@ def _opened(model: str | Path | Lent, device: str, dtype: str) -> tuple[OpenMode
     return opened, where, source.name, source.fingerprint
 
 
-def _ordered(readers: Sequence[Request]) -> list[Request]:
-    """Those that share a prefix as neighbours; what several share stays in the cache, and the whole of a single one."""
-    places = trie.order([reader.tokens for reader in readers])
-    for item, shared in places:
-        readers[item].keep = shared if len(places) > 1 else len(readers[item].tokens)
-    return [readers[item] for item, _ in places]
+def _ordered(requests: Mapping[Tokens, Mapping[Tokens, Request]]) -> list[Request]:
+    """By prompt and by what follows it: those that share a prefix as neighbours.
+
+    What several share stays in the cache, and the whole of a single one.
+    """
+    ordered: list[Request] = []
+    prompts = list(requests)
+    for item, shared in trie.order(prompts):
+        prompt, behind = prompts[item], requests[prompts[item]]
+        paths = list(behind)
+        for place, further in trie.order(paths):
+            request = behind[paths[place]]
+            request.keep = len(prompt) + further if len(paths) > 1 else shared
+            ordered.append(request)
+    if len(ordered) == 1:
+        ordered[0].keep = ordered[0].length
+    return ordered

@@ -86,7 +86,7 @@ class Scheduler:
         for request in requests:
             begun = self._served[request.priority] + before
             request.turn, request.arrival = int(begun // self.max_batch_tokens), next(self._arrivals)
-            before += len(request.tokens)
+            before += request.length
             self._hurried |= request.deadline < math.inf
             self._wait(request)
 
@@ -190,7 +190,8 @@ class Scheduler:
                 return self.cache.extend(request.own, request.next_token)
             except OutOfBlocks:
                 last = max(self.running, key=_rank)
-                last.tokens = last.whole
+                if last.own is not None:
+                    last.tokens = last.whole
                 if last is request:
                     last.tokens += (request.next_token,)
                 self._leave(last)
@@ -209,12 +210,12 @@ class Scheduler:
     def _next(self) -> tuple[Request, Request]:
         """Take from the queue whom to admit next; and who was the first in it."""
         first = heapq.heappop(self._waiting)[-1]
-        if first.overtaken >= PATIENCE or self.cache.has_room(first.tokens):
+        if first.overtaken >= PATIENCE or self.cache.has_room(first.whole):
             return first, first
         some = [first]
         while self._waiting and len(some) < LOOK_AHEAD and self._waiting[0][0] == first.priority:
             some.append(heapq.heappop(self._waiting)[-1])
-        best = max(some, key=lambda request: self.cache.match(request.tokens))  # the first of those
+        best = max(some, key=lambda request: self.cache.match(request.whole))  # the first of those
         for request in some:
             if request is not best:
                 self._wait(request)
@@ -228,7 +229,7 @@ class Scheduler:
             return False
         first.overtaken += request is not first
         self.running.append(request)
-        served = self._served[request.priority] + len(request.tokens) / SHARE
+        served = self._served[request.priority] + request.length / SHARE
         self._served[request.priority] = max(served, request.turn * self.max_batch_tokens)
         self._advance(request, step)
         return True
@@ -236,12 +237,12 @@ class Scheduler:
     def _admit(self, request: Request) -> bool:
         missed, again = self.cache.missed_tokens, request.missed >= 0
         try:
-            request.leaf = self.cache.insert(request.tokens, again, request.stem)
+            request.leaf = self.cache.insert(request.whole, again, request.stem)
         except OutOfBlocks:
             if self.running:
                 return False
             self.cache.evict_all()  # a prefix cut in many places holds more blocks than it needs
-            request.leaf = self.cache.insert(request.tokens, again, request.stem)
+            request.leaf = self.cache.insert(request.whole, again, request.stem)
         if not again:
             request.missed = self.cache.missed_tokens - missed
         return True
