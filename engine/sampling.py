@@ -82,6 +82,7 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
     def __post_init__(self) -> None:
         self._take()
         self._check_types()
+        self._join_surrogates()
         for name, good, what in (
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
             ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
@@ -162,6 +163,16 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
             if not isinstance(value := getattr(self, name), str | None):
                 raise PromptError(f"{name} is {type(value).__name__}: give a string")
 
+    def _join_surrogates(self) -> None:
+        """Take a surrogate pair for the character it is; raises PromptError for a lone one, which cannot be sent."""
+        for name in ("stop", *FORMS):
+            value = getattr(self, name)
+            try:
+                joined = tuple(map(_joined, value)) if isinstance(value, tuple) else value and _joined(value)
+            except UnicodeDecodeError as error:
+                raise PromptError(f"{name} has a lone surrogate, which no text has: leave it out") from error
+            force_setattr(self, name, joined)
+
     @staticmethod
     def of(sampling: Sampling | None, options: dict[str, Any], vocabulary: int) -> Sampling:
         """What was asked for, as `sampling` or as its fields; raises PromptError where that makes no sense."""
@@ -197,6 +208,10 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
             )
 
         return tensors
+
+
+def _joined(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 def _is_text(value: Any) -> bool:
