@@ -24,6 +24,8 @@ PATIENCE = 64
 """How many may be admitted before one that came earlier."""
 SHARE = 8
 """A long call has one of so many tokens at the least, however many calls come after it."""
+MANY = 1024
+"""Deadlines of answered requests that are kept without being looked for."""
 
 
 class Scheduler:
@@ -56,7 +58,8 @@ class Scheduler:
         self._waiting: list[tuple[int, int, int, Request]] = []  # a heap by rank
         self._arrivals = itertools.count()
         self._served = defaultdict[int, float](float)  # by priority: how many tokens of each call have had their turn
-        self._hurried = False  # whether some request has a deadline
+        self._hurried = set[Request]()  # those unanswered that have a deadline
+        self._deadlines: list[tuple[float, int, Request]] = []  # a heap of theirs, and of some that are answered
         self._budget = max_batch_tokens
         self._pace = 0.0  # seconds a token, 0 before that is known
 
@@ -87,8 +90,10 @@ class Scheduler:
             begun = self._served[request.priority] + before
             request.turn, request.arrival = int(begun // self.max_batch_tokens), next(self._arrivals)
             before += request.length
-            self._hurried |= request.deadline < math.inf
             self._wait(request)
+            if request.deadline < math.inf:
+                self._hurried.add(request)
+                heapq.heappush(self._deadlines, (request.deadline, request.arrival, request))
 
     def check_room(self, count: int) -> None:
         """Raise CallTooLarge for more requests at once than an empty queue takes."""
@@ -126,6 +131,7 @@ class Scheduler:
         for request in finished:
             if request.done:
                 self._leave(request, keep=True)
+                self._hurried.discard(request)
         for request in finished:
             if not request.done:
                 self._grow(request)
@@ -145,6 +151,7 @@ class Scheduler:
             self._leave(request)
         self._waiting = [entry for entry in self._waiting if id(entry[-1]) not in gone]
         heapq.heapify(self._waiting)
+        self._hurried.difference_update(requests)
 
     def abort(self) -> None:
         """Drop every request and everything computed: what a failed step leaves behind cannot be trusted."""
@@ -152,6 +159,7 @@ class Scheduler:
             if request.own is not None:
                 self.cache.drop(request.own)
         self._waiting.clear()
+        self._hurried.clear()
         self.running.clear()
         self.cache.clear()
         self.aborted += 1
@@ -159,23 +167,30 @@ class Scheduler:
     def _wait(self, request: Request) -> None:
         heapq.heappush(self._waiting, (*_rank(request), request))
 
+    def _first_deadline(self) -> float:
+        """The next one of an unanswered request, infinity where there is none."""
+        if len(self._deadlines) > 2 * len(self._hurried) + MANY:  # else the answered would stay for all of their time
+            self._deadlines = [entry for entry in self._deadlines if entry[-1] in self._hurried]
+            heapq.heapify(self._deadlines)
+        while self._deadlines and self._deadlines[0][-1] not in self._hurried:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else math.inf
+
     def _expire(self) -> list[Request]:
         """Drop the requests whose deadline has passed."""
-        if not self._hurried:
-            return []
+        expired: list[Request] = []
         now = self.clock()
-        everyone = [*self.running, *(entry[-1] for entry in self._waiting)]
-        expired = [request for request in everyone if request.deadline <= now]
-        self._hurried = any(now < request.deadline < math.inf for request in everyone)
+        while self._first_deadline() <= now:
+            expired.append(heapq.heappop(self._deadlines)[-1])
         if expired:
             self.cancel(expired)
         return expired
 
     def _affordable(self) -> int:
         """How many tokens can be computed until the first deadline passes, within the budget of a step."""
-        if not (self._hurried and self._pace):
+        first = self._first_deadline()
+        if first == math.inf or not self._pace:
             return self.max_batch_tokens
-        first = min(request.deadline for request in (*self.running, *(entry[-1] for entry in self._waiting)))
         affordable = (first - self.clock()) / self._pace
         return int(min(self.max_batch_tokens, max(LEAST + len(self.running), affordable)))
 
