@@ -20,6 +20,8 @@ TELLING = 256
 """Tokens of a step whose time tells what a token takes."""
 LEAST = 64
 """Tokens that a step may compute however near a deadline is, besides one for each text: others would stand still."""
+LEAST_SHARE = 16
+"""One of so many tokens of a full step it may compute at the least, else deadlines that nobody can keep slow all."""
 PATIENCE = 64
 """How many may be admitted before one that came earlier."""
 SHARE = 8
@@ -191,8 +193,9 @@ class Scheduler:
         first = self._first_deadline()
         if first == math.inf or not self._pace:
             return self.max_batch_tokens
+        least = max(LEAST, self.max_batch_tokens // LEAST_SHARE)
         affordable = (first - self.clock()) / self._pace
-        return int(min(self.max_batch_tokens, max(LEAST + len(self.running), affordable)))
+        return int(min(self.max_batch_tokens, max(least + len(self.running), affordable)))
 
     def _grow(self, request: Request) -> None:
         """Add the next token, if need be in the place of those admitted last, the request itself among them."""

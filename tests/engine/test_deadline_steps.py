@@ -161,3 +161,13 @@ def test_answered_requests_are_let_go_of_long_before_their_deadlines() -> None:
         scheduler.add(Request((n, 2), keep=0, deadline=600.0))
         scheduler.complete(scheduler.schedule())
     assert scheduler.waiting == 1 and len(scheduler._deadlines) <= MANY + 2
+
+
+@pytest.mark.parametrize(("budget", "least"), [(100, 64), (512, 64), (8192, 512)])
+def test_however_short_a_deadline_steps_keep_a_share_of_their_budget(budget: int, least: int) -> None:
+    scheduler = Scheduler(RadixCache(BlockPool(4096, 16)), budget, clock=lambda: 0.0)
+    scheduler.took(Step(scheduler.cache, token_ids=[0] * 256), 256 * TOKEN)
+    scheduler.add(*(Request((n,) * 32, keep=0) for n in range(budget)))
+    scheduler.add(Request((0, 0), keep=0, deadline=TOKEN / 2, priority=9))
+    step = scheduler.schedule()
+    assert least <= step.size <= least + len(scheduler.running)
