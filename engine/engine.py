@@ -19,13 +19,13 @@ from adjudge.engine.answering import answer
 from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call, check_priority
+from adjudge.engine.calling import CallingFace
 from adjudge.engine.checking import at_least
-from adjudge.engine.completion import Completion
 from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, EngineFailed, NotServing
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.forked import require_helpers
 from adjudge.engine.models.adapters import Base, check_base
 from adjudge.engine.models.config import end_ids
@@ -55,7 +55,7 @@ CPU_BATCH_TOKENS = 2048
 _log = logging.getLogger("adjudge")
 
 
-class Engine(EngineFace):
+class Engine(CallingFace):
     """A model that scores, continues and embeds prompts, all calls in one batch, every shared prefix computed once.
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`, `adapter` a
@@ -145,36 +145,6 @@ class Engine(EngineFace):
     def reward_head(self) -> RewardHead | None:
         """That of the adapter, or the model's own."""
         return self.runner.reward_head
-
-    def score_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Iterator[tuple[int, Score]]:
-        """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        yield from self._answers(self.score_call(prompts, labels), priority, timeout)
-
-    def generate_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        sampling: Sampling | None = None,
-        *,
-        seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion]]:
-        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
-        yield from self._answers(self.generate_call(prompts, sampling, seeds, **options), priority, timeout)
-
-    def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Embedding]]:
-        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        yield from self._answers(self.embed_call(prompts), priority, timeout)
 
     def score_call(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Call:
         """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""
