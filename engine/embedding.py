@@ -28,4 +28,4 @@ class Embedding(msgspec.Struct, frozen=True, eq=False):
         if not np.isfinite(values_D).all():
             return Embedding(None, "non_finite", prompt_tokens)
         values_D.setflags(write=False)
-        return Embedding(values_D, None, prompt_tokens, None if head is None else head.reward(values_D.tolist()))
+        return Embedding(values_D, None, prompt_tokens, None if head is None else head.reward(values_D))

@@ -19,13 +19,13 @@ from adjudge.engine.answering import answer
 from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call, check_priority
+from adjudge.engine.calling import CallingFace
 from adjudge.engine.checking import at_least
-from adjudge.engine.completion import Completion
 from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, EngineFailed, NotServing
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.forked import require_helpers
 from adjudge.engine.models.adapters import Base, check_base
 from adjudge.engine.models.config import end_ids
@@ -55,7 +55,7 @@ CPU_BATCH_TOKENS = 2048
 _log = logging.getLogger("adjudge")
 
 
-class Engine(EngineFace):
+class Engine(CallingFace):
     """A model that scores, continues and embeds prompts, all calls in one batch, every shared prefix computed once.
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`, `adapter` a
@@ -146,41 +146,11 @@ class Engine(EngineFace):
         """That of the adapter, or the model's own."""
         return self.runner.reward_head
 
-    def score_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Iterator[tuple[int, Score]]:
-        """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        yield from self._answers(self.score_call(prompts, labels), priority, timeout)
-
-    def generate_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        sampling: Sampling | None = None,
-        *,
-        seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion]]:
-        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
-        yield from self._answers(self.generate_call(prompts, sampling, seeds, **options), priority, timeout)
-
-    def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Embedding]]:
-        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        yield from self._answers(self.embed_call(prompts), priority, timeout)
-
     def score_call(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Call:
         """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""
         self.runner.require_head()
         call = Call(self.scheduler.clock())
-        readers: dict[Tokens, Reader] = {}
+        readers: dict[Tokens, dict[Tokens, Reader]] = {}
         compiled = self.compiled(prompts, labels)
         self._check_readings(compiled)
         for place, (tokens, label_set) in enumerate(compiled):
@@ -190,17 +160,18 @@ class Engine(EngineFace):
                 call.answer(place, Score.abstained(label_set.labels, "too_long", len(tokens)))
                 continue
             call.asks(tokens)
+            behind = readers.setdefault(tokens, {})
             for number, read in enumerate(label_set.reads):
-                path = tokens + read.path
-                readers.setdefault(path, Reader(path, keep=0)).reads.append((job, number))
-        call.requests += _ordered(list(readers.values()))
+                reader = behind.setdefault(read.path, Reader(tokens, keep=0, path=read.path))
+                reader.reads.append((job, number))
+        call.requests += _ordered(readers)
         return call
 
     def _fits(self, tokens: Tokens, label_set: LabelSet) -> bool:
         return len(tokens) + label_set.depth <= self.max_prompt_tokens
 
     def _check_readings(self, compiled: Sequence[tuple[Tokens, LabelSet]]) -> None:
-        """Refuse more readings than ever fit in the queue, before each of them gets a path of its own.
+        """Refuse more readings than ever fit in the queue, before each of them becomes a request.
 
         Label sets of one prompt may share some, so that it has at least as many as its largest set.
         """
@@ -249,7 +220,7 @@ class Engine(EngineFace):
                 continue
             call.asks(tokens)
             readers.setdefault(tokens, HiddenReader(tokens, keep=0, call=call)).places.append(place)
-        call.requests += _ordered(list(readers.values()))
+        call.requests += _ordered({tokens: {(): reader} for tokens, reader in readers.items()})
         return call
 
     def start(self, call: Call, priority: int = 0, timeout: float | None = None) -> None:
@@ -434,9 +405,20 @@ def _opened(model: str | Path | Lent, device: str, dtype: str) -> tuple[OpenMode
     return opened, where, source.name, source.fingerprint
 
 
-def _ordered(readers: Sequence[Request]) -> list[Request]:
-    """Those that share a prefix as neighbours; what several share stays in the cache, and the whole of a single one."""
-    places = trie.order([reader.tokens for reader in readers])
-    for item, shared in places:
-        readers[item].keep = shared if len(places) > 1 else len(readers[item].tokens)
-    return [readers[item] for item, _ in places]
+def _ordered(requests: Mapping[Tokens, Mapping[Tokens, Request]]) -> list[Request]:
+    """By prompt and by what follows it: those that share a prefix as neighbours.
+
+    What several share stays in the cache, and the whole of a single one.
+    """
+    ordered: list[Request] = []
+    prompts = list(requests)
+    for item, shared in trie.order(prompts):
+        prompt, behind = prompts[item], requests[prompts[item]]
+        paths = list(behind)
+        for place, further in trie.order(paths):
+            request = behind[paths[place]]
+            request.keep = len(prompt) + further if len(paths) > 1 else shared
+            ordered.append(request)
+    if len(ordered) == 1:
+        ordered[0].keep = ordered[0].length
+    return ordered

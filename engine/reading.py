@@ -11,6 +11,7 @@ import numpy.typing as npt
 from adjudge.engine.call import Call
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.models.reward_head import RewardHead
+from adjudge.engine.radix import Tokens
 from adjudge.engine.score import Score
 from adjudge.engine.step import Request
 from adjudge.engine.text.labels import LabelSet
@@ -43,15 +44,28 @@ class ScoreJob:
 
 @dataclass(eq=False)
 class Reader(Request):
-    """A token sequence, and which readings (job, place in its label set) are taken after it."""
+    """A prompt, the `path` of a label's tokens behind it, and which readings (job, place in its label set) follow.
 
+    The two are joined only where that is asked for: labels have thousands of paths, and a prompt thousands of tokens.
+    """
+
+    path: Tokens = ()
     reads: list[tuple[ScoreJob, int]] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """That of both."""
+        return len(self.tokens) + len(self.path)
+
+    @property
+    def whole(self) -> Tokens:
+        """Both, joined."""
+        return self.tokens + self.path
 
     @property
     def missed_of_prompt(self) -> int:
         """The tokens of a label that stand behind the prompt are none of it."""
-        label = len(self.tokens) - max(job.prompt_tokens for job, _ in self.reads)
-        return max(0, super().missed_of_prompt - label)
+        return max(0, super().missed_of_prompt - len(self.path))
 
     def give_up(self) -> None:
         """Answer that the deadline has passed."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -34,7 +35,15 @@ MAX_FORM_LENGTH = 1_000_000
 """Characters of a schema, of choices or of a regular expression."""
 
 
-class Sampling(msgspec.Struct, frozen=True):
+class SamplingTensors(NamedTuple):
+    """The tokens [B] of a logit bias and what is added to their logits [B] (float64), and the tokens [A] allowed."""
+
+    biased_B: torch.Tensor
+    bias_B: torch.Tensor
+    allowed_A: torch.Tensor
+
+
+class Sampling(msgspec.Struct, frozen=True, dict=True):
     """How to generate.
 
     `temperature` 0 takes the most probable token. `top_k` 0, `top_p` 1 and `min_p` 0 leave every token in; `min_p` is
@@ -73,6 +82,7 @@ class Sampling(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         self._take()
         self._check_types()
+        self._join_surrogates()
         for name, good, what in (
             ("max_tokens", self.max_tokens >= 1, "at least 1"),
             ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
@@ -108,13 +118,15 @@ class Sampling(msgspec.Struct, frozen=True):
             raise PromptError(f"{' and '.join(given)} do not go together: give one of them")
 
     def _take(self) -> None:
-        """Take a string for a list of one, any list for a tuple, and a schema for its text."""
+        """Take a string for a list of one, any list for a tuple, a schema for its text, and biases as they are now."""
         stop: Any = self.stop
         schema: Any = self.json_schema
         if stop is None or isinstance(stop, str):
             force_setattr(self, "stop", () if stop is None else (stop,))
         if isinstance(schema, dict):
             force_setattr(self, "json_schema", json.dumps(schema))
+        if isinstance(self.logit_bias, dict):
+            force_setattr(self, "logit_bias", dict(self.logit_bias))
         for name in LISTS:
             if isinstance(value := getattr(self, name), list | np.ndarray):
                 force_setattr(self, name, tuple(value))
@@ -151,6 +163,16 @@ class Sampling(msgspec.Struct, frozen=True):
             if not isinstance(value := getattr(self, name), str | None):
                 raise PromptError(f"{name} is {type(value).__name__}: give a string")
 
+    def _join_surrogates(self) -> None:
+        """Take a surrogate pair for the character it is; raises PromptError for a lone one, which cannot be sent."""
+        for name in ("stop", *FORMS):
+            value = getattr(self, name)
+            try:
+                joined = tuple(map(_joined, value)) if isinstance(value, tuple) else value and _joined(value)
+            except UnicodeDecodeError as error:
+                raise PromptError(f"{name} has a lone surrogate, which no text has: leave it out") from error
+            force_setattr(self, name, joined)
+
     @staticmethod
     def of(sampling: Sampling | None, options: dict[str, Any], vocabulary: int) -> Sampling:
         """What was asked for, as `sampling` or as its fields; raises PromptError where that makes no sense."""
@@ -171,6 +193,25 @@ class Sampling(msgspec.Struct, frozen=True):
     def heeds_before(self) -> bool:
         """Whether the next token depends on those before it by more than the model's logits."""
         return self.repetition_penalty != 1.0 or any(getattr(self, name) for name in PENALTIES)
+
+    @cached_property
+    def tensors_on(self) -> Callable[[torch.device], SamplingTensors]:
+        """Its tokens and numbers as tensors there, made once: of a whole vocabulary they take longer than a token."""
+        bias, allowed = self.logit_bias or {}, self.allowed_token_ids or ()
+
+        @cache
+        def tensors(device: torch.device) -> SamplingTensors:
+            return SamplingTensors(
+                torch.tensor(list(bias), dtype=torch.long, device=device),
+                torch.tensor(list(bias.values()), dtype=torch.float64, device=device),
+                torch.tensor(allowed, dtype=torch.long, device=device),
+            )
+
+        return tensors
+
+
+def _joined(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 def _is_text(value: Any) -> bool:
@@ -201,11 +242,11 @@ class Wish(NamedTuple):
     own: int = 0
 
     def left(self, logits_V: torch.Tensor) -> torch.Tensor:
-        """Logits after bias and penalties, -inf for what may not come; may change `logits_V`, or be it."""
+        """Logits (float64) after bias and penalties, -inf for what may not come; may change `logits_V`, or be it."""
         sampling, device = self.sampling, logits_V.device
         if sampling.logit_bias:
-            biased = torch.tensor(list(sampling.logit_bias), device=device)
-            logits_V[biased] += torch.tensor(list(sampling.logit_bias.values()), dtype=logits_V.dtype, device=device)
+            biased_B, bias_B, _ = sampling.tensors_on(device)
+            logits_V[biased_B] += bias_B
         if sampling.heeds_before and len(self.before):
             seen = torch.as_tensor(self.before, device=device)
             some, penalty = logits_V[seen], sampling.repetition_penalty
@@ -215,8 +256,8 @@ class Wish(NamedTuple):
             each = logits_V.new_full((1,), -sampling.frequency_penalty).expand(len(written))
             logits_V.index_add_(0, written, each)
         if sampling.allowed_token_ids is not None:
-            allowed = torch.tensor(sampling.allowed_token_ids, device=device)
-            logits_V = torch.full_like(logits_V, -torch.inf).index_copy_(0, allowed, logits_V[allowed])
+            allowed_A = sampling.tensors_on(device).allowed_A
+            logits_V = torch.full_like(logits_V, -torch.inf).index_copy_(0, allowed_A, logits_V[allowed_A])
         if self.allowed_V is not None:
             logits_V = logits_V.masked_fill(~self.allowed_V.to(device), -torch.inf)
         return logits_V

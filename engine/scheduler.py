@@ -20,10 +20,14 @@ TELLING = 256
 """Tokens of a step whose time tells what a token takes."""
 LEAST = 64
 """Tokens that a step may compute however near a deadline is, besides one for each text: others would stand still."""
+LEAST_SHARE = 16
+"""One of so many tokens of a full step it may compute at the least, else deadlines that nobody can keep slow all."""
 PATIENCE = 64
 """How many may be admitted before one that came earlier."""
 SHARE = 8
 """A long call has one of so many tokens at the least, however many calls come after it."""
+MANY = 1024
+"""Deadlines of answered requests that are kept without being looked for."""
 
 
 class Scheduler:
@@ -56,7 +60,8 @@ class Scheduler:
         self._waiting: list[tuple[int, int, int, Request]] = []  # a heap by rank
         self._arrivals = itertools.count()
         self._served = defaultdict[int, float](float)  # by priority: how many tokens of each call have had their turn
-        self._hurried = False  # whether some request has a deadline
+        self._hurried = set[Request]()  # those unanswered that have a deadline
+        self._deadlines: list[tuple[float, int, Request]] = []  # a heap of theirs, and of some that are answered
         self._budget = max_batch_tokens
         self._pace = 0.0  # seconds a token, 0 before that is known
 
@@ -86,9 +91,11 @@ class Scheduler:
         for request in requests:
             begun = self._served[request.priority] + before
             request.turn, request.arrival = int(begun // self.max_batch_tokens), next(self._arrivals)
-            before += len(request.tokens)
-            self._hurried |= request.deadline < math.inf
+            before += request.length
             self._wait(request)
+            if request.deadline < math.inf:
+                self._hurried.add(request)
+                heapq.heappush(self._deadlines, (request.deadline, request.arrival, request))
 
     def check_room(self, count: int) -> None:
         """Raise CallTooLarge for more requests at once than an empty queue takes."""
@@ -126,6 +133,7 @@ class Scheduler:
         for request in finished:
             if request.done:
                 self._leave(request, keep=True)
+                self._hurried.discard(request)
         for request in finished:
             if not request.done:
                 self._grow(request)
@@ -145,6 +153,7 @@ class Scheduler:
             self._leave(request)
         self._waiting = [entry for entry in self._waiting if id(entry[-1]) not in gone]
         heapq.heapify(self._waiting)
+        self._hurried.difference_update(requests)
 
     def abort(self) -> None:
         """Drop every request and everything computed: what a failed step leaves behind cannot be trusted."""
@@ -152,6 +161,7 @@ class Scheduler:
             if request.own is not None:
                 self.cache.drop(request.own)
         self._waiting.clear()
+        self._hurried.clear()
         self.running.clear()
         self.cache.clear()
         self.aborted += 1
@@ -159,25 +169,33 @@ class Scheduler:
     def _wait(self, request: Request) -> None:
         heapq.heappush(self._waiting, (*_rank(request), request))
 
+    def _first_deadline(self) -> float:
+        """The next one of an unanswered request, infinity where there is none."""
+        if len(self._deadlines) > 2 * len(self._hurried) + MANY:  # else the answered would stay for all of their time
+            self._deadlines = [entry for entry in self._deadlines if entry[-1] in self._hurried]
+            heapq.heapify(self._deadlines)
+        while self._deadlines and self._deadlines[0][-1] not in self._hurried:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else math.inf
+
     def _expire(self) -> list[Request]:
         """Drop the requests whose deadline has passed."""
-        if not self._hurried:
-            return []
+        expired: list[Request] = []
         now = self.clock()
-        everyone = [*self.running, *(entry[-1] for entry in self._waiting)]
-        expired = [request for request in everyone if request.deadline <= now]
-        self._hurried = any(now < request.deadline < math.inf for request in everyone)
+        while self._first_deadline() <= now:
+            expired.append(heapq.heappop(self._deadlines)[-1])
         if expired:
             self.cancel(expired)
         return expired
 
     def _affordable(self) -> int:
         """How many tokens can be computed until the first deadline passes, within the budget of a step."""
-        if not (self._hurried and self._pace):
+        first = self._first_deadline()
+        if first == math.inf or not self._pace:
             return self.max_batch_tokens
-        first = min(request.deadline for request in (*self.running, *(entry[-1] for entry in self._waiting)))
+        least = max(LEAST, self.max_batch_tokens // LEAST_SHARE)
         affordable = (first - self.clock()) / self._pace
-        return int(min(self.max_batch_tokens, max(LEAST + len(self.running), affordable)))
+        return int(min(self.max_batch_tokens, max(least + len(self.running), affordable)))
 
     def _grow(self, request: Request) -> None:
         """Add the next token, if need be in the place of those admitted last, the request itself among them."""
@@ -190,7 +208,8 @@ class Scheduler:
                 return self.cache.extend(request.own, request.next_token)
             except OutOfBlocks:
                 last = max(self.running, key=_rank)
-                last.tokens = last.whole
+                if last.own is not None:
+                    last.tokens = last.whole
                 if last is request:
                     last.tokens += (request.next_token,)
                 self._leave(last)
@@ -209,12 +228,12 @@ class Scheduler:
     def _next(self) -> tuple[Request, Request]:
         """Take from the queue whom to admit next; and who was the first in it."""
         first = heapq.heappop(self._waiting)[-1]
-        if first.overtaken >= PATIENCE or self.cache.has_room(first.tokens):
+        if first.overtaken >= PATIENCE or self.cache.has_room(first.whole):
             return first, first
         some = [first]
         while self._waiting and len(some) < LOOK_AHEAD and self._waiting[0][0] == first.priority:
             some.append(heapq.heappop(self._waiting)[-1])
-        best = max(some, key=lambda request: self.cache.match(request.tokens))  # the first of those
+        best = max(some, key=lambda request: self.cache.match(request.whole))  # the first of those
         for request in some:
             if request is not best:
                 self._wait(request)
@@ -228,7 +247,7 @@ class Scheduler:
             return False
         first.overtaken += request is not first
         self.running.append(request)
-        served = self._served[request.priority] + len(request.tokens) / SHARE
+        served = self._served[request.priority] + request.length / SHARE
         self._served[request.priority] = max(served, request.turn * self.max_batch_tokens)
         self._advance(request, step)
         return True
@@ -236,12 +255,12 @@ class Scheduler:
     def _admit(self, request: Request) -> bool:
         missed, again = self.cache.missed_tokens, request.missed >= 0
         try:
-            request.leaf = self.cache.insert(request.tokens, again, request.stem)
+            request.leaf = self.cache.insert(request.whole, again, request.stem)
         except OutOfBlocks:
             if self.running:
                 return False
             self.cache.evict_all()  # a prefix cut in many places holds more blocks than it needs
-            request.leaf = self.cache.insert(request.tokens, again, request.stem)
+            request.leaf = self.cache.insert(request.whole, again, request.stem)
         if not again:
             request.missed = self.cache.missed_tokens - missed
         return True

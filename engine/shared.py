@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
 from adjudge.engine.around import EngineAround
 from adjudge.engine.call import Call
-from adjudge.engine.completion import Completion
-from adjudge.engine.embedding import Embedding
+from adjudge.engine.calling import CallingFace
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import NotServing
-from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.forked import require_process
-from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Score
 from adjudge.engine.worker import Event, Piece, Ticket, Worker
 
 ENDED = "whoever asked has gone: this engine takes no more calls of theirs"
 
 
-class SharedEngine(EngineAround):
+class SharedEngine(EngineAround, CallingFace):
     """What a judge in a thread of its own uses while other calls run on the same engine."""
 
     def __init__(self, worker: Worker) -> None:
@@ -45,36 +42,10 @@ class SharedEngine(EngineAround):
             self._worker.cancel(ticket)
             events.put(NotServing(ENDED))
 
-    def score_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Iterator[tuple[int, Score]]:
-        """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        yield from self._answers(self._worker.engine.score_call(prompts, labels), priority, timeout)
-
-    def generate_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        sampling: Sampling | None = None,
-        *,
-        seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion]]:
-        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
-        call = self._worker.engine.generate_call(prompts, sampling, seeds, **options)
-        yield from self._answers(call, priority, timeout)
-
-    def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Embedding]]:
-        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        yield from self._answers(self._worker.engine.embed_call(prompts), priority, timeout)
+    @property
+    def _preparer(self) -> Engine:
+        """The engine that all share: it may prepare calls in any thread."""
+        return self._worker.engine
 
     def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         require_process(self._worker.process)  # before its locks, which nobody may let go of any more

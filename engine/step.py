@@ -43,7 +43,7 @@ class Request:
 
         What it is answered at is computed for it even if it stands in the cache.
         """
-        return len(self.tokens) if self.missed < 0 else max(self.missed, self.wanted)
+        return self.length if self.missed < 0 else max(self.missed, self.wanted)
 
     @property
     def stem(self) -> int:
@@ -51,9 +51,14 @@ class Request:
         return 0
 
     @property
+    def length(self) -> int:
+        """How many tokens it had when it was last queued."""
+        return len(self.tokens)
+
+    @property
     def most(self) -> int:
         """How many tokens it may come to have."""
-        return len(self.tokens)
+        return self.length
 
     @property
     def whole(self) -> Tokens:

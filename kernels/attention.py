@@ -39,6 +39,8 @@ BLOCK_SIZE = 16
 FLASH_2_BLOCK_SIZE = 256
 TRITON_WIDTH = 512
 """The widest heads that our kernel has tiles for."""
+NUMBA_LANES = 16
+"""Heads of our compiled kernel are whole vectors of so many numbers."""
 LIBRARIES: dict[str, tuple[LibraryAttention, ...]] = {
     "flash": (FlashAttention3(), FlashAttention2()),
     "varlen": (TorchVarlen(),),
@@ -94,7 +96,7 @@ def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
             return "triton", triton_attention
         problems.append(problem)
     if forced == "numba" or (not forced and kind.device.type == "cpu"):
-        if (problem := _no_numba() or _compiled_problem(kind)) is None:
+        if (problem := numba_problem(kind)) is None:
             from adjudge.kernels.attention_numba import numba_attention
 
             return "numba", numba_attention
@@ -113,15 +115,32 @@ def _no_tile(kind: AttentionKind) -> str | None:
     return f"our kernel has no tile for heads of {widest}, {kind.group} on a KV head, that fits on {kind.device}"
 
 
+def numba_problem(kind: AttentionKind) -> str | None:
+    """Why calls of a kind are not for our compiled attention, or None if they are; numba is imported only then."""
+    if kind.device.type != "cpu":
+        return f"our compiled attention is for CPUs, and the tensors are on {kind.device.type}"
+    if kind.dtype != torch.float32:
+        return f"our compiled attention needs float32, not {kind.dtype}"
+    if kind.softcap is not None or kind.sinks:
+        return "our compiled attention has no soft cap and no sinks"
+    if kind.width % NUMBA_LANES or kind.value_width % NUMBA_LANES:
+        widths = f"{kind.width} and {kind.value_width}"
+        return f"our compiled attention needs heads of a multiple of {NUMBA_LANES}, not {widths}"
+    return _compiled_problem()
+
+
 @cache
-def _no_numba() -> str | None:
-    return None if find_spec("numba") else "numba is not installed"
-
-
-def _compiled_problem(kind: AttentionKind) -> str | None:
-    from adjudge.kernels.attention_numba import numba_problem
-
-    return numba_problem(kind)
+def _compiled_problem() -> str | None:
+    """Why there is no compiled attention on this machine, or None if there is."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return "our compiled attention needs a CPU with AVX-512"
+    if not find_spec("numba"):
+        return "numba is not installed"
+    try:
+        from adjudge.kernels.attention_numba import compilation_problem
+    except Exception as error:  # numba refuses releases of numpy that it does not know
+        return f"numba is installed, but cannot be imported ({error})"
+    return compilation_problem()
 
 
 def attention_block_size(device: torch.device, dtype: torch.dtype, width: int) -> int:

@@ -33,7 +33,7 @@ from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 from adjudge.kernels import vectors_numba
-from adjudge.kernels.attention_library import AttentionKind, seen_bad
+from adjudge.kernels.attention_library import seen_bad
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
 from adjudge.kernels.vectors_numba import (
     FLOAT_BYTES,
@@ -69,7 +69,7 @@ def numba_attention(
     sliding_window: int | None,
     softcap: None = None,
 ) -> torch.Tensor:
-    """`paged_attention` for the kinds of calls in which `numba_problem` sees no problem."""
+    """`paged_attention` for the kinds of calls in which `attention.numba_problem` sees no problem."""
     _, heads, width = query_THD.shape
     kv_heads, value_width = cache.value.shape[2:]
     assert cache.key.dtype == cache.value.dtype == query_THD.dtype == torch.float32
@@ -102,21 +102,8 @@ def numba_attention(
     return output
 
 
-def numba_problem(kind: AttentionKind) -> str | None:
-    """Why calls of a kind are not for this kernel, or None if they are."""
-    if kind.device.type != "cpu":
-        return f"our compiled attention is for CPUs, and the tensors are on {kind.device.type}"
-    if kind.dtype != torch.float32:
-        return f"our compiled attention needs float32, not {kind.dtype}"
-    if kind.softcap is not None or kind.sinks:
-        return "our compiled attention has no soft cap and no sinks"
-    if kind.width % LANES or kind.value_width % LANES:
-        return f"our compiled attention needs heads of a multiple of {LANES}, not {kind.width} and {kind.value_width}"
-    return _machine_problem()
-
-
-@cache
-def _machine_problem() -> str | None:
+def compilation_problem() -> str | None:
+    """Why the kernel cannot be compiled and run here, or None if it can."""
     if not binding.get_host_cpu_features().get("avx512f"):
         return "our compiled attention needs a CPU with AVX-512"
     if getattr(config, "DISABLE_JIT", 0):

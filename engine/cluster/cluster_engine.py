@@ -13,24 +13,22 @@ from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar
 
+from adjudge.engine.calling import CallingFace
 from adjudge.engine.cluster.order import Order, Query
 from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Heads, Replica
-from adjudge.engine.completion import Completion
-from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
+from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.models.sources import open_tokenizer, resolve
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Score
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.worker import Event, Piece
 
 
-class ClusterEngine(EngineFace):
+class ClusterEngine(CallingFace):
     """`replicas` engines in processes of their own, on Ray; every prompt goes where its beginning is cached.
 
     with ClusterEngine("smollm2-135m", replicas=2) as engine:
@@ -105,36 +103,6 @@ class ClusterEngine(EngineFace):
     def reward_head(self) -> RewardHead | None:
         """That of every replica; it reads here what they hand out."""
         return self._heads.reward_head
-
-    def score_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Iterator[tuple[int, Score]]:
-        """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        yield from self._answers(self.score_call(prompts, labels), priority, timeout)
-
-    def generate_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        sampling: Sampling | None = None,
-        *,
-        seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        **options: Any,
-    ) -> Iterator[tuple[int, Completion]]:
-        """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
-        yield from self._answers(self.generate_call(prompts, sampling, seeds, **options), priority, timeout)
-
-    def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Embedding]]:
-        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        yield from self._answers(self.embed_call(prompts), priority, timeout)
 
     def score_call(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Order:
         """What `score` would start; any thread may prepare it. Raises LabelError and PromptError."""

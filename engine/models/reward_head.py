@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from adjudge.engine.radix import Tokens
@@ -38,12 +41,20 @@ class RewardHead:
         weights: list[float] = weight_1D[0].tolist()
         return RewardHead(tuple(weights), bias, getattr(model.config.get_text_config(), "pad_token_id", None))
 
-    def reward(self, hidden_D: Sequence[float]) -> float:
-        """weights · hidden + bias, summed exactly and rounded once: the same on every machine. NaN if not finite."""
-        products = [weight * value for weight, value in zip(self.weights, hidden_D, strict=True)]
-        if not all(map(math.isfinite, products)):
-            return math.nan
-        return math.fsum([*products, self.bias])
+    def reward(self, hidden_D: npt.ArrayLike) -> float:
+        """weights · hidden + bias, summed exactly and rounded once: the same on every machine. NaN if not finite.
+
+        Products of float32 are exact in float64.
+        """
+        values_D = np.asarray(hidden_D, np.float64)
+        assert values_D.shape == self._weights_D.shape
+        with np.errstate(invalid="ignore"):
+            products_D = self._weights_D * values_D
+        return math.fsum([*products_D.tolist(), self.bias]) if np.isfinite(products_D).all() else math.nan
+
+    @cached_property
+    def _weights_D(self) -> npt.NDArray[np.float64]:
+        return np.array(self.weights)
 
     def read_part(self, tokens: Tokens) -> Tokens:
         """The tokens up to the one whose hidden state is read: the last that is not padding, as in transformers."""

@@ -190,7 +190,4 @@ def _grammar(sampling: Sampling) -> str | None:
     if sampling.choices is not None:
         # One terminal, not a rule: of a rule's alternatives llguidance follows no more than 2,000.
         return LLMatcher.grammar_from_lark("start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, sampling.choices)))
-    try:
-        return None if sampling.regex is None else LLMatcher.grammar_from_regex(sampling.regex)
-    except UnicodeEncodeError as error:
-        raise PromptError("regex has a lone surrogate, which no text has: leave it out") from error
+    return None if sampling.regex is None else LLMatcher.grammar_from_regex(sampling.regex)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
+from adjudge.engine.blocks import BlockPool
 from adjudge.engine.engine import Engine
+from adjudge.engine.radix import RadixCache
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.step import Step
+from adjudge.engine.scheduler import MANY, Scheduler
+from adjudge.engine.step import Request, Step
 
 TOKEN = 0.01
 LENGTH = 300
@@ -102,3 +107,67 @@ def test_one_slow_step_does_not_make_all_later_ones_small(monkeypatch: pytest.Mo
     before = engine.stats.steps
     engine.score([[3, n] * 150 for n in range(8)], ["1", "2"], timeout=0.7)
     assert engine.stats.steps - before <= 2
+
+
+class Queue(list[Any]):
+    """A queue that counts how often all of it is looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.looked += 1
+        return super().__iter__()
+
+
+def scheduler_of(count: int, clock: Callable[[], float], deadline: Callable[[int], float]) -> Scheduler:
+    scheduler = Scheduler(RadixCache(BlockPool(64, 4)), 16, clock=clock)
+    scheduler.add(*(Request((n, 1), keep=0, deadline=deadline(n)) for n in range(count)))
+    return scheduler
+
+
+def test_a_step_does_not_look_through_the_queue_for_deadlines() -> None:
+    scheduler = scheduler_of(500, lambda: 0.0, lambda n: 10.0 + n)
+    scheduler._waiting = queue = Queue(scheduler._waiting)
+    for _ in range(20):
+        step = scheduler.schedule()
+        scheduler.took(step, 0.01)
+        scheduler.complete(step)
+    assert scheduler.waiting == 500 - 20 * 8 and not queue.looked
+
+
+def test_whose_deadline_has_passed_goes_and_nobody_else_whatever_else_has_ended() -> None:
+    now = [0.0]
+    scheduler = scheduler_of(60, lambda: now[0], lambda n: math.inf if n % 3 == 0 else float(n % 7 + 1))
+    gone: list[Request] = []
+    while scheduler.has_work():
+        step = scheduler.schedule()
+        left = [*scheduler.running, *(entry[-1] for entry in scheduler._waiting)]
+        assert all(request.deadline <= now[0] for request in step.expired)
+        assert all(request.deadline > now[0] for request in left)
+        scheduler.complete(step)
+        gone += [*step.expired, *(request for request, _ in step.finished)]
+        if len(gone) == 16:
+            scheduler.cancel(left := left[-5:])
+            gone += left
+        now[0] += 1.0
+    assert len(gone) == len(set(gone)) == 60
+    assert scheduler._first_deadline() == math.inf
+
+
+def test_answered_requests_are_let_go_of_long_before_their_deadlines() -> None:
+    scheduler = Scheduler(RadixCache(BlockPool(64, 4)), 2, clock=lambda: 0.0)
+    scheduler.add(Request((1, 1), keep=0, deadline=1.0, priority=9))  # which waits for all others
+    for n in range(3 * MANY):
+        scheduler.add(Request((n, 2), keep=0, deadline=600.0))
+        scheduler.complete(scheduler.schedule())
+    assert scheduler.waiting == 1 and len(scheduler._deadlines) <= MANY + 2
+
+
+@pytest.mark.parametrize(("budget", "least"), [(100, 64), (512, 64), (8192, 512)])
+def test_however_short_a_deadline_steps_keep_a_share_of_their_budget(budget: int, least: int) -> None:
+    scheduler = Scheduler(RadixCache(BlockPool(4096, 16)), budget, clock=lambda: 0.0)
+    scheduler.took(Step(scheduler.cache, token_ids=[0] * 256), 256 * TOKEN)
+    scheduler.add(*(Request((n,) * 32, keep=0) for n in range(budget)))
+    scheduler.add(Request((0, 0), keep=0, deadline=TOKEN / 2, priority=9))
+    step = scheduler.schedule()
+    assert least <= step.size <= least + len(scheduler.running)

@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import random
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,25 @@ def test_scores_are_bit_equal_in_large_batches_on_many_threads(threads: int, dty
     together = Engine(model, dtype=dtype, kv_cache_gb=0.05).score(prompts, DIGITS)
     alone = Engine(model, dtype=dtype, kv_cache_gb=0.05)
     assert [alone.score([prompt], DIGITS)[0] for prompt in prompts] == together
+
+
+def test_the_readings_of_long_labels_do_not_each_hold_their_prompt(engine: Engine) -> None:
+    labels = [first + "x" * 60 for first in "abcdefghijklmnopqrst"]
+    prompts = [[number, *([7] * 1900)] for number in range(2)]
+    tracemalloc.start()
+    try:
+        call = engine.score_call(prompts, labels)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(call.requests) == 2 * (1 + 20 * 60)
+    assert peak < 10e6  # joined, their tokens alone come to 37e6 bytes
+
+
+def test_the_readings_of_long_labels_share_all_that_they_can() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    engine.score([[number, *([7] * 40)] for number in range(3)], [first + "x" * 9 for first in "abcd"])
+    assert engine.stats.tokens_computed == 3 * (41 + 4 * 9)
 
 
 def test_a_warm_cache_changes_no_bit_and_saves_tokens() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from adjudge.engine import radix, trie
 from adjudge.engine.blocks import BlockPool, OutOfBlocks
 from adjudge.engine.radix import Node, RadixCache
+from adjudge.engine.reading import Reader
 from adjudge.engine.scheduler import PATIENCE, Scheduler
 from adjudge.engine.step import Request, Step
 
@@ -329,3 +330,19 @@ def _leaves(cache: RadixCache) -> list[Tokens]:
 
 def _tokens(node: Node) -> Tokens:
     return tuple(token for step in node.path() for token in step.tokens)
+
+
+def test_a_reading_that_is_sent_back_keeps_its_prompt_and_its_path() -> None:
+    cache = RadixCache(BlockPool(7, 4))
+    scheduler, memory = Scheduler(cache, 2), Memory()
+    text = Request((5,) * 4, keep=4, done=False)
+    reading = Reader((1,) * 12, keep=0, priority=1, path=(2,) * 4)
+    scheduler.add(text, reading)
+    answered: list[tuple[Request, Tokens]] = []
+    while scheduler.has_work():
+        step = scheduler.schedule()
+        answered += memory.run(step)
+        text.next_token, text.done = 7, len(text.whole) == 10
+        scheduler.complete(step)
+    assert scheduler.preempted == 1
+    assert answered[-1] == (reading, (1,) * 12 + (2,) * 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from random import Random
 from typing import Any
 
@@ -93,6 +94,31 @@ def test_bias_then_penalties_for_what_was_seen_and_for_what_was_written(seed: in
     wish = Wish(sampling, [*prompt, *written], 0.5, own=len(written))
     left_V = wish.left(torch.tensor(logits, dtype=torch.float64))
     assert left_V.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_tensors_of_a_sampling_are_made_once_for_all_tokens_of_all_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    biases = {token: float(token % 3) for token in range(500)}
+    logits = torch.randn(500, generator=torch.Generator().manual_seed(0))
+    make, made = torch.tensor, [0]
+
+    def counted(*args: Any, **options: Any) -> torch.Tensor:
+        made[0] += 1
+        return make(*args, **options)
+
+    monkeypatch.setattr(torch, "tensor", counted)
+    for sampling in (Sampling(logit_bias=biases), Sampling(allowed_token_ids=tuple(range(3, 400)))):
+        tokens = [choose(logits, Wish(sampling, (), 0.3)) for _ in range(2)]
+        before = made[0]
+        assert [choose(logits, Wish(sampling, (), 0.3)) for _ in range(2)] == tokens and made[0] == before
+        assert pickle.loads(pickle.dumps(sampling)) == sampling
+
+
+def test_a_logit_bias_is_what_it_was_when_it_was_given() -> None:
+    biases = {0: 9.0}
+    sampling = Sampling(temperature=0.0, logit_bias=biases)
+    biases[1] = 99.0
+    assert sampling.logit_bias == {0: 9.0}
+    assert choose(torch.zeros(3), Wish(sampling, (), 0.5)) == 0
 
 
 # ---- scores in texts

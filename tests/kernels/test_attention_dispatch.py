@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 import torch
 
-from adjudge.kernels import attention, attention_numba, dispatch
-from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant
+from adjudge import kernels
+from adjudge.kernels import attention, attention_numba, dispatch, vectors_numba
+from adjudge.kernels.attention import (
+    NUMBA_LANES,
+    attention_backend,
+    attention_block_size,
+    is_batch_invariant,
+    numba_problem,
+)
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.dispatch import BackendUnavailable
 from adjudge.kernels.paged_kv import PagedKV
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
+FLOAT32 = AttentionKind(CPU, torch.float32, 64, 64, 16)
 
 
 class Library:
@@ -51,7 +63,7 @@ def test_on_a_cpu_it_is_torch_whatever_is_installed_but_for_what_our_kernel_can(
 ) -> None:
     assert served_by(CPU) == served_by(CPU, 256) == "torch"
     kind = AttentionKind(CPU, torch.float32, 64, 64, 16, sliding_window=7)
-    problem = attention_numba.numba_problem(kind)
+    problem = numba_problem(kind)
     assert attention_backend(kind)[0] == ("numba" if problem is None else "torch") and is_batch_invariant(kind)
     for other in ({"softcap": 3.0}, {"sinks": True}, {"width": 24}, {"value_width": 8}, {"dtype": torch.float16}):
         assert attention_backend(replace(kind, **other))[0] == "torch"
@@ -59,22 +71,68 @@ def test_on_a_cpu_it_is_torch_whatever_is_installed_but_for_what_our_kernel_can(
     assert attention_backend(kind)[0] == "torch"
 
 
-def test_without_numba_or_the_vectors_it_compiles_it_is_torch_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = AttentionKind(CPU, torch.float32, 64, 64, 16)
-    attention_numba._machine_problem.cache_clear()
-    monkeypatch.setattr(attention_numba.binding, "get_host_cpu_features", dict)
-    assert attention_backend(kind)[0] == "torch"
-    attention_numba._machine_problem.cache_clear()
-    monkeypatch.setattr(attention_numba.binding, "get_host_cpu_features", lambda: {"avx512f": True})
-    monkeypatch.setattr(attention_numba, "_kernel", lambda: [][0])
-    assert attention_backend(kind)[0] == "torch"
-    monkeypatch.setattr(attention, "_no_numba", lambda: "numba is not installed")
-    assert attention_backend(kind)[0] == "torch"
+@pytest.fixture
+def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """What serves float32 on a CPU that has AVX-512, asked again."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+
+    def ask() -> str:
+        attention._compiled_problem.cache_clear()
+        return attention_backend(FLOAT32)[0]
+
+    yield ask
+    monkeypatch.undo()
+    attention._compiled_problem.cache_clear()
+
+
+def test_without_numba_or_the_vectors_it_compiles_it_is_torch_on_a_cpu(
+    asked_anew: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(attention_numba.binding, "get_host_cpu_features", dict)
+        assert asked_anew() == "torch"
+        patch.setattr(attention_numba.binding, "get_host_cpu_features", lambda: {"avx512f": True})
+        patch.setattr(attention_numba, "_kernel", lambda: [][0])
+        assert asked_anew() == "torch"
+    monkeypatch.setattr(attention, "find_spec", lambda name: None)
+    assert asked_anew() == "torch"
     monkeypatch.setenv("ADJUDGE_ATTENTION", "numba")
     with pytest.raises(BackendUnavailable, match="numba is not installed"):
-        attention_backend(kind)
-    monkeypatch.undo()
-    attention_numba._machine_problem.cache_clear()
+        asked_anew()
+
+
+def test_a_numba_that_cannot_be_imported_leaves_the_calls_to_torch(
+    asked_anew: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "adjudge.kernels.attention_numba")
+    monkeypatch.delattr(kernels, "attention_numba")
+    broken = ModuleType("numba")  # without the names that are taken from it
+    monkeypatch.setitem(sys.modules, "numba", broken)
+    monkeypatch.setattr(attention, "find_spec", lambda name: "found")
+    assert asked_anew() == "torch"
+    monkeypatch.setenv("ADJUDGE_ATTENTION", "numba")
+    with pytest.raises(BackendUnavailable, match="numba is installed, but cannot be imported .cannot import name"):
+        asked_anew()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "answer"), [("bfloat16", "AVX512", "float32, not"), ("float32", "AVX2", "with AVX-512")]
+)
+def test_numba_is_not_imported_where_something_else_rules_it_out(dtype: str, capability: str, answer: str) -> None:
+    program = (
+        "import sys, torch\n"
+        "from adjudge.kernels.attention import attention_backend, numba_problem\n"
+        "from adjudge.kernels.attention_library import AttentionKind\n"
+        f"torch.backends.cpu.get_cpu_capability = lambda: '{capability}'\n"
+        f"kind = AttentionKind(torch.device('cpu'), torch.{dtype}, 64, 64, 16)\n"
+        f"assert attention_backend(kind)[0] == 'torch' and '{answer}' in numba_problem(kind)\n"
+        "assert not {'numba', 'llvmlite'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_our_compiled_kernel_is_asked_for_whole_vectors() -> None:
+    assert NUMBA_LANES == vectors_numba.LANES
 
 
 @pytest.mark.parametrize(

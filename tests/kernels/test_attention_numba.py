@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from adjudge.kernels import attention_numba
-from adjudge.kernels.attention import paged_attention
+from adjudge.kernels.attention import numba_problem, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
 from tests.kernels.paged_cases import MANY, Case
 
 KIND = AttentionKind(torch.device("cpu"), torch.float32, 64, 64, 16)
-PROBLEM = attention_numba.numba_problem(KIND)
+PROBLEM = numba_problem(KIND)
 pytestmark = [pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM)), pytest.mark.usefixtures("on_numba")]
 
 SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (4, 4, 32, 16), (3, 1, 80, 112), (14, 2, 128, 128), (600, 2, 16, 16)]

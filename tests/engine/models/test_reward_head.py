@@ -6,6 +6,8 @@ import asyncio
 import json
 import math
 import re
+import warnings
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,13 @@ def test_a_reward_is_summed_exactly_and_never_made_up() -> None:
     head = RewardHead((1e16, 1.0, -1e16), 0.5)
     assert head.reward([1.0, 1.0, 1.0]) == 1.5
     assert all(math.isnan(head.reward([1.0, value, 1.0])) for value in (math.nan, math.inf))
-    assert math.isnan(RewardHead((0.0,)).reward([math.inf]))
+    with warnings.catch_warnings(action="error"):
+        assert math.isnan(RewardHead((0.0,)).reward([math.inf]))
+    weights_D, hidden_D = np.random.default_rng(0).standard_normal((2, 999)).astype(np.float32)
+    whole = sum(
+        (Fraction(float(w)) * Fraction(float(h)) for w, h in zip(weights_D, hidden_D, strict=True)), Fraction(1)
+    )
+    assert RewardHead(tuple(weights_D.tolist()), 1.0).reward(hidden_D) == float(whole)
 
 
 def test_every_face_of_an_engine_has_its_head(tmp_path: Path) -> None:

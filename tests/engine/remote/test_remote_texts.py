@@ -137,6 +137,24 @@ def test_what_a_server_would_ignore_is_refused_before_anything_is_sent(
     assert not server.bodies
 
 
+@pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])
+def test_surrogates_are_taken_as_the_engine_takes_them(open_remote: Open, engine: Engine, kind: str) -> None:
+    remote, server = open_remote(kind)
+    for name, value in (
+        ("stop", "\ud800"),
+        ("choices", ("a", "b\udc00")),
+        ("regex", "\ud83d"),
+        ("json_schema", "\udc00"),
+    ):
+        for each in (engine, remote):
+            with pytest.raises(PromptError, match=f"^{name} has a lone surrogate, which no text has: leave it out"):
+                each.generate(["a"], max_tokens=2, **{name: value})
+    assert not server.bodies
+    options: dict[str, Any] = {"choices": ("\ud83d\ude42",), "stop": "\ud83d\ude43", "temperature": 0, "max_tokens": 9}
+    [text] = remote.generate(["a"], **options)
+    assert text.text == engine.generate(["a"], **options)[0].text == "🙂"
+
+
 def test_a_plain_servers_texts_have_the_tokens_they_have_here(open_remote: Open, engine: Engine) -> None:
     remote, _ = open_remote("openai")
     [text] = remote.generate(["a"], temperature=0, max_tokens=4)
