@@ -23,16 +23,25 @@ class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        known = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        known = {_memory_of(x)[0] for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
         for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and (storage := tensor.untyped_storage()).data_ptr() not in known:
-                self.alive += storage.nbytes()
+            if isinstance(tensor, Tensor) and (memory := _memory_of(tensor))[0] not in known:
+                _, size, holder = memory
+                self.alive += size
                 self.peak = max(self.peak, self.alive)
-                weakref.finalize(storage, self._forget, storage.nbytes())
+                weakref.finalize(holder, self._forget, size)
         return result
 
     def _forget(self, size: int) -> None:
         self.alive -= size
+
+
+def _memory_of(tensor: Tensor) -> tuple[int, int, object]:
+    """Where a tensor's numbers are, in how many bytes, and what holds them: in oneDNN's layout it has no storage."""
+    if tensor.is_mkldnn:
+        return id(tensor), tensor.nbytes, tensor
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes(), storage
 
 
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 1 << 30
 
 
 def spare_memory() -> int | None:
-    """Bytes that programs can have without swapping, as Linux reckons; None elsewhere."""
-    try:
+    """Bytes that programs can have without swapping, as Linux reckons, a container's limit included; None elsewhere."""
+    found: list[int] = []
+    with suppress(OSError, KeyError, ValueError):
         lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
-        return int(lines["MemAvailable"].removesuffix("kB")) << 10
-    except (OSError, KeyError, ValueError):
-        return None
+        found.append(int(lines["MemAvailable"].removesuffix("kB")) << 10)
+    with suppress(OSError, ValueError):  # where there is no limit it is "max"
+        most, taken = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        found.append(max(0, most - taken))
+    return min(found, default=None)
 
 
 def give_back_freed_memory() -> None:

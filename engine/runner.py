@@ -30,13 +30,7 @@ from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, is_batch_invariant, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.dispatch import launching_on
-from adjudge.kernels.linear import (
-    LEAST_ROWS,
-    ROW_TILE,
-    BatchInvariantLinear,
-    make_batch_invariant,
-    padded_rows,
-)
+from adjudge.kernels.linear import LEAST_ROWS, ROW_TILE, BatchInvariantLinear, make_batch_invariant, padded_rows
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, to_device, write_kv
 from adjudge.kernels.prepacked_weights import keep_prepacked
 
@@ -100,8 +94,7 @@ class Runner:
             self._head = self._read_head(self._check_layers())
             if self._head is not None:
                 self._head = replace(self._head, batch_invariant=batch_invariant)
-            if not lent:
-                self._keep_prepacked()
+            self._keep_prepacked()
             self.batch_invariant = self._check_isolation()
         self.graphs = self._new_graphs() if cuda_graphs else None
         self._kv_cache_gb = kv_cache_gb
@@ -184,14 +177,16 @@ class Runner:
             )
 
     def _keep_prepacked(self) -> None:
-        """On CPU, keep the weights of dense layers as matmuls want them, too, one by one while there is room."""
+        """Keep weights of dense layers as a CPU's matmuls want them, too, one after the other while there is room."""
+        if self.device.type != "cpu" or self.weights.lent:
+            return
         spare = spare_memory()
         room = PREPACKED_BYTES if spare is None else min(PREPACKED_BYTES, int(spare * PREPACKED_SHARE))
         weights = [module.weight for module in self.decoder.modules() if isinstance(module, BatchInvariantLinear)]
         if self._head is not None:
             weights.append(self._head.weight)
         for weight, taken in zip(weights, accumulate(weight.nbytes for weight in weights), strict=True):
-            if self.device.type == "cpu" and taken <= room and not weight.is_inference():
+            if taken <= room and not weight.is_inference():
                 keep_prepacked(weight)
 
     def on_device(self) -> AbstractContextManager[Any]:

@@ -124,7 +124,7 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
         if stop is None or isinstance(stop, str):
             force_setattr(self, "stop", () if stop is None else (stop,))
         if isinstance(schema, dict):
-            force_setattr(self, "json_schema", json.dumps(schema))
+            force_setattr(self, "json_schema", json.dumps(schema, ensure_ascii=False))
         if isinstance(self.logit_bias, dict):
             force_setattr(self, "logit_bias", dict(self.logit_bias))
         for name in LISTS:

@@ -21,7 +21,7 @@ TELLING = 256
 LEAST = 64
 """Tokens that a step may compute however near a deadline is, besides one for each text: others would stand still."""
 LEAST_SHARE = 16
-"""One of so many tokens of a full step it may compute at the least, else deadlines that nobody can keep slow all."""
+"""Or one in so many of a full step, where that is more: deadlines that cannot be kept must not slow everybody."""
 PATIENCE = 64
 """How many may be admitted before one that came earlier."""
 SHARE = 8
@@ -40,8 +40,8 @@ class Scheduler:
     that a prefix is used before it is evicted; the first waits for `PATIENCE` such at most. One that goes on and finds
     no block for its next token sends those that rank last back to the queue, to be computed again later, so the first
     always ends. Requests that share a prefix should follow each other (`trie.order`): the first computes it, in this
-    step or an earlier one, the rest read it. Near a deadline steps are smaller, so that none is under way when it
-    passes (`took`). `clock` gives seconds.
+    step or an earlier one, the rest read it. Near a deadline steps are smaller, so that none but the least outlasts
+    it (`took`). `clock` gives seconds.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Scheduler:
         self._waiting: list[tuple[int, int, int, Request]] = []  # a heap by rank
         self._arrivals = itertools.count()
         self._served = defaultdict[int, float](float)  # by priority: how many tokens of each call have had their turn
-        self._hurried = set[Request]()  # those unanswered that have a deadline
-        self._deadlines: list[tuple[float, int, Request]] = []  # a heap of theirs, and of some that are answered
+        self._hurried: dict[int, Request] = {}  # by arrival: those unanswered that have a deadline
+        self._deadlines: list[tuple[float, int]] = []  # a heap of theirs with their arrivals, and of some answered ones
         self._budget = max_batch_tokens
         self._pace = 0.0  # seconds a token, 0 before that is known
 
@@ -94,8 +94,8 @@ class Scheduler:
             before += request.length
             self._wait(request)
             if request.deadline < math.inf:
-                self._hurried.add(request)
-                heapq.heappush(self._deadlines, (request.deadline, request.arrival, request))
+                self._hurried[request.arrival] = request
+                heapq.heappush(self._deadlines, (request.deadline, request.arrival))
 
     def check_room(self, count: int) -> None:
         """Raise CallTooLarge for more requests at once than an empty queue takes."""
@@ -133,7 +133,7 @@ class Scheduler:
         for request in finished:
             if request.done:
                 self._leave(request, keep=True)
-                self._hurried.discard(request)
+                self._hurried.pop(request.arrival, None)
         for request in finished:
             if not request.done:
                 self._grow(request)
@@ -153,7 +153,8 @@ class Scheduler:
             self._leave(request)
         self._waiting = [entry for entry in self._waiting if id(entry[-1]) not in gone]
         heapq.heapify(self._waiting)
-        self._hurried.difference_update(requests)
+        for request in requests:
+            self._hurried.pop(request.arrival, None)
 
     def abort(self) -> None:
         """Drop every request and everything computed: what a failed step leaves behind cannot be trusted."""
@@ -162,6 +163,7 @@ class Scheduler:
                 self.cache.drop(request.own)
         self._waiting.clear()
         self._hurried.clear()
+        self._deadlines.clear()
         self.running.clear()
         self.cache.clear()
         self.aborted += 1
@@ -172,9 +174,9 @@ class Scheduler:
     def _first_deadline(self) -> float:
         """The next one of an unanswered request, infinity where there is none."""
         if len(self._deadlines) > 2 * len(self._hurried) + MANY:  # else the answered would stay for all of their time
-            self._deadlines = [entry for entry in self._deadlines if entry[-1] in self._hurried]
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._hurried]
             heapq.heapify(self._deadlines)
-        while self._deadlines and self._deadlines[0][-1] not in self._hurried:
+        while self._deadlines and self._deadlines[0][1] not in self._hurried:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else math.inf
 
@@ -183,7 +185,8 @@ class Scheduler:
         expired: list[Request] = []
         now = self.clock()
         while self._first_deadline() <= now:
-            expired.append(heapq.heappop(self._deadlines)[-1])
+            _, arrival = heapq.heappop(self._deadlines)
+            expired.append(self._hurried[arrival])
         if expired:
             self.cancel(expired)
         return expired
@@ -208,7 +211,7 @@ class Scheduler:
                 return self.cache.extend(request.own, request.next_token)
             except OutOfBlocks:
                 last = max(self.running, key=_rank)
-                if last.own is not None:
+                if last.own is not None:  # a reader has its label's path apart
                     last.tokens = last.whole
                 if last is request:
                     last.tokens += (request.next_token,)

@@ -10,7 +10,8 @@ from urllib.request import proxy_bypass
 from adjudge.engine.errors import RemoteError
 
 ROUTE = re.compile(r"/v1(/(chat/completions|completions|models|score))?$")
-HOST = re.compile(r"(\[[^]]*]|[^:/?#@]*)(:\d+)?([/?#]|$)")
+HOST = re.compile(r"(\[[^]]*](:\d+)?|[^:/?#@]+(:\d+(?!.*@))?)([/?#]|$)")
+"""One, with its port: but where an "@" follows the digits, they may be a password's."""
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 CERTIFICATES = ("ssl_cert_file", "ssl_cert_dir")
 
@@ -34,7 +35,7 @@ def without_secrets(url: str) -> str:
     found = re.match(r"[a-z][a-z0-9+.-]*://", url, re.I)
     scheme = found[0] if found else ""
     rest = re.sub(r"^[^/?#]*@", "", url.removeprefix(scheme))
-    if not HOST.match(rest):  # perhaps a password with a "/" in it
+    if not (scheme and HOST.match(rest)):  # perhaps a password with a "/" in it
         rest = rest.rpartition("@")[2]
     return scheme + re.split("[?#]", rest)[0]
 

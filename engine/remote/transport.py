@@ -298,7 +298,7 @@ class Transport:
         if response.is_redirect:
             if (where := _elsewhere(response, path)) is None:
                 return RemoteError(f"{self.base_url} answers {path} with {what} and no address: correct its own")
-            if where == _base_of(response.url, path):
+            if response.url.join(response.headers["location"]) == response.url:
                 return RemoteError(
                     f"{where}{path} redirects to itself for ever ({what}): mend that server, or correct the address"
                 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -127,11 +129,11 @@ def scheduler_of(count: int, clock: Callable[[], float], deadline: Callable[[int
 
 def test_a_step_does_not_look_through_the_queue_for_deadlines() -> None:
     scheduler = scheduler_of(500, lambda: 0.0, lambda n: 10.0 + n)
+    scheduler.took(Step(scheduler.cache, token_ids=[0] * 256), 256 * TOKEN)
+    assert scheduler._pace
     scheduler._waiting = queue = Queue(scheduler._waiting)
     for _ in range(20):
-        step = scheduler.schedule()
-        scheduler.took(step, 0.01)
-        scheduler.complete(step)
+        scheduler.complete(scheduler.schedule())
     assert scheduler.waiting == 500 - 20 * 8 and not queue.looked
 
 
@@ -139,6 +141,7 @@ def test_whose_deadline_has_passed_goes_and_nobody_else_whatever_else_has_ended(
     now = [0.0]
     scheduler = scheduler_of(60, lambda: now[0], lambda n: math.inf if n % 3 == 0 else float(n % 7 + 1))
     gone: list[Request] = []
+    cancelled: list[Request] = []
     while scheduler.has_work():
         step = scheduler.schedule()
         left = [*scheduler.running, *(entry[-1] for entry in scheduler._waiting)]
@@ -146,12 +149,30 @@ def test_whose_deadline_has_passed_goes_and_nobody_else_whatever_else_has_ended(
         assert all(request.deadline > now[0] for request in left)
         scheduler.complete(step)
         gone += [*step.expired, *(request for request, _ in step.finished)]
-        if len(gone) == 16:
-            scheduler.cancel(left := left[-5:])
-            gone += left
+        if len(gone) >= 16 and not cancelled:
+            cancelled = [request for request in left if request.deadline < math.inf][-5:]
+            scheduler.cancel(cancelled)
+            gone += cancelled
         now[0] += 1.0
+    assert len(cancelled) == 5
     assert len(gone) == len(set(gone)) == 60
     assert scheduler._first_deadline() == math.inf
+
+
+@pytest.mark.parametrize("end", ["answered", "cancelled", "aborted"])
+def test_who_has_ended_is_held_by_no_deadline(end: str) -> None:
+    scheduler = Scheduler(RadixCache(BlockPool(64, 4)), 16, clock=lambda: 0.0)
+    scheduler.add(request := Request((1, 2), keep=0, deadline=600.0))
+    if end == "answered":
+        scheduler.complete(scheduler.schedule())
+    elif end == "cancelled":
+        scheduler.cancel([request])
+    else:
+        scheduler.abort()
+    gone = weakref.ref(request)
+    del request
+    gc.collect()
+    assert gone() is None
 
 
 def test_answered_requests_are_let_go_of_long_before_their_deadlines() -> None:

@@ -68,9 +68,15 @@ def test_the_first_layers_are_kept_where_there_is_no_room_for_all(monkeypatch: p
 def test_what_a_host_has_to_spare_is_read_where_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "meminfo"
     monkeypatch.setattr(host_memory, "MEMINFO", path)
+    monkeypatch.setattr(host_memory, "CGROUP", tmp_path)
     assert host_memory.spare_memory() is None
     path.write_text("MemTotal:       24736148 kB\nMemAvailable:   23736148 kB\nHugePages_Total:       0\n")
     assert host_memory.spare_memory() == 23736148 * 1024
+    (tmp_path / "memory.current").write_text("1000\n")
+    for limit, spare in (("max\n", 23736148 * 1024), ("5000\n", 4000), ("900\n", 0)):
+        (tmp_path / "memory.max").write_text(limit)
+        assert host_memory.spare_memory() == spare
+    (tmp_path / "memory.max").unlink()
     for strange in ("", "MemTotal: 1 kB\n", "MemAvailable: much\n", "no\n"):
         path.write_text(strange)
         assert host_memory.spare_memory() is None

@@ -222,6 +222,11 @@ def test_the_address_of_a_route_is_that_of_its_server(engine: Engine, path: str)
         ("http://[::1]:1/a@b", "http://[::1]:1/a@b"),
         ("http:/u:p@h", "h"),
         ("http://h/a@b", "http://h/a@b"),
+        ("http//me:secret@h", "h"),
+        ("//me:secret@h", "h"),
+        ("http:///me:secret@h", "http://h"),
+        ("http://me:12/x@h", "http://h"),
+        ("http://h:12/x", "http://h:12/x"),
         ("", ""),
     ],
 )

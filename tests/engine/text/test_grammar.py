@@ -91,6 +91,7 @@ def test_a_form_that_a_text_has_spoilt_is_not_kept_for_others(smollm2: str) -> N
         ({"json_schema": {"type": "story"}}, "cannot be followed"),
         ({"choices": []}, "choices is empty"),
         ({"regex": "\ud800"}, "regex has a lone surrogate"),
+        ({"json_schema": {"enum": ["\ud800"]}}, "json_schema has a lone surrogate"),
         ({"choices": ["a" * 500_000, "b" * 500_001]}, "choices has 1000001 characters: give at most 1000000"),
         ({"json_schema": "{}" + " " * 1_000_000}, "json_schema has 1000002 characters"),
         ({"regex": "a" * 1_000_001}, "regex has 1000001 characters"),
