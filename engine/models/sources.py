@@ -280,6 +280,8 @@ def loading(name: str) -> Iterator[None]:
 
 
 def _unknown(name: str) -> AdjudgeError:
+    if "://" in name:  # with a password in it, perhaps
+        return ModelNotFound("an address is no model: give it as the url of a server")
     near = difflib.get_close_matches(name, ALIASES, 3)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return ModelNotFound(

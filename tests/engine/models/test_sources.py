@@ -156,6 +156,7 @@ def test_a_folder_without_weights_is_refused(folder: Path) -> None:
         ("gpt9", "there is no model 'gpt9': run `adjudge models`"),
         ("", "there is no model ''"),
         ("a/b/c", "there is no model 'a/b/c'"),
+        ("http://me:secret@h", "^an address is no model: give it as the url of a server$"),
         ("./absent", "there is no folder absent"),
         ("/absent/model", "there is no folder /absent/model"),
         ("absent.gguf", "there is no file absent.gguf"),
