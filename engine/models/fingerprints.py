@@ -15,6 +15,8 @@ from adjudge.engine.whole_file import write_whole
 
 WEIGHTS_HEADER = "adjudge-weights"
 """By which our own server tells one set of weights, with its adapter, from another."""
+REMEMBERED_BYTES = 1 << 20
+"""Files of at least this size have their hash remembered: a smaller one is read again as fast as a note of it."""
 
 TOKENIZER_FILES = (
     "added_tokens.json",
@@ -45,21 +47,27 @@ def digest(*parts: str) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """sha256 (hex) of a file; remembered in the cache folder until the file changes."""
+    """sha256 (hex) of a file; that of a large one is remembered in the cache folder until the file changes."""
     path = path.resolve()
     status = path.stat()
+    if status.st_size < REMEMBERED_BYTES:
+        return _hashed(path)
     state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     note = cache_root() / "hashes" / f"{digest(str(path))[:24]}.json"
     with contextlib.suppress(OSError, msgspec.DecodeError):
         memo = msgspec.json.decode(note.read_bytes(), type=_Memo)
         if memo.state == state:
             return memo.sha256
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    sha256 = _hashed(path)
     with contextlib.suppress(OSError):  # a cache that cannot be written only costs time
         note.parent.mkdir(parents=True, exist_ok=True)
         write_whole(note, msgspec.json.encode(_Memo(state, sha256)))
     return sha256
+
+
+def _hashed(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def folder_fingerprint(folder: Path) -> str:

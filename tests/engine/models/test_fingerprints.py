@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from adjudge.engine.errors import ModelCorrupt
-from adjudge.engine.models.fingerprints import file_sha256, folder_fingerprint
+from adjudge.engine.models.fingerprints import REMEMBERED_BYTES, file_sha256, folder_fingerprint
+
+ONE, TWO = b"1" * REMEMBERED_BYTES, b"2" * REMEMBERED_BYTES
 
 
 @pytest.fixture
@@ -20,30 +22,37 @@ def model(tmp_path: Path) -> Path:
 
 def test_a_file_is_read_once_until_it_changes(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "weights"
-    file.write_bytes(b"one")
+    file.write_bytes(ONE)
     first = file_sha256(file)
-    assert first == hashlib.sha256(b"one").hexdigest()
+    assert first == hashlib.sha256(ONE).hexdigest()
     with monkeypatch.context() as patch:
         patch.setattr(hashlib, "file_digest", None)
         assert file_sha256(file) == first
-    file.write_bytes(b"two")
-    assert file_sha256(file) == hashlib.sha256(b"two").hexdigest()
+    file.write_bytes(TWO)
+    assert file_sha256(file) == hashlib.sha256(TWO).hexdigest()
+
+
+def test_no_note_is_made_of_a_small_file(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(ONE[1:])
+    assert file_sha256(file) == hashlib.sha256(ONE[1:]).hexdigest()
+    assert not (cache / "hashes").exists()
 
 
 def test_a_file_is_hashed_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "weights"
-    file.write_bytes(b"one")
+    file.write_bytes(ONE)
     monkeypatch.setenv("ADJUDGE_CACHE", str(file))  # a file where the folder should be
-    assert file_sha256(file) == hashlib.sha256(b"one").hexdigest()
+    assert file_sha256(file) == hashlib.sha256(ONE).hexdigest()
 
 
 def test_a_damaged_note_is_not_believed(cache: Path, tmp_path: Path) -> None:
     file = tmp_path / "weights"
-    file.write_bytes(b"one")
+    file.write_bytes(ONE)
     file_sha256(file)
     (note,) = (cache / "hashes").iterdir()
     note.write_text("{")
-    assert file_sha256(file) == hashlib.sha256(b"one").hexdigest()
+    assert file_sha256(file) == hashlib.sha256(ONE).hexdigest()
 
 
 @pytest.mark.parametrize("part", ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"])
