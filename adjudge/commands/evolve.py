@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
@@ -113,6 +114,8 @@ def validate_file(
         asked = KeptEngine(engine, run.book) if sampling else engine  # analyses too are kept
         judges = QualityJudge(asked, **how, seed=writing.seed), BetterJudge(asked, **how, seed=writing.seed)
         rows = list(validate(stages, *judges, sample=sample, seed=writing.seed))
+        if not any(row.rated or row.compared for row in rows):
+            check_answered(reason for row in rows for reason in row.reasons)
         write_stage(output, rows)
     show_validation(rows, engine.name)
     print(f"validation: {output}")

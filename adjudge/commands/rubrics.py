@@ -115,10 +115,10 @@ def compare_file(
             min_mass=min_mass,
             journal=run.book,
         )
+        check_answered(verdict.abstained for found in verdicts.values() for verdict in found)
         write_stage(output, (_scored(row, number, verdicts) for number, row in enumerate(rows)))
     _show_schemes(compare_schemes(verdicts, labels), f"Schemes of {path.name}")
     print(f"scores: {output}")
-    check_answered(verdict.abstained for found in verdicts.values() for verdict in found)
 
 
 def _pages(questions: Sequence[Question], mining: Mining, corpus: Path | None) -> list[Page]:

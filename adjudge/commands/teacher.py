@@ -16,7 +16,7 @@ from rich.console import Console
 
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import beside, stage_run, write_parts
+from adjudge.commands.stage_run import beside, check_stages, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -99,6 +99,7 @@ def teacher_file(
         left = several("together still", gained.kept, lambda one: one.text.place)
         found = list(zip(left.kept, taught(left.kept, gain), strict=True))
         stages: list[Passed[Any]] = [written, together, judged, gained, left]
+        check_stages(stages)  # before the rows are written, which are there whatever was answered
         write_parts(output, _rows(rows, found), stages)
     tell(stages, f"Texts on the stories of {path.name}")
     if found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import AnyPrompt
+from adjudge.engine.score import Score
 from adjudge.training import stages
 from tests.jsonl import read_lines, write_lines
 from tests.training.evolve.known import KnownEngine, line, rationale
@@ -183,6 +185,24 @@ def test_what_the_judge_from_outside_wrote_is_kept_when_it_is_stopped(run: Run, 
     assert run(*validation).exit_code == 130 and len(engine.asked) == 2  # x and y, once each
     engine.script = lambda shown, before: "Nothing."
     assert run(*validation, "--resume").exit_code == 0 and len(engine.asked) == 4
+
+
+def test_a_validation_that_was_answered_nothing_writes_nothing_and_goes_on(
+    run: Run, engine: KnownEngine, tiny: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines("e.jsonl", rationale("x", 1, 4, passed=["rule"]))
+    write_lines("e.dropped.jsonl", rationale("y", 1, 4, dropped={"stage": "rule", "reason": "r"}))
+
+    def silent(prompts: Sequence[AnyPrompt], labels: Any, **how: Any) -> Iterator[tuple[int, Score]]:
+        return ((place, Score.abstained(labels[place].labels, "timeout")) for place in range(len(prompts)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "score_iter", silent)
+        with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers"):
+            raise run("validate", "e.jsonl").exception  # type: ignore[misc]
+    assert not Path("e.validation.jsonl").exists()
+    assert run("validate", "e.jsonl", "--resume").exit_code == 0
+    assert [row["rated"] for row in read_lines("e.validation.jsonl")] == [2, 1]
 
 
 def test_a_file_that_was_not_written_to_its_end_is_found(run: Run, engine: KnownEngine) -> None:

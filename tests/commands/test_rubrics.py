@@ -84,6 +84,19 @@ def test_mined_rubrics_judge_the_answers_and_are_compared_by_scheme(engine: Exam
     assert read_lines("c.jsonl")[1]["id"] == "bees/2"
 
 
+def test_a_comparison_that_was_answered_nothing_writes_nothing_and_goes_on(engine: Examiner) -> None:
+    write_lines("i.jsonl", {"prompt": "What is rain?", "response": "good rain"})
+    compare = ("rubrics", "compare", "i.jsonl", "-o", "c.jsonl", "--rubric", "six", "--schemes", "free")
+    grade, engine.grade = engine.grade, lambda shown: None
+    with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers"):
+        raise run(*compare).exception  # type: ignore[misc]
+    assert not Path("c.jsonl").exists()
+    engine.grade = grade
+    result = run(*compare, "--resume")
+    assert result.exit_code == 0, result.output
+    assert read_lines("c.jsonl")[0]["scores"] == {"free": 1}
+
+
 def test_a_stopped_run_goes_on_with_resume_and_asks_nothing_twice(
     engine: Examiner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
@@ -10,7 +11,7 @@ import msgspec
 from rich.console import Console
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 from adjudge.training.evolve.filters import PIPELINE, WINDOW
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale, same_question
@@ -41,7 +42,7 @@ class Validated(msgspec.Struct, frozen=True):
 
     `quality` is the mean, 1 to 5, of `rated` rationales that the stage left, `quality_error` its standard error;
     `win_rate` how often, of `compared` pairs, the kept one was called better than the dropped one (a tie is half).
-    `unrated` and `uncompared` abstained. None where there was nothing to judge.
+    `unrated` and `uncompared` abstained, for `reasons`, which are counted. None where there was nothing to judge.
     """
 
     stage: str
@@ -52,6 +53,7 @@ class Validated(msgspec.Struct, frozen=True):
     win_rate: float | None
     compared: int
     uncompared: int
+    reasons: dict[str, int] = {}
 
 
 def stages_of(kept: Sequence[Rationale], dropped: Sequence[Rationale]) -> list[Stage]:
@@ -93,15 +95,13 @@ def validate(
         some = draw.sample(stage.kept, min(sample, len(stage.kept)))
         pairs = draw.sample(matches := stage.matches, min(sample, len(matches)))
         items = (Item(one.question[1], one.response) for one in some)
-        ratings = [verdict.score for verdict in quality.judge_iter(items, WINDOW)]
-        choices = [
-            verdict.preference
-            for verdict in better.compare_iter(
-                (Pair(one.response, other.response, one.question[1]) for one, other in pairs), WINDOW
-            )
-        ]
-        rated = [score for score in ratings if score is not None]
-        chosen = [1.0 if p > 0.5 else 0.5 if p == 0.5 else 0.0 for p in choices if p is not None]
+        ratings = list(quality.judge_iter(items, WINDOW))
+        sides = (Pair(one.response, other.response, one.question[1]) for one, other in pairs)
+        choices = list(better.compare_iter(sides, WINDOW))
+        verdicts: list[Verdict | PairVerdict] = [*ratings, *choices]
+        rated = [verdict.score for verdict in ratings if verdict.score is not None]
+        preferred = [verdict.preference for verdict in choices if verdict.preference is not None]
+        chosen = [1.0 if p > 0.5 else 0.5 if p == 0.5 else 0.0 for p in preferred]
         yield Validated(
             stage=stage.name,
             quality=fmean(rated) if rated else None,
@@ -111,6 +111,7 @@ def validate(
             win_rate=fmean(chosen) if chosen else None,
             compared=len(chosen),
             uncompared=len(choices) - len(chosen),
+            reasons=Counter(verdict.abstained for verdict in verdicts if verdict.abstained),
         )
 
 

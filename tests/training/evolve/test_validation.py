@@ -83,6 +83,7 @@ def test_abstentions_are_counted_apart(tiny: Engine, tmp_path: Path) -> None:
     rows = list(validate(stages_of(*pools(tmp_path)), *judges))
     assert [(row.quality, row.rated, row.unrated) for row in rows][:2] == [(None, 0, 3), (None, 0, 2)]
     assert [(row.win_rate, row.compared, row.uncompared) for row in rows][1] == (None, 0, 2)
+    assert [row.reasons for row in rows][:2] == [{"low_mass": 3}, {"low_mass": 4}]
 
 
 def test_files_of_different_runs_and_of_none_are_refused(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import stories_of
 from adjudge.training.stages import Texts
+from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 from tests.rewards.scripted import ScriptedEngine
 
@@ -252,6 +253,25 @@ def test_without_a_writer_the_texts_that_were_scored_are_scored_anew_as_they_are
     with pytest.raises(AdjudgeError, match="--noise is put on the writer's weights"):
         CliRunner().invoke(app, [*asked, "--noise", "0.1"], catch_exceptions=False)
     assert output.read_bytes() == kept
+
+
+def test_texts_of_which_a_server_judged_nothing_are_not_written_and_are_judged_once_it_answers(
+    tmp_path: Path, tiny: Engine
+) -> None:
+    stories, output = tmp_path / "stories.jsonl", tmp_path / "again.jsonl"
+    scored = [{"text": text, "score": 1.5} for text in ("It was late.", "Rain fell.")]
+    write_lines(stories, {"prompt": "A bus.", "text": STORY, "scored": scored})
+    peer = Peer("adjudge", tiny)
+    peer.script.append(says(500))
+    asked = ["train", "teacher", str(stories), "-o", str(output), "--gain", "0", "--url", peer.url, "--retries", "0"]
+    try:
+        with pytest.raises(AdjudgeError, match="nothing was answered"):
+            CliRunner().invoke(app, asked, catch_exceptions=False)
+        assert not output.exists()
+        assert CliRunner().invoke(app, [*asked, "--resume"], catch_exceptions=False).exit_code == 0
+    finally:
+        peer.close()
+    assert [one["text"] for one in read_lines(output)[0]["scored"]] == [one["text"] for one in scored]
 
 
 @pytest.mark.parametrize(
