@@ -28,7 +28,7 @@ from adjudge.bench.agreement.preferring import choices_between, choices_of, pref
 from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.commands.judge import Judged, judge_rows
-from adjudge.commands.output import check_apart, open_output
+from adjudge.commands.output import check_apart, check_writable
 from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_earlier, keeping
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
@@ -36,6 +36,7 @@ from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import bare
 from adjudge.engine.models.bare_model import BareModel
+from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.ensemble import EnsembleVerdict, ensemble, pooled
 from adjudge.rewards.judges.kinds import KINDS, Options, named, prepare
@@ -168,14 +169,14 @@ def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdi
     texts = study.folder / name.replace("verdicts", "texts")
     for written in (texts, study.folder / name):
         check_apart(written, *study.files)
-    lines = [json_line(row) for row in rows]
+        check_writable(written)
+    content = b"".join(map(json_line, rows))
     with alone(study.journal, mend=ANOTHER_FOLDER), Journal(study.journal, mend=ANOTHER_FOLDER) as book:
         check_earlier(study.folder / name, book, study.earlier, lost=PUT_BACK)
-        if not (texts.is_file() and texts.read_bytes() == b"".join(lines)):  # of a run that ended before a verdict
+        if not (texts.is_file() and texts.read_bytes() == content):  # of a run that ended before a verdict
             check_earlier(texts, book, study.earlier, lost=PUT_BACK)  # before an earlier run's texts are written over
-    with keeping(texts, lambda: "nothing is judged yet"), open_output(texts) as write:
-        for line in lines:
-            write(line)
+    with keeping(texts, lambda: "nothing is judged yet"):
+        write_whole(texts, content)
     return judge_rows(
         texts,
         study.folder / name,

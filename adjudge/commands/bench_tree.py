@@ -140,12 +140,13 @@ def _fluctuation(book: Journal, items: Sequence[Item], options: Options, trials:
     asked = [{**options, "weights": "generated", "seed": first + trial} for trial in range(trials)]
     opening = [prepare("tree", how) for how in asked]
     written: list[Mapping[Wish, Weights]] = []
-    with keeping(book.path, lambda: f"{len(book)} answers are kept in {book.path}"), source.open() as engine:
+    kept = f"answers are kept in {book.path}"
+    with keeping(book.path, lambda: f"{len(book)} {kept}", "run it again to go on"), source.open() as engine:
         for open_judge in opening:
             judge = open_judge(engine, book)
             assert isinstance(judge, TreeJudge)
             written.append(judge.weights_of(items))
-    check_answered(weights.abstained for trial in written for weights in trial.values())
+    check_answered((weights.abstained for trial in written for weights in trial.values()), "run this again")
     abstained = sum(any(trial[wish].values is None for trial in written) for wish in written[0])
     if abstained:
         print(f"adjudge: {abstained} of {len(written[0])} sets of weights could not be read in a trial: left out")

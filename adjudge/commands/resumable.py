@@ -53,17 +53,20 @@ def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume"
             check_new(written)
 
 
-def check_answered(reasons: Iterable[str | None]) -> None:
-    """Raise AdjudgeError where all `reasons` (why an answer is missing, or None), if any, are ones to ask again for."""
+def check_answered(reasons: Iterable[str | None], again: str = "run this again with --resume") -> None:
+    """Raise AdjudgeError where all `reasons` (why an answer is missing, or None), if any, are ones to ask again for.
+
+    `again` is how that is done.
+    """
     found = set(reasons)
     if not found or not found <= {*UNKEPT}:
         return
     if found.isdisjoint(PASSING):
         raise AdjudgeError(
             "nothing was answered: there was nothing to ask, or the server cannot answer it: change the options or the"
-            " server, then run this again with --resume"
+            f" server, then {again}"
         )
-    raise AdjudgeError("nothing was answered: once the server answers, run this again with --resume")
+    raise AdjudgeError(f"nothing was answered: once the server answers, {again}")
 
 
 @contextmanager

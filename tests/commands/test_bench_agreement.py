@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from tests.engine.remote.peer import Peer, says
-from tests.jsonl import write_lines
+from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
@@ -61,6 +62,20 @@ def test_a_run_that_ended_before_its_first_verdict_can_be_begun_and_resumed(
     assert "nowhere" in str(run("stories.jsonl", *WIT, "-o", "out", "--model", "nowhere").exception)
     with pytest.raises(AdjudgeError, match=r"texts.jsonl exists, and no run's journal beside it"):
         raise run("stories.jsonl", *TINY, *WIT, "--limit", "6").exception  # type: ignore[misc]
+
+
+def test_a_run_whose_texts_had_no_room_goes_on_with_resume(run: Run) -> None:
+    stories = [{"prompt": f"Tell {n}.", "story": f"Story {n}. " * 9000, "ratings": {"Wit": 1 + n}} for n in range(2)]
+    write_lines("stories.jsonl", *stories)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, limits[1]))
+    try:
+        assert run("stories.jsonl", *TINY, *WIT, "-o", "out").exit_code == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    result = run("stories.jsonl", *TINY, *WIT, "-o", "out", "--resume")
+    assert result.exit_code == 0, result.output
+    assert len(read_lines("out/verdicts.jsonl")) == 2
 
 
 def test_a_server_that_answers_nothing_ends_the_run_with_an_error(run: Run) -> None:

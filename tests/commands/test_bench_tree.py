@@ -116,6 +116,32 @@ def test_weights_are_written_once_for_each_trial_and_instruction(run: Run, engin
     assert len(engine.asked) == 2 * 2 * 2  # five by default: two more of each
 
 
+def test_weights_of_a_run_that_was_stopped_are_written_when_it_is_run_again(run: Run, engine: ScriptedEngine) -> None:
+    write_lines("t.jsonl", *[{"prompt": row["prompt"]} for row in ROWS])
+    whole = done(run("bench", "tree", "t.jsonl", "--trials", "3")).stdout
+    Path("t.jsonl.weights.journal").unlink()
+    engine.asked.clear()
+
+    def stopping(shown: str, before: int) -> str:
+        if len(engine.asked) == 5:
+            raise KeyboardInterrupt
+        return weights_text(shown)
+
+    script, engine.script = engine.script, stopping
+    stopped = run("bench", "tree", "t.jsonl", "--trials", "3")
+    assert stopped.exit_code == 130
+    assert "4 answers are kept in t.jsonl.weights.journal; run it again to go on" in stopped.stderr
+    engine.script = script
+    assert done(run("bench", "tree", "t.jsonl", "--trials", "3")).stdout == whole and len(engine.asked) == 5 + 8
+
+
+def test_weights_that_nobody_wrote_are_to_be_asked_for_again(run: Run, engine: ScriptedEngine) -> None:
+    engine.script = lambda shown, before: ("", "timeout")
+    write_lines("t.jsonl", {"prompt": "Write."})
+    result = run("bench", "tree", "t.jsonl", "--trials", "2")
+    assert str(result.exception) == "nothing was answered: once the server answers, run this again"
+
+
 def test_weights_that_change_fluctuate_by_hand_and_unreadable_ones_are_told(run: Run, engine: ScriptedEngine) -> None:
     texts = iter(['{"formatting": 0.4, "paragraphing": 0.6}', '{"formatting": 0.5, "paragraphing": 0.5}', *["?"] * 6])
     engine.script = lambda shown, before: next(texts)
