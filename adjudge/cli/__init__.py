@@ -93,8 +93,13 @@ def main() -> NoReturn:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
-        from adjudge.commands.output import FULL
+        from adjudge.commands.output import FULL, UNUSABLE
+        from adjudge.rewards.visible import in_a_line
 
+        if error.errno in UNUSABLE and error.filename:
+            what = in_a_line(f"cannot use {error.filename} ({error.strerror}): name another")
+            print(f"adjudge: {what}", file=sys.stderr)
+            sys.exit(2)
         if (mend := FULL.get(error.errno or 0)) is None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left for it would fail again at the end

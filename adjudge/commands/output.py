@@ -20,6 +20,8 @@ FULL = {
     errno.EFBIG: "raise the limit on the size of files (ulimit -f), or write to another file system",
 }
 """By the number of an error which says that there is no room for a file, what is to be done."""
+UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+"""The numbers of errors which lie in the path that was named."""
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
 

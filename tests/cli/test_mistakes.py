@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +87,27 @@ def test_what_is_read_is_not_written_over_by_measurements(run: Run, tmp_path: Pa
     assert (tmp_path / "pairs.jsonl").read_text() == pairs
     reward = ("--model", "dummy:tiny-llama-reward")
     assert "is a reward model" in refused(run("bench", "judge", "pairs.jsonl", *reward))
+
+
+def test_a_path_that_cannot_be_looked_at_is_one_sentence(run: Run, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 1)
+    long = "x" * 300
+    for command, named in (
+        (("judge", "pairs.jsonl", *TINY, "-o", f"{long}.jsonl"), f"{long}.jsonl"),
+        (("replay", long), long),
+        (("bench", "tree", long), long),
+        (("bench", "policy", long, "--prompts", "pairs.jsonl", "-o", "out"), f"{long}/recipe.json"),
+    ):
+        assert refused(run(*command)) == f"adjudge: cannot use {named} (File name too long): name another"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_path_that_one_may_not_use_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def may_not(path: Path) -> bool:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr("adjudge.commands.replay.is_journal", may_not)
+    assert refused(run("replay", "locked/j")) == f"adjudge: cannot use locked/j ({os.strerror(number)}): name another"
 
 
 def test_a_full_standard_output_is_one_sentence(tmp_path: Path) -> None:
