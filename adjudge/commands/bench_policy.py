@@ -18,7 +18,7 @@ from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result
 from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of, opening_of
 from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import check_apart, make_folder_of, open_output
-from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_earlier, keeping
+from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_answered, check_earlier, keeping
 from adjudge.commands.rows import check_rows
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import check_fit
@@ -99,6 +99,7 @@ def evaluate_policies(
     counted = {name: [text for text in texts if text.place in places] for name, texts in own.items()}
     results = _results(counted, bouts, first.name, seed)
     _show(results, first.name, output, judge, engine.name)
+    check_answered(bout.abstained for bout in bouts if bout.match.missing is None)
 
 
 def _plain(row: Row, opening: Opening) -> Row:

@@ -77,7 +77,7 @@ def mine_file(
         write_stage(dropped, mined.dropped)
         _show(mined)
         if not mined.rows:
-            check_answered(drop.reason for drop in mined.dropped)
+            check_answered(mined.unanswered)
             raise AdjudgeError(
                 f"not one question is left with a rubric: {dropped} says why (sets of low_variance pass with a"
                 " lower --alpha; a model that writes nothing usable needs more --max-tokens, or is too small)"

@@ -12,13 +12,20 @@ from typer.testing import CliRunner
 
 from adjudge.bench import policy_texts
 from adjudge.cli import app
+from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.journal import Journal
+from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
 TINY, OTHER = "dummy:tiny-llama", "dummy:tiny-qwen3"
 ROWS = [{"prompt": "one", "reference": "A human text."}, {"prompt": "two", "id": "second"}, {"prompt": "three"}]
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.05)
 
 
 def run(*command: Any) -> str:
@@ -72,6 +79,23 @@ def test_a_stopped_evaluation_goes_on_to_the_bytes_of_one_that_never_stopped(
     assert 1000 - left[0] + 5 == len(texts) + len({key for verdict in verdicts for key in verdict["keys"]})
     pytest.importorskip("matplotlib", reason="needs the extra report")
     assert (tmp_path / "whole/out/wins.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_judge_that_answers_nothing_ends_the_run_with_an_error_and_judges_once_it_does(
+    tmp_path: Path, tiny: Engine
+) -> None:
+    peer = Peer("adjudge", tiny)
+    peer.script.extend([says(500)] * 9)
+    how = [*options(tmp_path)[:6], "--aspects", "coherence", "--min-mass", 0, "--samples", 1, "--max-tokens", 4]
+    how += ["--url", peer.url]
+    try:
+        with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers"):
+            run(OTHER, *how)
+        peer.script.clear()
+        run(OTHER, *how, "--resume")
+    finally:
+        peer.close()
+    assert numbers(tmp_path)[OTHER, "wins over base"]["count"] == "3"
 
 
 def test_a_journal_that_cannot_be_used_is_mended_by_another_folder(tmp_path: Path) -> None:

@@ -143,6 +143,14 @@ def test_without_rubrics_every_question_gets_the_six_dimensions_and_nothing_is_a
     assert [item["response"] for item in read_lines("i.jsonl")] == ["good rain", "bad rain", "rain"]
 
 
+def test_where_nothing_was_answered_the_server_is_to_blame_and_the_run_goes_on(engine: Examiner) -> None:
+    engine.script = lambda shown, before: ("", "timeout")
+    with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers, run this again with"):
+        raise run(*MINE).exception  # type: ignore[misc]
+    engine.script = script
+    assert run(*MINE, "--resume").exit_code == 0 and len(read_lines("r.jsonl")) == 2
+
+
 def test_a_run_that_leaves_no_question_says_where_they_went(engine: Examiner) -> None:
     engine.script = lambda shown, before: "words"
     result = run(*MINE)

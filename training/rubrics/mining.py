@@ -90,6 +90,12 @@ class Mined(msgspec.Struct, frozen=True):
     counts: dict[str, list[Count]]
     dropped: list[Drop]
 
+    @property
+    def unanswered(self) -> list[str]:
+        """Why what was dropped was so, but for questions of which only that follows: no page, no set, no answers."""
+        last = "consolidate"  # where questions themselves are asked about
+        return [drop.reason for drop in self.dropped if drop.stage == last or not isinstance(drop.row, Question)]
+
 
 class Miner:
     """Mines rubrics with an engine, which also judges the answers; `writers` write them, or the engine does.
