@@ -65,7 +65,7 @@ class Journal:
     """A SQLite file in WAL mode. What `put` has returned from survives kill -9; several processes may write at once.
 
     Raises AdjudgeError when the file cannot be opened, is not a journal, or is one of a later version: then nothing in
-    it is changed. What is read of a damaged one raises AdjudgeError as well. Such an error says to do what `mend` says.
+    it is changed. Using a damaged one raises AdjudgeError as well. Such an error says to do what `mend` says.
     """
 
     def __init__(self, path: str | Path, *, mend: str = ANOTHER) -> None:
@@ -133,7 +133,7 @@ class Journal:
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
         """The stored verdicts (JSON) of those keys that have one."""
-        with self._reading():
+        with self._using():
             rows = ((key, self._one("SELECT verdict FROM verdicts WHERE key = ?", key)) for key in set(keys))
             return {key: verdict for key, verdict in rows if verdict is not None}
 
@@ -151,7 +151,7 @@ class Journal:
 
     def answers(self, key: str) -> bytes | None:
         """What the verdict of that key was concluded from, None where that was not kept."""
-        with self._reading():
+        with self._using():
             packed = self._one("SELECT answers FROM answers WHERE key = ?", key)
             return None if packed is None else zlib.decompress(packed)
 
@@ -167,12 +167,12 @@ class Journal:
 
     def runs(self) -> list[tuple[float, bytes]]:
         """The runs and when each was last begun, the latest last."""
-        with self._reading():
+        with self._using():
             return list(self._db.execute("SELECT written, run FROM runs ORDER BY written, rowid"))
 
     def content(self, name: str) -> bytes:
         """A content by its hash; raises KeyError."""
-        with self._reading():
+        with self._using():
             packed = self._one("SELECT content FROM contents WHERE hash = ?", name)
             if packed is None:
                 raise KeyError(name)
@@ -184,21 +184,22 @@ class Journal:
         return None if row is None else row[0]
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """A block in which what is damaged is an AdjudgeError that names the file."""
+    def _using(self) -> Iterator[None]:
+        """A block in which what is damaged, or cannot be written, is an AdjudgeError that names the file."""
         self._begin()
         try:
             yield
-        except sqlite3.OperationalError:  # of the moment: it is locked, or the disk is full
-            raise
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+                raise AdjudgeError(f"{self.path} or its folder cannot be written: copy it to another folder") from error
+            raise  # of the moment: it is locked, or the disk is full
         except (sqlite3.DatabaseError, zlib.error) as error:
             raise AdjudgeError(f"{self.path} is damaged ({error}): {self.mend}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All that is written meanwhile, or nothing of it."""
-        self._begin()
-        with self._writing:
+        with self._using(), self._writing:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

@@ -129,10 +129,7 @@ def judge_rows(
             book.forget()
         remembered = sum(key in book for key in keys)
         verdicts: list[Any] = []
-        with (
-            open_output(output) as write,  # from here on an earlier output is gone; its verdicts are in the journal
-            keeping(output, lambda: f"{sum(key in book for key in keys)} of {len(subjects)} verdicts are kept"),
-        ):
+        with keeping(output, lambda: f"{sum(key in book for key in keys)} of {len(subjects)} verdicts are kept"):
             record_run(
                 book,
                 what=kind.what,
@@ -144,8 +141,10 @@ def judge_rows(
                 keys=keys,
             )
             started = time.perf_counter()
-            for row, verdict in zip(rows, watched("judging", asked.judge_iter(subjects), len(subjects)), strict=True):
-                verdicts.append(verdict)
-                write(verdict_line(verdict, row))
+            coming = watched("judging", asked.judge_iter(subjects), len(subjects))
+            with open_output(output) as write:  # an earlier output is gone; its verdicts are in the journal
+                for row, verdict in zip(rows, coming, strict=True):
+                    verdicts.append(verdict)
+                    write(verdict_line(verdict, row))
             seconds = time.perf_counter() - started
     return Judged(name, rows, subjects, verdicts, labels, RunCost.of(engine, seconds, remembered))

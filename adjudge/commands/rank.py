@@ -69,7 +69,6 @@ def rank_file(
         progress = bar()
         task = progress.add_task("comparing", total=total)
         with (
-            open_output(output) as write,  # from here on an earlier output is gone; its comparisons are in the journal
             keeping(output, lambda: f"{progress.tasks[0].completed:.0f} of {total} comparisons are kept"),
             progress,
         ):
@@ -86,9 +85,10 @@ def rank_file(
                 keys=None,
             )
             started = time.perf_counter()
-            for row, verdict in zip(rows, tournament.rank_iter(groups), strict=True):
-                write(group_line(verdict, row))
-                verdicts.append(verdict)
+            with open_output(output) as write:  # an earlier output is gone; its comparisons are in the journal
+                for row, verdict in zip(rows, tournament.rank_iter(groups), strict=True):
+                    write(group_line(verdict, row))
+                    verdicts.append(verdict)
             seconds = time.perf_counter() - started
     show_rankings(
         name,

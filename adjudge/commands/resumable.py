@@ -174,6 +174,8 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
     except KeyboardInterrupt:
         print(f"adjudge: stopped; {kept()}; {again}", file=sys.stderr)
         raise SystemExit(130) from None
+    except BrokenPipeError:
+        raise
     except OSError as error:
         problem = f"cannot write {output} ({error.strerror})"
         mend = FULL.get(error.errno or 0, mend)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,19 @@ def test_an_engine_behind_a_server_ranks_as_the_same_engine_here(run: Run) -> No
         assert near["strengths"] == far["strengths"]
     with pytest.raises(AdjudgeError, match="--adapter, --replicas, --device and --dtype are its own matter"):
         raise run("g.jsonl", "--url", peer.url, "--replicas", "2").exception  # type: ignore[misc]
+
+
+def test_a_damaged_journal_costs_no_rankings_that_there_are(run: Run) -> None:
+    assert run("g.jsonl", *SHORT).exit_code == 0
+    rankings, journal = Path("g.ranks.jsonl").read_bytes(), Path("g.ranks.jsonl.journal")
+    with closing(sqlite3.connect(journal)) as db:
+        [root] = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs'").fetchone()
+        [size] = db.execute("PRAGMA page_size").fetchone()
+    content = journal.read_bytes()
+    journal.write_bytes(content[: (root - 1) * size] + b"\xff" * size + content[root * size :])
+    with pytest.raises(AdjudgeError, match="g.ranks.jsonl.journal is damaged"):
+        raise run("g.jsonl", *SHORT, "--resume").exception  # type: ignore[misc]
+    assert Path("g.ranks.jsonl").read_bytes() == rankings
 
 
 def test_a_run_without_any_answer_ends_with_an_error(run: Run) -> None:

@@ -54,6 +54,8 @@ def test_a_run_that_is_not_stopped_and_a_mistake_pass_through(capsys: pytest.Cap
         pass
     with pytest.raises(ValueError, match="mine"), keeping(Path("o.jsonl"), lambda: ""):
         raise ValueError("mine")
+    with pytest.raises(BrokenPipeError), keeping(Path("-"), lambda: ""):  # whoever reads has read enough
+        raise BrokenPipeError
     assert capsys.readouterr().err == ""
 
 

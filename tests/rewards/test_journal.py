@@ -105,6 +105,8 @@ def test_what_is_damaged_is_said_with_the_name_of_the_file(tmp_path: Path) -> No
     (tmp_path / "j").write_bytes(content[:12288] + b"\xff" * (len(content) - 12288))
     with Journal(tmp_path / "j") as journal, pytest.raises(AdjudgeError, match="j is damaged"):
         journal.get(map(str, range(400)))
+    with Journal(tmp_path / "j") as journal, pytest.raises(AdjudgeError, match="j is damaged"):
+        journal.put("new", b"{}")
     with contextlib.closing(sqlite3.connect(tmp_path / "k")) as db:
         Journal(tmp_path / "k").put("a", b"{}", b"answers")
         db.execute("UPDATE answers SET answers = x'00'")
@@ -230,7 +232,7 @@ def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path, monkeypa
     before = sorted(tmp_path.iterdir())
     with Journal(tmp_path / "j") as book:
         assert book.get(["a"]) == {"a": b"1"} and sorted(tmp_path.iterdir()) == before
-        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        with pytest.raises(AdjudgeError, match="j or its folder cannot be written: copy it to another folder"):
             book.put("b", b"2")
 
 
