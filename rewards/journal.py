@@ -156,13 +156,17 @@ class Journal:
             return None if packed is None else zlib.decompress(packed)
 
     def record(self, run: bytes, contents: Mapping[str, bytes]) -> None:
-        """Store a run with the contents it names by their hashes, all or nothing; an equal one is the latest again."""
+        """Store a run with the contents it names by their hashes, all or nothing; an equal one is the latest again.
+
+        Its time is that of the clock, or just after that of the latest where the clock was set back.
+        """
         packed = [(name, zlib.compress(content, level=1)) for name, content in contents.items()]
         with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO contents VALUES (?, ?)", packed)
+            [latest] = self._db.execute("SELECT max(written) FROM runs").fetchone()
             self._db.execute(
                 "INSERT INTO runs VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET written = excluded.written",
-                (content_hash(run), run, time.time()),
+                (content_hash(run), run, max(time.time(), (latest or 0.0) + 1e-6)),
             )
 
     def runs(self) -> list[tuple[float, bytes]]:

@@ -196,6 +196,17 @@ def test_a_run_that_is_repeated_is_the_latest_and_is_kept_once(tmp_path: Path) -
         assert journal.runs() == [] and len(journal) == 0
 
 
+def test_the_latest_run_is_the_latest_though_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(tmp_path / "j") as journal:
+        for run, clock in ((b"first", 2e9), (b"second", 1.9e9), (b"first", 1.8e9)):
+            monkeypatch.setattr("time.time", lambda clock=clock: clock)
+            journal.record(run, {})
+            assert journal.runs()[-1][1] == run
+        assert [written for written, _ in journal.runs()] == pytest.approx([2e9, 2e9], abs=1e-5)
+
+
 def test_a_journal_of_the_first_version_is_read_and_goes_on(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "j") as db:
         db.execute("CREATE TABLE verdicts (key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL)")
