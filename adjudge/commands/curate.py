@@ -113,6 +113,7 @@ def curate_principles_file(
         raise AdjudgeError(f"{output} is to hold principles as TOML: name a .toml")
     check_picture(plot)
     rounds: list[Round] = []
+    told = 0  # of what was dropped, before the round
     others = ("rounds.jsonl", "dropped.jsonl")
     with stage_run("the texts", path, output, run_options, plot=plot, others=others) as run:
         engine = run.open()
@@ -124,6 +125,9 @@ def curate_principles_file(
         for one in search.rounds(start, FIRST_STRATEGY[language]):
             if not one.held_out.judged:
                 check_answered(drop.reason for drop in search.dropped)
+            if not one.written and not one.looked_at:  # the journal may have known the verdicts on texts held out
+                check_answered(drop.reason for drop in search.dropped[told:] if drop.stage != "held out")
+            told = len(search.dropped)
             rounds.append(one)
             write_stage(beside(output, "rounds.jsonl"), rounds)
             write_stage(beside(output, "dropped.jsonl"), search.dropped)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.training.curate.search import Round, Search
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
@@ -144,6 +145,29 @@ def test_a_search_that_was_not_answered_ends_with_an_error_and_leaves_no_princip
     finally:
         peer.close()
     assert "nothing was answered" in str(result.exception) and not Path("found.toml").exists()
+
+
+def test_a_search_whose_server_dies_in_a_later_round_ends_with_an_error_and_goes_on(
+    search: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, search_round = Peer("adjudge", Engine("dummy:tiny-mistral", kv_cache_gb=0.05)), Search._round
+
+    def dies(self: Search, number: int, before: Round) -> Round:
+        peer.script.extend([says(500)] * 99)
+        return search_round(self, number, before)
+
+    asked = ("-o", "found.toml", "--principles", "p.txt", "--url", peer.url, "--retries", "0", *SMALL)
+    try:
+        with monkeypatch.context() as patch, pytest.raises(AdjudgeError, match="nothing was answered: once the server"):
+            patch.setattr(Search, "_round", dies)
+            raise search(*asked).exception  # type: ignore[misc]
+        assert [one["number"] for one in read_lines("found.rounds.jsonl")] == [0]
+        peer.script.clear()
+        result = search(*asked, "--resume")
+        assert result.exit_code == 0, result.output
+    finally:
+        peer.close()
+    assert [one["number"] for one in read_lines("found.rounds.jsonl")] == [0, 1]
 
 
 def test_a_search_in_which_the_judge_abstains_on_all_texts_held_out_says_so(search: Run) -> None:
