@@ -113,17 +113,7 @@ def bench_disturbances(
             progress.advance(task)
     outcomes = list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
     machine = describe_machine(engine.runner.device)
-    console = open_console(150)
-    console.print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
-    print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects; of texts with both")
-    for name, count in read.short.items():
-        print(f"{count} texts of {name} left out: too short to be made worse by degrees")
-    done = Counter(one.kind for one in changed)
-    idle = {kind: len(stories) - done[kind] for kind in chosen if done[kind] < len(stories)}
-    if idle:
-        print("found nothing to do: " + ", ".join(f"{kind} in {count} stories" for kind, count in idle.items()))
-    print(machine)
-    if output is not None:
+    if output is not None:  # before anything is printed
         setting = (model, adapter or "", aspects, steps, sentences, seed, machine)
         rows = [
             (
@@ -137,6 +127,17 @@ def bench_disturbances(
             for o in outcomes
         ]
         write_rows(output, HEADER, rows)
+    console = open_console(150)
+    console.print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
+    print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects; of texts with both")
+    for name, count in read.short.items():
+        print(f"{count} texts of {name} left out: too short to be made worse by degrees")
+    done = Counter(one.kind for one in changed)
+    idle = {kind: len(stories) - done[kind] for kind in chosen if done[kind] < len(stories)}
+    if idle:
+        print("found nothing to do: " + ", ".join(f"{kind} in {count} stories" for kind, count in idle.items()))
+    print(machine)
+    if output is not None:
         print(f"table: {output}")
 
 

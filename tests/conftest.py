@@ -83,3 +83,15 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "tiny.Q4_1.gguf"
     write_gguf(path)
     return path
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads the tables on the standard output is gone."""
+    from rich.console import Console
+
+    def gone(self: Console, *given: object, **how: object) -> None:
+        if not self.stderr:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(Console, "print", gone)

@@ -85,7 +85,9 @@ def measure_agreement(
         verdicts=len(found.verdicts),
         truncated=sum(verdict.truncated for verdict in found.verdicts),
     )
-    _show(found, setting, output)
+    written = _write(found, setting, output)  # before anything is printed, which may end with whoever reads it
+    _show(found, setting)
+    print(*written, sep="\n")
     check_answered(verdict.abstained for verdict in found.verdicts)
 
 
@@ -98,7 +100,7 @@ def _fitted(options: Options, judge: str, dataset: DataSet) -> Options:
     return options
 
 
-def _show(found: Found, setting: Setting, output: Path) -> None:
+def _show(found: Found, setting: Setting) -> None:
     console = open_console(190)
     told = [line for line in found.lines if not is_small(line)]
     console.print(agreement_table(told, title=f"{setting.data}, {setting.model}"))
@@ -113,6 +115,11 @@ def _show(found: Found, setting: Setting, output: Path) -> None:
     for line in reasons(told):
         print(line)
     print(setting.machine)
+
+
+def _write(found: Found, setting: Setting, output: Path) -> list[str]:
+    """Write the tables, and the plots of what there is to draw; returns what there is to say of it."""
+    said: list[str] = []
     written = write_tables(output, found.lines, found.cells, setting)
     for plot in ("scores.png", "reliability.png"):
         with suppress(IsADirectoryError, PermissionError):
@@ -126,5 +133,5 @@ def _show(found: Found, setting: Setting, output: Path) -> None:
             plot_reliability(output / "reliability.png", *found.sure, title)
             written.append(output / "reliability.png")
     except AdjudgeError as error:  # the figures are there without plots
-        print(error)
-    print(f"written: {', '.join(map(str, written))}")
+        said.append(str(error))
+    return [*said, f"written: {', '.join(map(str, written))}"]

@@ -98,7 +98,9 @@ def evaluate_policies(
     places = set(first_places(rows, writing.asked))  # each prompt counts once
     counted = {name: [text for text in texts if text.place in places] for name, texts in own.items()}
     results = _results(counted, bouts, first.name, seed)
-    _show(results, first.name, output, judge, engine.name)
+    kept = _write_results(results, output, judge, engine.name)  # before anything is printed
+    _show(results, first.name)
+    print(*kept, sep="\n")
     check_answered(bout.abstained for bout in bouts if bout.match.missing is None)
 
 
@@ -174,12 +176,9 @@ def _results(own: dict[str, list[Text]], bouts: Sequence[Bout], base: str, seed:
     return results if human is None else [human, *results]
 
 
-def _show(results: Sequence[PolicyResult], base: str, folder: Path, judge: str, model: str) -> None:
-    console = open_console(150)
-    console.print(wins_table(results))
-    console.print(aspect_table(results))
-    for line in result_lines(results, base):
-        print(line)
+def _write_results(results: Sequence[PolicyResult], folder: Path, judge: str, model: str) -> list[str]:
+    """Write table and plot; returns what there is to say of it."""
+    said: list[str] = []
     machine = describe_machine()
     write_rows(folder / "table.csv", COLUMNS, result_rows(results, judge, model, machine))
     kept = [folder / name for name in ("texts.jsonl", "verdicts.jsonl", "table.csv")]
@@ -187,8 +186,16 @@ def _show(results: Sequence[PolicyResult], base: str, folder: Path, judge: str, 
         plot_wins(results, folder / "wins.png", f"{judge} judge, {model}\n{machine}")
         kept.append(folder / "wins.png")
     except AdjudgeError as error:
-        print(error)
-    print(f"written: {', '.join(map(str, kept))}")
+        said.append(str(error))
+    return [*said, f"written: {', '.join(map(str, kept))}"]
+
+
+def _show(results: Sequence[PolicyResult], base: str) -> None:
+    console = open_console(150)
+    console.print(wins_table(results))
+    console.print(aspect_table(results))
+    for line in result_lines(results, base):
+        print(line)
 
 
 @contextmanager

@@ -76,9 +76,10 @@ def bench_tree(
             if trials:
                 items = kind_of("tree").subjects(earlier.read_rows(book), asked)
                 cells += _fluctuation(book, items, {**asked, **options}, trials, source)
+    if output is not None:  # before anything is printed
+        write_rows(output, Cell.__struct_fields__, map(msgspec.structs.astuple, cells))
     _show(cells)
     if output is not None:
-        write_rows(output, Cell.__struct_fields__, map(msgspec.structs.astuple, cells))
         print(f"numbers: {output}")
 
 

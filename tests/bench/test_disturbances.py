@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,14 @@ def test_a_judge_is_measured_on_stories(tmp_path: Path, capsys: pytest.CaptureFi
     [first, *_] = csv.DictReader(lines)
     setting = {name: first[name] for name in ("model", "adapter", "aspects", "steps", "seed")}
     assert setting == {"model": "dummy:tiny-llama", "adapter": "", "aspects": "coherence", "steps": "2", "seed": "0"}
+
+
+def test_the_table_is_written_though_nobody_reads_what_is_printed(tmp_path: Path, unread: None) -> None:
+    output = tmp_path / "table.csv"
+    asked: dict[str, Any] = {"aspects": "coherence", "text": "text", "kinds": "praise", "limit": 2}
+    with pytest.raises(BrokenPipeError):
+        bench_disturbances(OWN / "everyday.jsonl", model="dummy:tiny-llama", output=output, **asked)
+    assert "hostile,praise" in output.read_text()
 
 
 def test_a_journal_that_is_none_is_mended_by_another_output(tmp_path: Path) -> None:

@@ -64,6 +64,10 @@ def test_a_run_that_ended_before_its_first_verdict_can_be_begun_and_resumed(
         raise run("stories.jsonl", *TINY, *WIT, "--limit", "6").exception  # type: ignore[misc]
 
 
+def test_tables_are_written_though_nobody_reads_what_is_printed(run: Run, unread: None) -> None:
+    assert isinstance(run("stories.jsonl", *TINY, *WIT).exception, BrokenPipeError) and figures()
+
+
 def test_a_run_whose_texts_had_no_room_goes_on_with_resume(run: Run) -> None:
     stories = [{"prompt": f"Tell {n}.", "story": f"Story {n}. " * 9000, "ratings": {"Wit": 1 + n}} for n in range(2)]
     write_lines("stories.jsonl", *stories)

@@ -98,6 +98,12 @@ def test_a_judge_that_answers_nothing_ends_the_run_with_an_error_and_judges_once
     assert numbers(tmp_path)[OTHER, "wins over base"]["count"] == "3"
 
 
+def test_the_table_is_written_though_nobody_reads_what_is_printed(tmp_path: Path, unread: None) -> None:
+    with pytest.raises(BrokenPipeError):
+        run(OTHER, *options(tmp_path))
+    assert (OTHER, "wins over base") in numbers(tmp_path)
+
+
 def test_a_journal_that_cannot_be_used_is_mended_by_another_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -135,6 +135,12 @@ def test_weights_of_a_run_that_was_stopped_are_written_when_it_is_run_again(run:
     assert done(run("bench", "tree", "t.jsonl", "--trials", "3")).stdout == whole and len(engine.asked) == 5 + 8
 
 
+def test_numbers_are_written_though_nobody_reads_what_is_printed(run: Run, unread: None) -> None:
+    write_lines("t.jsonl", {"prompt": "Write."})
+    result = run("bench", "tree", "t.jsonl", "--trials", "2", "-o", "n.csv")
+    assert isinstance(result.exception, BrokenPipeError) and ("fluctuation", "all weights", "delta") in numbers()
+
+
 def test_weights_that_nobody_wrote_are_to_be_asked_for_again(run: Run, engine: ScriptedEngine) -> None:
     engine.script = lambda shown, before: ("", "timeout")
     write_lines("t.jsonl", {"prompt": "Write."})
