@@ -137,6 +137,11 @@ class Journal:
             rows = ((key, self._one("SELECT verdict FROM verdicts WHERE key = ?", key)) for key in set(keys))
             return {key: verdict for key, verdict in rows if verdict is not None}
 
+    def items(self) -> Iterator[tuple[str, bytes]]:
+        """The keys and the verdicts (JSON), in the order in which they were written."""
+        with self._using():
+            yield from self._db.execute("SELECT key, verdict FROM verdicts ORDER BY rowid")
+
     def put(self, key: str, verdict: bytes, answers: bytes | None = None) -> bytes:
         """Store a verdict durably, with the answers that it is concluded from; returns what the journal has.
 

@@ -106,8 +106,8 @@ def runs_of(journal: Journal) -> list[tuple[datetime, Run]]:
     ]
     if not runs:
         raise AdjudgeError(
-            f"{journal.path} has no record of a run (its verdicts are of an earlier adjudge, or there are none):"
-            " run the command that wrote it again, with --resume"
+            f"{journal.path} has no record of a run (it was written from Python or by an earlier adjudge, or is empty):"
+            " run the command that wrote it again, with --resume; in Python Journal(…).items() has its verdicts"
         )
     return runs
 

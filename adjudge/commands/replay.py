@@ -238,7 +238,7 @@ def _journal_of(source: Path) -> Path:
         if is_journal(place):
             if not holds_run(place):
                 raise AdjudgeError(
-                    f"{place} has no record of a run (it is a stage's journal, or nothing was judged with it):"
+                    f"{place} has no record of a run (it is a stage's journal, was written from Python, or is empty):"
                     " name that of a judge's run, or give the command that wrote it --resume"
                 )
             return place

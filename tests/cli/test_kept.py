@@ -175,7 +175,8 @@ def test_the_journal_of_a_stage_holds_no_verdicts(run: Run, tmp_path: Path) -> N
     (tmp_path / "t.jsonl").write_text('{"prompt": "Tell one.", "response": "A story. It ends. They sleep."}\n')
     made = run("writing", "disturb", "t.jsonl", "-o", "d.jsonl", "--kinds", "drop")
     assert made.returncode == 0, made.stderr
-    assert "d.jsonl.journal has no record of a run (it is a stage's journal" in refused(run("replay", "d.jsonl"))
+    what = "d.jsonl.journal has no record of a run (it is a stage's journal, was written from Python, or is empty)"
+    assert what in refused(run("replay", "d.jsonl"))
     assert "not to write" in refused(run("bench", "tree", "d.jsonl"))  # its rows are read: their weights are written
 
 

@@ -40,6 +40,14 @@ def test_what_was_put_is_found_and_the_first_one_stays(tmp_path: Path) -> None:
         assert len(journal) == 1
 
 
+def test_all_that_a_journal_holds_comes_in_the_order_in_which_it_was_written(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        assert list(journal.items()) == []
+        for key in ("b", "a", "c", "b"):
+            journal.put(key, f'"{key}"'.encode())
+        assert list(journal.items()) == [("b", b'"b"'), ("a", b'"a"'), ("c", b'"c"')]
+
+
 def test_a_journal_that_was_closed_is_not_called_damaged(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         journal.put("a", b"1")
