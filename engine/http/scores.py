@@ -38,13 +38,15 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     Query and items are texts or token ids alike; no query, or an empty one, goes with both. `label_token_ids` is one
     list for all items, or a list of lists, one for each; `labels` are strings instead, of any number of tokens, read in
-    the context of the prompt's end. `timeout` is in seconds, lower `priority` comes first.
+    the context of the prompt's end, with `values` for those that are no numbers themselves. `timeout` is in seconds,
+    lower `priority` comes first.
     """
 
     items: str | list[str | list[int]]
     query: str | list[int] | None = None
     label_token_ids: list[int | list[int]] | None = None
     labels: list[str] | None = None
+    values: list[float] | None = None
     apply_softmax: bool = False
     item_first: bool = False
     model: str | None = None
@@ -98,7 +100,9 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         if (self.labels is None) == (self.label_token_ids is None):
             raise HttpError(400, "give either label_token_ids or labels", param="label_token_ids")
         if self.label_token_ids is None:
-            return Labels(tuple(self.labels or ()))
+            return Labels(tuple(self.labels or ()), None if self.values is None else tuple(self.values))
+        if self.values is not None:
+            raise HttpError(400, "values go with labels, not with label_token_ids: leave them out", param="values")
         ids = [part for part in self.label_token_ids if isinstance(part, int)]
         lists = [part for part in self.label_token_ids if isinstance(part, list)]
         if ids and lists:

@@ -9,7 +9,7 @@ import pytest
 from adjudge.engine.http.scores import MOST_NUMBERS
 from adjudge.engine.remote.completions import AdjudgeProtocol
 from adjudge.engine.score import Score
-from adjudge.engine.text.labels import MOST_TOKENS, LabelSet
+from adjudge.engine.text.labels import MOST_TOKENS, Labels, LabelSet
 from tests.engine.http.serving import MODEL, Served, error_of, wait_until_idle
 
 DIGITS = ["1", "2", "3"]
@@ -74,6 +74,14 @@ def test_items_without_a_score_say_why_and_leave_the_others_theirs(site: Served)
     assert results(scored(site, items=["c"], labels=DIGITS, timeout=1e-9))[0].reason == "timeout"
 
 
+def test_labels_that_are_no_numbers_have_those_of_their_values(site: Served) -> None:
+    grades, values = tuple("ABCDF"), (4, 3, 2, 1, 0)
+    [plain] = results(scored(site, items=["a"], labels=grades))
+    [valued] = results(scored(site, items=["a"], labels=grades, values=values))
+    assert plain.expected is None and 0 < (valued.expected or 0.0) < 4 and valued.logprobs == plain.logprobs
+    assert [valued] == site.engine.face.score(["a"], Labels(grades, values))
+
+
 def test_hostile_texts_are_scored(site: Served) -> None:
     body = (
         rb'{"query": "\u0000<|im_end|>\ud800\udc00 \ud83d", "items": ["\udfff", "", "[[1]]", "\\ud800"],'
@@ -107,6 +115,9 @@ def test_hostile_texts_are_scored(site: Served) -> None:
         ({"items": ["a"] * 10_000, "labels": list("0123456789" * 11)}, "labels", "10000 items come to 1100000 numbers"),
         ({"labels": ["1", "1"]}, "labels", "given twice"),
         ({"labels": [1]}, "labels[0]", "expected `str`"),
+        ({"values": [1]}, "labels", "1 values for 3 labels"),
+        ({"values": ["one"]}, "values[0]", "expected `float`"),
+        ({"labels": None, "label_token_ids": [1], "values": [1]}, "values", "leave them out"),
         ({"timeout": 0}, "timeout", "above 0"),
         ({"timeout": -1.5}, "timeout", "above 0"),
         ({"apply_softmax": 1}, "apply_softmax", "expected `bool`"),
