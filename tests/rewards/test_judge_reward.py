@@ -21,7 +21,7 @@ from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.judges.published_rubrics import IGNITING, SIX
-from adjudge.rewards.judges.rubric import Criterion, Rubric
+from adjudge.rewards.judges.rubric import Criterion, Rubric, rubric_of
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.judges.tree import TreeJudge
@@ -153,6 +153,7 @@ def test_columns_feed_the_judges_and_mistakes_name_prompt_and_column(tiny: Engin
     [own] = JudgeReward(graded).score_groups(with_columns(rubric=rubric))
     assert not own.parts and None not in own.rewards  # each row would have parts of its own
     place = r'group 1, prompt "Tell one\.": '
+    assert JudgeReward(graded).score_groups(with_columns(rubric=rubric_of(rubric, "here"))) == [own]
     with pytest.raises(AdjudgeError, match=place + '"rubric" is missing'):
         JudgeReward(graded).score_groups(with_columns())
     with pytest.raises(AdjudgeError, match=place + '"rubric"'):
