@@ -118,7 +118,8 @@ class Reward(ABC):
                 " puts groups together over processes and logs what they come to",
                 stacklevel=2,
             )
-        scored = self.score_groups(grouped(prompts, completions, columns))
+        groups = grouped(prompts, completions, columns)
+        scored = checked(self.score_groups(groups), groups, f'reward "{self.name}"')
         return [reward for group in scored for reward in group.settled]
 
     def during_training(self, *, sleep: bool = True, policy: Any = None) -> Reward:
