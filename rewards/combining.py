@@ -172,7 +172,9 @@ def reward_of(reward: Reward | Function, name: str) -> Reward:
     if isinstance(reward, Reward):
         return inside(reward, f'part "{name}"')
     if not callable(reward):
-        raise AdjudgeError(f'part "{name}" is {type(reward).__name__}: give a reward or a function')
+        raise AdjudgeError(
+            f'part "{name}" is {type(reward).__name__}: give a reward or a function, of a judge its JudgeReward'
+        )
     return FunctionReward(reward, name)
 
 
@@ -185,10 +187,7 @@ def scored_where(
     name: str, reward: Reward, groups: Sequence[Group], texts: Sequence[Sequence[str | None]]
 ) -> list[GroupReward]:
     """The rewards of a part that sees `texts`, one for each response; None is not asked about, and has no reward."""
-    asked = [
-        msgspec.structs.replace(group, responses=[text for text in own if text is not None])
-        for group, own in zip(groups, texts, strict=True)
-    ]
+    asked = [group.showing(own) for group, own in zip(groups, texts, strict=True)]
     return [_back(one, own) for one, own in zip(scored_by(name, reward, asked), texts, strict=True)]
 
 

@@ -108,8 +108,8 @@ class Reward(ABC):
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
         """A reward for every completion, in order; None for one that has none to train on.
 
-        A group is a run of completions whose prompt and columns are equal. Prompts and completions are texts, or the
-        messages of conversations. In a group of two or more with fewer than two rewards all are None. Raises
+        A group is a run of completions whose prompt, `id` and `reference` are equal. Prompts and completions are texts,
+        or the messages of conversations. In a group of two or more with fewer than two rewards all are None. Raises
         AdjudgeError for lists of unequal length and what is no text.
         """
         if "trainer_state" in columns:

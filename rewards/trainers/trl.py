@@ -233,7 +233,7 @@ class TrlReward(_Trl):
         """The groups of all processes, and where this one's completions stand in them."""
         orders = [together(slice_, size, self.reference) for slice_ in slices]
         samples = [slice_[place] for slice_, order in zip(slices, orders, strict=True) for place in order]
-        groups = [group_of(one, self.reference, self.columns or ()) for one in cut(samples, size, self.reference)]
+        groups = [group_of(one, self.reference) for one in cut(samples, size, self.reference)]
         rank, _ = place_among_processes()
         return groups, _places(orders[rank], sum(map(len, slices[:rank])))
 
@@ -272,7 +272,7 @@ class AsyncTrlReward(_Trl):
         order = together(given, size, self.reference)
         rank, _ = place_among_processes()
         cuts = pieces([given[place] for place in order], size, rank * len(given), self.reference)
-        groups = [group_of(one, self.reference, self.columns or ()) for one in cuts]
+        groups = [group_of(one, self.reference) for one in cuts]
         with learning(_trainers_size(log_metric)[0]):
             scored = await asyncio.to_thread(self.scorer.score, groups, asked)
         return self._report(groups, scored, _places(order), log_metric, log_extra)
