@@ -64,6 +64,11 @@ class Combined(Reward):
         """Those of all parts, each once."""
         return engines_of(*self.parts.values())
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether a part takes them."""
+        return any(part.takes_ids for part in self.parts.values())
+
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; every part scores all groups at one go."""
         scored = {part: scored_by(part, reward, groups) for part, reward in self.parts.items()}

@@ -36,6 +36,11 @@ class FunctionReward(Reward):
         self.function, self.messages = function, messages
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether the function takes them, by their name or as it takes all columns."""
+        return self._takes("completion_ids")
+
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
         rows = [(group, response) for group in groups for response in group.responses]

@@ -105,6 +105,11 @@ class Reward(ABC):
         """The engines behind it that are open now: what a trainer puts to sleep, or counts the tokens of."""
         return ()
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether it reads the column `completion_ids`, the completions' tokens: for_trl hands it on only then."""
+        return False
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
         """A reward for every completion, in order; None for one that has none to train on.
 
@@ -144,7 +149,7 @@ class Reward(ABC):
 
 
 class Around(Reward):
-    """A reward around another, with its name, its engines and what it can pay."""
+    """A reward around another, with its name, its engines, what it can pay and whether it takes tokens."""
 
     def __init__(self, reward: Reward) -> None:
         self.reward, self.name = reward, reward.name
@@ -153,6 +158,11 @@ class Around(Reward):
     def below_zero(self) -> bool:
         """Whether the reward inside can pay less than 0."""
         return self.reward.below_zero
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether the reward inside takes them."""
+        return self.reward.takes_ids
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.checks import SectionReward
-from adjudge.rewards.combining import WeightedSum
+from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import JudgeSpec
 from tests.rewards.judged import WrittenJudge
@@ -24,6 +26,11 @@ from tests.rewards.judged import WrittenJudge
 def env(completions: list[str], env_reward: list[float]) -> list[float]:
     """What the environment says, by the place of a completion."""
     return env_reward
+
+
+def long(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """How many tokens a completion has, as TRL's functions of lengths take them."""
+    return [float(len(ids)) for ids in completion_ids]
 
 
 def test_columns_in_which_the_responses_differ_reach_a_function_in_their_places() -> None:
@@ -59,6 +66,21 @@ def test_what_is_left_of_a_group_keeps_its_own_values(reward: Reward, rewards: t
     [scored] = reward.score_groups([Group("p", TEXTS, by_response={"env_reward": [1.0, 2.0, 3.0]})])
     assert scored.rewards == rewards
     assert reward(["p"] * 3, TEXTS, env_reward=(1.0, 2.0, 3.0)) == list(rewards)
+
+
+def test_tokens_are_taken_where_some_part_takes_them_and_only_there() -> None:
+    judged = JudgeReward(WrittenJudge(lambda response: 1.0))
+    inside: list[Callable[[Any], Reward]] = [
+        FunctionReward,
+        lambda part: WeightedSum({"judge": judged, "part": part}),
+        lambda part: Product({"part": part}),
+        lambda part: Gated(part, {"judge": judged}),
+        lambda part: Gated(judged, {"part": part}),
+        lambda part: SectionReward(FunctionReward(part)),
+        lambda part: Guarded(LengthFree(FunctionReward(part)), []),
+    ]
+    assert all(made(long).takes_ids and made(lambda **_: []).takes_ids and not made(env).takes_ids for made in inside)
+    assert FunctionReward(dict).takes_ids and not judged.takes_ids  # nobody can tell what a function in C takes
 
 
 def test_a_function_without_a_column_that_it_must_have_is_named_with_those_that_are_there() -> None:
