@@ -95,6 +95,12 @@ def read_rewards_raw(run: RunFolder) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(line) for line in read_rewards(run.rewards)]
 
 
+def test_a_column_in_which_the_completions_of_a_group_differ_changes_no_reward(run: RunFolder) -> None:
+    lines = read_lines(run.rewards)
+    write_lines(run.rewards, *({**line, "columns": {**line["columns"], "turns": n}} for n, line in enumerate(lines)))
+    assert all(one.equal for one in replay_rewards(run.path))
+
+
 def test_another_verdict_in_the_journal_is_another_reward_and_a_missing_one_is_told(run: RunFolder) -> None:
     with sqlite3.connect(run.journal) as book:
         for key, verdict in book.execute("SELECT key, verdict FROM verdicts").fetchall():
