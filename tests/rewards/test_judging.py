@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -200,6 +202,8 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"items": []}, "items", "empty"),
         ("judge", {"items": [PAIR]}, "items", "the judge pairwise reads pairs, not items"),
         ("judge", {"judge": "poet", "pairs": [PAIR]}, "judge", "invalid enum value 'poet': choose pairwise, "),
+        ("judge", {"judge": "own_evil:Judge", "pairs": [PAIR]}, "judge", "invalid enum value 'own_evil:Judge': choose"),
+        ("rewards", {"judge": "own_evil:Judge", "groups": [GROUP]}, "judge", "no field"),
         ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for the judges rubric: leave it out"),
         ("judge", {"judge": "rubric", "rubric": "/etc/passwd", "items": [ITEM]}, "rubric", "invalid enum value"),
         ("judge", {"judge": "rubric", "items": [ITEM]}, "items", "has no rubric of its own"),
@@ -241,6 +245,15 @@ def test_each_mistake_names_its_place(
     response = site.post(f"/v1/{path}", body)
     error = error_of(response)
     assert response.status_code in (400, 404) and error["param"] == param and message in error["message"]
+
+
+def test_no_request_imports_a_module(site: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_evil.py").write_text("from adjudge import PointwiseJudge as Judge\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for path, body in (("judge", {"items": [ITEM]}), ("judge", {"pairs": [PAIR]}), ("rewards", {"groups": [GROUP]})):
+        for field in ("judge", "rubric", "aspects", "language", "model", "weights", "without"):
+            site.post(f"/v1/{path}", {**body, field: "own_evil:Judge"})
+    assert "own_evil" not in sys.modules
 
 
 def test_many_aspects_of_one_pair_are_many_answers(site: Served) -> None:

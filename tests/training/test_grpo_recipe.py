@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,40 @@ def test_a_guard_is_told_what_its_table_says_and_is_as_it_comes_without() -> Non
     assert {name: guard.limits for name, guard in watching().items()} == {
         name: guard.limits for name, guard in usual.items()
     }
+
+
+OWN = """
+from adjudge import OwnJudge
+
+class Short(OwnJudge):
+    range = (1.0, 3.0)
+
+    def questions(self, item):
+        return [self.question("short", "Is it short? {text}", ["1", "2", "3"], text=item.response)]
+
+class Unranged(Short):
+    def score_of(self, parts):
+        return 1.0
+"""
+
+
+def test_a_judge_of_ones_own_is_found_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own_beside.py").write_text(OWN)
+    part = 'kind = "judge"\njudge = "own_beside:Short"\noptions.min_mass = 0.0\n'
+    told = 'output = "out"\ndata.prompts = ["a"]\nreward.engine.model = "dummy:tiny-llama"\n'
+    text = f"{told}[reward.parts.x]\n{part}"
+    (tmp_path / "recipe.toml").write_text(text)
+    recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+    assert recipe.reward.own == ("own_beside:Short",)
+    reward = recipe.reward.open(recipe.written(), "journal")
+    recipe.reward.check([Row("line 1", {"prompt": "a"})])
+    [scored] = reward.score_groups([Group("a", ("A text.", "Another."))])
+    assert all(value is not None and 0 <= value <= 1 for value in scored.rewards)
+    (tmp_path / "recipe.toml").write_text(text.replace("Short", "Unranged"))
+    recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+    with pytest.raises(AdjudgeError, match=r"\[reward.parts.x\] Unranged declares no range"):
+        recipe.reward.open(recipe.written(), "journal")
 
 
 def test_canaries_are_read_from_a_file_beside_the_recipe(tmp_path: Path) -> None:
