@@ -9,13 +9,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
-from adjudge.rewards.imported import is_own
+from adjudge.rewards.imported import imported, is_own
 from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
@@ -375,6 +377,32 @@ class RepetitionPart(Part, frozen=True, tag="repetition", kw_only=True):
         return RepetitionReward(self.n)
 
 
+class FunctionPart(Part, frozen=True, tag="function", kw_only=True):
+    """A function of one's own, `function` "module:name", also of a module beside the recipe: see `FunctionReward`.
+
+    With `messages` it is given messages, as TRL's own functions are.
+    """
+
+    function: str
+    messages: bool = False
+
+    @property
+    def most(self) -> float | None:
+        """The most that it can pay, before its weight, is not known."""
+        return None
+
+    @property
+    def own(self) -> str:
+        """What it calls of the user's own making."""
+        return self.function
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        function = imported(self.function, "the function")
+        if not callable(function) or isinstance(function, type):
+            raise AdjudgeError(f'the function is "{self.function}", which is {shown(function)}: name a function')
+        return FunctionReward(function, messages=self.messages)
+
+
 AnyPart = (
     JudgePart
     | TournamentPart
@@ -386,4 +414,5 @@ AnyPart = (
     | PatternPart
     | LanguagePart
     | RepetitionPart
+    | FunctionPart
 )
