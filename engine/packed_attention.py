@@ -1,4 +1,8 @@
-"""Our attention in transformers' models: in its attention interface, and where torch.compile does not look."""
+"""Our attention in transformers' models: in its attention interface, and where torch.compile does not look.
+
+No mask goes with it: the batch itself says who sees what, and where none is registered transformers does not ask the
+device whether positions are those of several texts.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface
 
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.kernels.linear import BatchInvariantLinear
@@ -72,10 +76,6 @@ def _attention(
     return output.unsqueeze(0), None
 
 
-def _no_mask(*args: Any, **kwargs: Any) -> None:
-    """The batch itself says who sees what."""
-
-
 def compile_between(decoder: Any) -> None:
     """Have torch.compile fuse what lies between a decoder's attention and, on a CPU, dense layers, which are ours."""
     _register_apart()
@@ -95,8 +95,6 @@ def set_apart(decoder: Any) -> None:
 def _register_apart() -> None:
     apart: Any = torch.compiler.disable
     AttentionInterface.register(APART, apart(_attention))
-    AttentionMaskInterface.register(APART, _no_mask)
 
 
 AttentionInterface.register(ATTENTION, _attention)
-AttentionMaskInterface.register(ATTENTION, _no_mask)

@@ -6,7 +6,7 @@
 | `varlen` | torch's varlen attention with a block table | no |
 | `triton` | our kernel, on CUDA (attention_triton) | yes |
 | `numba` | our compiled kernel, in float32 on CPUs with AVX-512 (attention_numba) | yes |
-| `torch` | everywhere (attention_torch: tiles for CPUs) | yes |
+| `torch` | everywhere (attention_torch: tiles for CPUs) | on a CPU |
 
 The first that can serve the device, dtype, widths, query heads on a KV head, block size, window, soft cap and sinks of
 a call serves it, never depending on how many rows there are; on a CPU that is `numba` or `torch`, and `torch` on a GPU
@@ -154,4 +154,5 @@ def attention_block_size(device: torch.device, dtype: torch.dtype, width: int) -
 
 def is_batch_invariant(kind: AttentionKind) -> bool:
     """Whether the back end that serves such calls gives a row the same bits in any company."""
-    return attention_backend(kind)[0] in INVARIANT
+    name, _ = attention_backend(kind)
+    return name in INVARIANT and (name != "torch" or kind.device.type == "cpu")

@@ -31,6 +31,7 @@ Batch invariance: a row's result is the same bits in any company, because
 # (Triton gives the parameters of its functions their types at each call.)
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import triton
@@ -62,6 +63,11 @@ class Tile:
 
         None where no tile fits into the device's shared memory.
         """
+        return Tile._of(width, group, dtype, capability(device), shared_memory(device))
+
+    @staticmethod
+    @cache
+    def _of(width: int, group: int, dtype: torch.dtype, target: int, memory: int) -> "Tile | None":
         width = max(16, triton.next_power_of_2(width))
         if dtype == torch.float32:  # no matrix units: both operands of a product stand in registers
             rows, keys, warps = 32 if width <= 128 else 16, 32 if width <= 64 else 16, 4 if width <= 64 else 8
@@ -71,17 +77,17 @@ class Tile:
         if (heads := triton.next_power_of_2(group)) > rows:  # more of them than registers of four warps hold
             rows, warps = heads, 8
         tiles = (Tile(rows, fewer, warps, 3) for fewer in (keys, keys // 2, keys // 4) if fewer >= 16)
-        return next((tile for tile in tiles if tile.fits(width, dtype, device)), None)
+        return next((tile for tile in tiles if tile.shared(width, dtype, target) <= memory), None)
 
-    def fits(self, width: int, dtype: torch.dtype, device: torch.device) -> bool:
-        """Whether a program with heads of `width` fits, by what Triton 3.7 was seen to put into shared memory."""
+    def shared(self, width: int, dtype: torch.dtype, target: int) -> int:
+        """Bytes of shared memory of a program with heads of `width`, as Triton 3.7 was seen to take it."""
         query, block = (count * width * dtype.itemsize for count in (self.rows, 2 * self.keys))
         weights = self.rows * self.keys * dtype.itemsize
-        if dtype != torch.float32 and (target := capability(device)) < 80:
+        if dtype != torch.float32 and target < 80:
             query, weights = 2 * query, 0
         elif dtype != torch.float32 and target // 10 in (9, 10, 11):  # two blocks on their way, weights in registers
             block, weights = 2 * block, 0
-        return query + block + weights + 512 + 16 * self.keys <= shared_memory(device)
+        return query + block + weights + 512 + 16 * self.keys
 
 
 @launcher

@@ -190,8 +190,10 @@ def attach(model: Any, adapter: Adapter) -> Any:
     except BaseException:
         peft.unload()
         raise
-    peft.to(model.dtype).eval().requires_grad_(False)
-    return peft
+    for name, parameter in peft.named_parameters():
+        if "lora_" in name:  # a model's own may have other types: rotary frequencies, biases of routers
+            parameter.data = parameter.data.to(model.dtype)
+    return peft.eval().requires_grad_(False)
 
 
 def _take_out(model: Any) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.models.adapters import WRAPPED
@@ -25,6 +26,7 @@ class Weights:
         self.lent = lent
         self._own: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
         self._away: list[tuple[torch.Tensor, torch.device]] = []
+        self._copies: Any = WeakTensorKeyDictionary()  # on the host, with how often the tensor had been written to
 
     def checked(self, weights: Mapping[str, torch.Tensor] | str | Path) -> dict[str, torch.Tensor]:
         """New values for some or all of the tensors, ready for `update`; may be a folder of *.safetensors files.
@@ -89,16 +91,21 @@ class Weights:
                 self._own[name].copy_(tensor)
 
     def to_host(self) -> None:
-        """Move every tensor, adapters included, off its device; each object keeps its identity."""
+        """Move every tensor, adapters included, off its device; each object keeps its identity.
+
+        The host keeps its copies: the next time nothing goes there but what was written to in between.
+        """
         moved = () if self.lent else (*self.model.parameters(), *self.model.buffers(), *self._own.values())
         for tensor in moved:
             if tensor.device.type != "cpu":
                 self._away.append((tensor, tensor.device))
-                tensor.data = tensor.data.to("cpu")
+                written, copy = self._copies.get(tensor, (-1, None))
+                tensor.data = copy if written == tensor._version else tensor.data.to("cpu")
 
     def to_device(self) -> None:
         """Move them back to where they were."""
         for tensor, device in self._away:
+            self._copies[tensor] = tensor._version, tensor.data
             tensor.data = tensor.data.to(device)
         self._away.clear()
 

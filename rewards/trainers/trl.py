@@ -8,7 +8,8 @@ an abstention moves nothing, and the group's mean is that of the others. With se
 left out of a sum: a lone None counts as 0, which is a reward like any other. Metrics are averaged over the processes.
 AsyncGRPOTrainer calls it in a process of its own that sees no GPU (so give it a judge on a server), one group after the
 other, without the last three arguments; it awaits the asynchronous form and runs the other one in a thread. An error
-ends the run. Its rows without a reward have an advantage of exactly 0, too.
+ends the run. Its rows without a reward have an advantage of exactly 0, too. Metrics it takes none: of those abstentions
+go into the log.
 RLOOTrainer calls as GRPOTrainer does. SDPOTrainer and OnlineDPOTrainer leave the last two arguments out, and take an
 abstention for a 0; A2POTrainer, which wants rewards of 0 or 1, ends with a TypeError at one: they are no place for
 rewards that abstain. OnlineDPOTrainer has its prompts come twice over (p, q, p, q): the two answers to each are a group
@@ -22,6 +23,7 @@ import logging
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any, get_args
@@ -99,6 +101,8 @@ class _Trl:
         self._columns: tuple[str, ...] = ("abstained",)
         self._rows = 0
         self._warned = False
+        self._scored = 0
+        self._abstained: Counter[str] = Counter()
 
     def _samples(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[Sample]:
         if self.columns is None:
@@ -135,6 +139,7 @@ class _Trl:
         self.measures |= {measure: value for measure, value in scored.metrics.items() if math.isfinite(value)}
         if log_metric is None:
             _log.info("reward %s: %s", name, self.measures)
+            self._warn_of_abstentions(scored.rewards)
         else:
             self._warn_unless_alone(log_metric)
             for measure, value in self.measures.items():
@@ -160,6 +165,22 @@ class _Trl:
             values = [value for reward in rewards for value in reward.parts.get(name, (None,) * len(reward.rewards))]
             table[name] = [*([] if name in before else [None] * rows), *(values[place] for place in local)]
         return table
+
+    def _warn_of_abstentions(self, rewards: Sequence[GroupReward]) -> None:
+        """What a trainer that takes no metrics would not show: said at the first, and again at twice as many."""
+        before = self._abstained.total()
+        for reward in rewards:
+            self._scored += len(reward.rewards)
+            alone = zip(reward.settled, reward.abstained, strict=True)
+            self._abstained.update(why or "too_few" for value, why in alone if value is None)
+        if self._abstained.total().bit_length() > before.bit_length():
+            _log.warning(
+                'reward "%s": %d of the %d completions so far abstained (%s)',
+                self.scorer.name,
+                self._abstained.total(),
+                self._scored,
+                ", ".join(f"{why} {count}" for why, count in sorted(self._abstained.items())),
+            )
 
     def _warn_unless_alone(self, log_metric: LogMetric) -> None:
         functions = getattr(getattr(log_metric, "__self__", None), "reward_funcs", ())

@@ -12,9 +12,11 @@ from adjudge.engine import cache_memory
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from tests.engine.adapted import (
+    EMBEDDING,
     LABELS,
     PROMPTS,
     TINY,
+    changed,
     full_logprobs,
 )
 
@@ -158,3 +160,22 @@ def test_a_sleeping_engine_gives_the_gpu_back_and_does_not_grow() -> None:
         assert full_logprobs(engine) == before
     assert min(free) >= awake + (1 << 30)
     assert free[-1] >= free[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_weights_go_to_the_host_once_and_again_when_they_were_written_to() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, device="cuda")
+
+    def places() -> dict[str, int]:
+        engine.sleep()
+        found = {name: tensor.data_ptr() for name, tensor in engine.runner.model.state_dict().items()}
+        engine.wake()
+        return found
+
+    before, first = full_logprobs(engine), places()
+    assert places() == first and full_logprobs(engine) == before
+    engine.update_weights({EMBEDDING: changed(TINY).state_dict()[EMBEDDING]})
+    other = full_logprobs(engine)
+    moved = {name for name, place in places().items() if place != first[name]}
+    assert moved == {EMBEDDING} and full_logprobs(engine) == other != before

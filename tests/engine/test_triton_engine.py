@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from adjudge.engine import head, runner
 from adjudge.engine.decode_graphs import DecodeGraphs, Run
@@ -170,6 +171,29 @@ def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch
     with pytest.raises(AdjudgeError, match="by triton, and (numba|torch) would serve: set ADJUDGE_ATTENTION"):
         Engine("dummy:tiny-llama", batch_invariant=True)
     assert not Engine("dummy:tiny-llama").runner.batch_invariant
+
+
+@pytest.mark.parametrize("model", ["dummy:tiny-llama", "dummy:tiny-gemma2"])
+def test_a_models_layers_wait_for_no_number(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default):
+                waited.append(func)
+            return func(*args, **(kwargs or {}))
+
+    engine = Engine(model, kv_cache_gb=0.01)
+    decode = engine.runner._decode
+    monkeypatch.setattr(engine.runner, "attend", lambda _, query, *given, **how: torch.zeros_like(query))
+
+    def watched(*inputs: Any) -> torch.Tensor:
+        with Watch():
+            return decode(*inputs)
+
+    monkeypatch.setattr(engine.runner, "_decode", watched)
+    engine.score(PROMPTS, ["1", "2"])
+    assert not waited
 
 
 def test_other_weights_are_recorded_anew() -> None:

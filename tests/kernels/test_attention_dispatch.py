@@ -169,7 +169,7 @@ def test_without_libraries_cuda_gets_our_kernel_which_is_batch_invariant(monkeyp
     monkeypatch.setattr(attention, "LIBRARIES", {"flash": (Library(),), "varlen": (Library(),)})
     assert served_by(CUDA) == "triton" and is_batch_invariant(kind)
     wide = AttentionKind(CUDA, torch.bfloat16, 576, 512, 16)  # no tile of which could be launched
-    assert attention_backend(wide)[0] == "torch"
+    assert attention_backend(wide)[0] == "torch" and not is_batch_invariant(wide)
     assert attention_block_size(CUDA, torch.bfloat16, 64) == 16
 
 

@@ -63,6 +63,25 @@ def test_an_adapter_scores_as_peft_does_and_taken_off_leaves_every_bit(
     assert full_logprobs(engine) == bare
 
 
+@pytest.mark.parametrize("how", [{}, {"use_dora": True}])
+def test_in_half_precision_an_adapter_leaves_the_base_what_it_keeps_in_float32(
+    how: dict[str, Any], tmp_path: Path
+) -> None:
+    name = "dummy:tiny-glm4_moe"
+    save_adapter(tmp_path, name, target_modules=["q_proj", "v_proj"], **how)
+    engine = Engine(name, dtype="bfloat16", kv_cache_gb=0.05)
+    model = engine.runner.model
+    base = {id(tensor): tensor.dtype for tensor in (*model.parameters(), *model.buffers())}
+    assert set(base.values()) == {torch.bfloat16, torch.float32}
+    engine.update_weights(adapter=tmp_path)
+    states = {id(tensor): tensor.dtype for tensor in (*model.parameters(), *model.buffers())}
+    assert base.items() <= states.items()
+    assert {dtype for place, dtype in states.items() if place not in base} == {torch.bfloat16}
+    bias = next(name for name in engine.runner.weights.after({}) if name.endswith("e_score_correction_bias"))
+    engine.update_weights({bias: torch.full_like(model.state_dict()[bias], 3.0)})
+    assert (model.state_dict()[bias] == 3.0).all()
+
+
 def test_one_adapter_takes_the_place_of_another_and_names_itself(engine: Engine, tmp_path: Path) -> None:
     save_adapter(tmp_path / "first", seed=1)
     second = save_adapter(tmp_path / "second", seed=2)

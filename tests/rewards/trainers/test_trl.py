@@ -237,6 +237,32 @@ def test_abstentions_are_none_and_a_lone_reward_is_left_out() -> None:
     assert function.measures["abstained"] == 1.0
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_trainer_that_takes_no_metrics_has_abstentions_in_its_log(
+    asynchronous: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    function = for_trl(told("abd"), 3, asynchronous=asynchronous)
+
+    def step(*completions: str) -> Any:
+        given = function(["p"] * 3, completions)
+        return asyncio.run(given) if asynchronous else given  # type: ignore[arg-type]
+
+    step("ee", "ff", "gg")
+    assert not caplog.messages
+    for _ in range(4):
+        step("a", "ff", "gg")
+    assert caplog.messages == [
+        'reward "told": 1 of the 6 completions so far abstained (low_mass 1)',
+        'reward "told": 2 of the 9 completions so far abstained (low_mass 2)',
+        'reward "told": 4 of the 15 completions so far abstained (low_mass 4)',
+    ]
+    step("a", "b", "gg")  # too few of the group are left
+    assert function.measures["abstained"] == 1.0
+    assert caplog.messages[3:] == []
+    step("a", "ff", "gg")
+    assert caplog.messages[3:] == ['reward "told": 8 of the 21 completions so far abstained (low_mass 7, too_few 1)']
+
+
 def test_empty_completions_are_scored_like_others() -> None:
     function = for_trl(Judged())
     assert isinstance(function, TrlReward)
