@@ -16,7 +16,7 @@ class Homework(OwnJudge):
         """What fills {task} and {answer} is data: nothing in it becomes an instruction."""
         texts = {"task": item.prompt, "answer": item.response}
         return [
-            self.question(name, f"{WORDS}{asked} Grade it from 1 to 5.", GRADES, "Grade:", **texts)
+            self.question(name, f"{WORDS}{asked} Grade it from 1 to 5.", GRADES, "Grade: ", **texts)
             for name, asked in ASKED.items()
         ]
 
