@@ -191,7 +191,7 @@ def _types() -> dict[str, Any]:
     from adjudge.rewards.judges.template import Layout
 
     return {
-        "aspects": str | list[Any],
+        "aspects": str | list[Any] | dict[str, Any],
         "language": str,
         **{"mode": Mode, "orders": Orders, "form": Form, "scheme": Scheme, "layout": Layout, "cut": Cut},
         **dict.fromkeys(("without", "weights"), Names),

@@ -60,8 +60,14 @@ def test_verdicts_are_the_judges_own(site: Served) -> None:
     pairs = [Pair("A story.", "Another.", "Tell one.", id="1"), Pair(LOST, "Another.", "Tell one.", id="x")]
     assert verdicts == PairwiseJudge(face, HANNA).compare(pairs) and response.json()["model"] == MODEL
     other = {"story_a": "a", "story_b": "b", "prompt_a": "p", "prompt_b": "q"}
-    own = {"aspects": [{"name": "plot", "definition": "Is there one?", "weight": 2}], "orders": "ab"}
+    own: dict[str, Any] = {
+        "aspects": [{"name": "plot", "definition": "Is there one?", "weight": 2}],
+        "orders": "ab",
+    }
     [verdict] = msgspec.convert(site.post("/v1/judge", {"pairs": [other], **own}).json()["verdicts"], list[PairVerdict])
+    named = {"aspects": ["coherence*2", *own["aspects"]]}
+    [mixed] = site.post("/v1/judge", {"items": [ITEM], "judge": "pointwise", **named}).json()["verdicts"]
+    assert {name: part["weight"] for name, part in mixed["breakdown"].items()} == {"coherence": 2.0, "plot": 2.0}
     judge = PairwiseJudge(face, [Aspect("plot", "Is there one?", 2.0)], orders="ab")
     assert [verdict] == judge.compare([Pair("a", "b", prompt_a="p", prompt_b="q", id="1")])
 
@@ -192,6 +198,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"pairs": [PAIR], "aspects": "beauty"}, "aspects", 'unknown aspect "beauty"'),
         ("judge", {"pairs": [PAIR], "aspects": []}, "aspects", "no aspects"),
         ("judge", {"pairs": [PAIR], "aspects": [{"name": "x"}]}, "aspects[0].definition", "missing"),
+        ("judge", {"pairs": [PAIR], "aspects": ["coherence", "beauty"]}, "aspects", 'unknown aspect "beauty"'),
         ("judge", {"pairs": [PAIR], "orders": "ba"}, "orders", "invalid enum value 'ba': choose both, "),
         ("judge", {"pairs": [PAIR], "model": "other"}, "model", "not served here"),
         ("judge", {"pairs": [PAIR], "timeout": 0}, "timeout", "above 0"),
@@ -268,6 +275,7 @@ def test_aspects_in_one_text_are_not_read_where_that_takes_long(site: Served, mo
     reading = Endless.in_place_of(monkeypatch, module, "aspects_of")
     many = {"aspects": "a=" + ",b" * (module.MOST_TEXT // 2)}
     for response in (
+        site.post("/v1/judge", {"pairs": [PAIR], "aspects": [many["aspects"][: module.MOST_TEXT], "coherence"]}),
         site.post("/v1/judge", {"pairs": [PAIR], **many}),
         site.post("/v1/rewards", {"groups": [GROUP], **many}),
     ):
