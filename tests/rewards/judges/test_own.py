@@ -25,6 +25,8 @@ from adjudge.rewards.judges.own import OwnJudge, Worded
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec
+from adjudge.rewards.story_reward import StoryReward
+from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.rewards.verdict import Item
 from tests.rewards.scripted import ScriptedEngine
 
@@ -251,6 +253,9 @@ def test_one_derived_from_another_reads_what_that_does(module: str) -> None:
     assert kind_of(f"{module}:Pairs").what == "pairs" and kind_of(f"{module}:Short").what == "items"
     with pytest.raises(AdjudgeError, match='its reader has no "reviews"'):
         JudgeReward(JudgeSpec(f"{module}:Reader", engine=engine))(["p"], ["r"])
+    story = StoryReward(JudgeSpec(f"{module}:Pairs", {"min_mass": 0.0}, engine))
+    assert set(story.score_groups([Group("p", ("A.",), "B.")])[0].parts) >= {"advantage", "aspect/creativity"}
+    assert TournamentReward(JudgeSpec(f"{module}:Pairs", engine=engine)).source.of_pairs
     assert "was not trained for own_short:Short" in (misfit("house", f"{module}:Short", {}) or "")
 
 
