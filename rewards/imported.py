@@ -9,7 +9,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError, reason
 
 
@@ -43,12 +42,14 @@ def imported(name: str, what: str) -> Any:
         where = "" if isinstance(error, SyntaxError) else f" ({Path(last.filename).name}, line {last.lineno})"
         told = f"{type(error).__name__}: {reason(error)}{where}"
         raise AdjudgeError(f"{place}, and importing {module} ends in {told}: mend it there") from error
+    holder = module
     for part in path.split("."):
         try:
             value = getattr(value, part)
         except AttributeError as error:
-            has = ", ".join(one for one in vars(value) if not one.startswith("_")) if hasattr(value, "__dict__") else ""
-            raise AdjudgeError(f"{place}, and {shown(value)} has no {part}: it has {has[:200] or 'nothing'}") from error
+            has = ", ".join(one for one in dir(value) if not one.startswith("_"))
+            raise AdjudgeError(f"{place}, and {holder} has no {part}: it has {has[:200] or 'nothing'}") from error
+        holder = f"{holder}.{part}"
     return value
 
 

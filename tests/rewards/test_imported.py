@@ -37,8 +37,8 @@ def test_a_name_of_a_module_is_what_the_module_has(folder: Path) -> None:
     [
         ("own_absent:x", 'the limit is "own_absent:x", and there is no module own_absent: run this in its folder, or'),
         ("own_absent.part:x", "there is no module own_absent:"),
-        ("own_good:missing", "has no missing: it has LIMIT, Outer"),
-        ("own_good:LIMIT.digits", "3 has no digits: it has "),
+        ("own_good:missing", "and own_good has no missing: it has LIMIT, Outer"),
+        ("own_good:LIMIT.digits", "and own_good.LIMIT has no digits: it has as_integer_ratio, "),
         ("own_needs:x", "own_needs needs a_package_that_nobody_has, which is not installed: install it"),
         ("own_fails:x", r"importing own_fails ends in ZeroDivisionError: division by zero \(own_fails.py, line 3\)"),
         ("own_typo:x", r"importing own_typo ends in SyntaxError: invalid syntax \(own_typo.py, line 1\): mend it"),

@@ -115,7 +115,7 @@ def test_a_function_of_ones_own_is_a_part_and_a_gate_and_is_found_beside_the_rec
     [scored] = opened("own_functions:sea").score_groups([Group("p", ("The sea.", "A lamp."), columns={"weight": 2.0})])
     assert scored.rewards == (2.0, 0.0) and scored.parts["y"] == (1.0, 1.0)
     for function, message in (
-        ("own_functions:lake", "has no lake: it has LIMIT, sea, turns, Sea"),
+        ("own_functions:lake", "has no lake: it has LIMIT, Sea, sea, turns"),
         ("own_functions:LIMIT", "which is 3: name a function"),
         ("own_functions:Sea", "which is <class .*: name a function"),
         ("own_nowhere:sea", "there is no module own_nowhere"),
