@@ -12,7 +12,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import place_of
+from adjudge.rewards.grouping import place_of, shared_by
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.kinds import KINDS, kind_of
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
@@ -32,6 +32,14 @@ DECIDING = ("principle", "debate", "rubric", "pairwise", "pointwise of pairs", "
 
 OWN_NAMES = ("id", "prompt", "prompt_a", "prompt_b", "response", "story_a", "story_b", "reference")
 """Columns that the group itself fills in."""
+
+READ = {
+    "rubric": ("rubric", "checklist"),
+    "tree": ("genre", "task"),
+    "personal": ("reviews",),
+    "personal of pairs": ("reviews",),
+}
+"""Columns that a kind of judge reads besides."""
 
 
 class JudgeReward(Reward):
@@ -191,6 +199,8 @@ def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
 def _subjects(source: JudgeSource, group: Group, number: int, reference: str | None) -> tuple[Item | Pair, ...]:
     """Columns are read once for the group; then only the response differs."""
     judge, place = source.judge, place_of(group, number)
+    for name in READ.get(source.kind or "", ()):
+        shared_by(group, name, place)
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     columns = {name: builtin(value) for name, value in group.columns.items() if name not in OWN_NAMES}
     row = Row(place, {**columns, **own, "reference": reference})

@@ -108,6 +108,12 @@ def test_a_folder_that_names_code_is_replayed_with_its_recipe_alone(run: RunFold
     assert all(one.equal for one in replay_rewards(run.path, recipe(run.path).reward))
 
 
+def test_a_column_in_which_the_completions_of_a_group_differ_changes_no_reward(run: RunFolder) -> None:
+    lines = read_lines(run.rewards)
+    write_lines(run.rewards, *({**line, "columns": {**line["columns"], "turns": n}} for n, line in enumerate(lines)))
+    assert all(one.equal for one in replay_rewards(run.path))
+
+
 def test_another_verdict_in_the_journal_is_another_reward_and_a_missing_one_is_told(run: RunFolder) -> None:
     with sqlite3.connect(run.journal) as book:
         for key, verdict in book.execute("SELECT key, verdict FROM verdicts").fetchall():
