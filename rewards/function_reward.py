@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
+from adjudge.engine.score import Reason, Score
 from adjudge.rewards.group import Group
+from adjudge.rewards.judges.judge import checked_engine
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 
-Function = Callable[..., Sequence[float | None]]
+Given = float | Score | tuple[None, Reason] | None
+"""What a function of one's own says of a completion: a reward, an engine's score, or why there is none."""
+Function = Callable[..., Sequence[Given]]
 """A function of one's own, called as `function(prompts=…, completions=…, **columns)`: a number or None for each."""
+LEAST_MASS = 0.01
+"""Label mass below which a score abstains, as a judge's does unless it is told otherwise."""
 
 
 class FunctionReward(Reward):
@@ -21,20 +28,34 @@ class FunctionReward(Reward):
     takes, with a value for each completion, also of columns in which those of a group differ; `reference` and `id` are
     among the columns where a group has one, and `completion_ids` where a trainer gives them (see `takes_ids`). With
     `messages` prompts and completions are lists of messages instead, as TRL has those of conversations: its own
-    functions of rewards read them so. None abstains ("unsupported"), NaN and infinity do ("non_finite"). Raises
-    AdjudgeError naming the function for one that cannot be called, a column that it must have and that is not there,
-    and when it returns another number of values than there are completions, or something that is no number. It pickles
-    if the function does.
+    functions of rewards read them so. None abstains ("unsupported"), NaN and infinity do ("non_finite"), and
+    (None, reason) says why. An engine's `Score` stands for its expected value, abstains for its reason or with a mass
+    below `LEAST_MASS`, and its mass is a measure. `engines` are those that the function asks: they sleep between calls
+    where a reward's do, and their tokens are counted. Raises AdjudgeError naming the function for one that cannot be
+    called, a column that it must have and that is not there, and when it returns another number of values than there
+    are completions, or something that is none of these. It pickles if the function does, without engines.
     """
 
-    def __init__(self, function: Function, name: str | None = None, *, messages: bool = False) -> None:
+    def __init__(
+        self,
+        function: Function,
+        name: str | None = None,
+        *,
+        messages: bool = False,
+        engines: Sequence[EngineFace] = (),
+    ) -> None:
         if not callable(function):
             raise AdjudgeError(
                 f"{type(function).__name__} is no function, for it cannot be called: give one, or of a judge its"
                 " JudgeReward"
             )
-        self.function, self.messages = function, messages
+        self.function, self.messages, self._engines = function, messages, tuple(map(checked_engine, engines))
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those that the function asks."""
+        return self._engines
 
     @property
     def takes_ids(self) -> bool:
@@ -94,11 +115,20 @@ class FunctionReward(Reward):
     def _value(self, value: Any, place: int) -> ResponseReward:
         if value is None:
             return ResponseReward(None, "unsupported")
+        if isinstance(value, Score) and (value.reason or value.expected is not None):
+            low = value.mass is not None and value.mass < LEAST_MASS
+            mass = {} if value.mass is None else {"mass": value.mass}
+            return ResponseReward(
+                None if low else value.expected, value.reason or ("low_mass" if low else None), {}, mass
+            )
+        if isinstance(value, tuple) and len(value) == 2 and value[0] is None and value[1] in get_args(Reason):
+            return ResponseReward(*value)
         try:
             return ResponseReward(float(value))
         except (TypeError, ValueError, OverflowError):
             raise AdjudgeError(
-                f"{self.name} returned {type(value).__name__} for completion {place}: return a number, or None"
+                f"{self.name} returned {type(value).__name__} for completion {place}: return a number, or None; a Score"
+                f" whose labels are numbers, or (None, reason), of {', '.join(get_args(Reason))}, may stand there too"
             ) from None
 
 

@@ -307,7 +307,7 @@ def test_columns_may_be_arrays() -> None:
     judge = WrittenJudge(lambda text: 3.0, "pointwise")
     columns = {"genre": np.array(["tale"]), "reviews": np.array([], dtype=object), "year": np.int64(3)}
     [group] = JudgeReward(judge).score_groups([Group("P", ("a", "b"), columns=columns)])
-    assert group.rewards == (0.5, 0.5)
+    assert group.rewards == (3.0, 3.0)
 
 
 def test_an_ensemble_pays_its_share_of_the_range(tiny: Engine) -> None:
